@@ -1,0 +1,101 @@
+"""What a user asks for, and the life of a cluster as a table (DESIGN.md §4)."""
+
+from collections import Counter
+from enum import StrEnum
+from ipaddress import IPv4Interface, IPv6Interface
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput, IllegalMove
+from virtcloud.model.values import Mac, Name
+
+
+class State(StrEnum):
+    """Where a cluster is in its life."""
+
+    REQUESTED = "requested"
+    CONFIGURING = "configuring"
+    ACTIVE = "active"
+    DEGRADED = "degraded"
+    DRAINING = "draining"
+    RELEASED = "released"
+    FAILING = "failing"
+    FAILED = "failed"
+
+
+MOVES: dict[State, frozenset[State]] = {
+    State.REQUESTED: frozenset({State.CONFIGURING}),
+    State.CONFIGURING: frozenset({State.ACTIVE, State.FAILING, State.DRAINING}),
+    State.ACTIVE: frozenset({State.DEGRADED, State.DRAINING}),
+    State.DEGRADED: frozenset({State.ACTIVE, State.DRAINING}),
+    State.DRAINING: frozenset({State.RELEASED}),
+    State.FAILING: frozenset({State.FAILED}),
+    State.RELEASED: frozenset(),
+    State.FAILED: frozenset(),
+}
+WANTED = frozenset({State.CONFIGURING, State.ACTIVE, State.DEGRADED})
+"""States in which elements are to carry the cluster."""
+LEAVING = frozenset({State.DRAINING, State.FAILING})
+"""States in which elements are losing the cluster."""
+ENDED = frozenset({State.RELEASED, State.FAILED})
+"""States that are left by nothing."""
+
+
+def move(state: State, to: State) -> State:
+    """Give ``to`` if the table has that move; raises :class:`IllegalMove` otherwise."""
+    if to not in MOVES[state]:
+        allowed = ", ".join(sorted(MOVES[state])) or "nowhere"
+        raise IllegalMove(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
+    return to
+
+
+class Guest(Document):
+    """A virtual machine of a cluster on a host. Memory is in MiB.
+
+    Addresses are wholly the user's choice, each with its prefix length (``10.0.0.1/24``). A MAC address is made when
+    none is given, another one in every cluster.
+    """
+
+    name: Name
+    host: Name
+    image: Name
+    memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
+    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    mac: Mac | None = None
+    addresses: tuple[IPv4Interface | IPv6Interface, ...] = ()
+
+
+class ClusterSpec(Document):
+    """What a cluster shall be.
+
+    ``hosts`` take part even without a guest. The lease and the deadline for setting up are in seconds.
+    """
+
+    owner: Name
+    hosts: tuple[Name, ...] = ()
+    guests: tuple[Guest, ...] = ()
+    lease_s: Annotated[float, Field(gt=0, le=366 * 86400)] = 4 * 3600
+    deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
+
+    @property
+    def all_hosts(self) -> tuple[Name, ...]:
+        """Every host that takes part, in name order."""
+        return tuple(sorted({*self.hosts, *(guest.host for guest in self.guests)}))
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if not self.all_hosts:
+            raise BadInput("expected at least one host or guest, got none")
+        for name, times in Counter(guest.name for guest in self.guests).items():
+            if times > 1:
+                raise BadInput(f"expected each guest to have its own name, got {name} {times} times")
+        return self
+
+
+class ClusterRequest(Document):
+    """A call that wants a cluster. A caller that may try again counts its ``attempt`` up; a lower one is refused."""
+
+    spec: ClusterSpec
+    attempt: Annotated[int, Field(ge=0)] | None = None

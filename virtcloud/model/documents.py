@@ -1,0 +1,75 @@
+"""Reading YAML into documents, with errors that say file, line, key, what was expected and what was found."""
+
+from collections.abc import Sequence
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadDocument
+
+
+def read_document[D: Document](text: str, source: str, kind: type[D]) -> D:
+    """Read a document from YAML (of which JSON is a part).
+
+    ``source`` is what the message calls the text, a file name mostly. Raises :class:`BadDocument` that lists every
+    fault as ``source:line: key: expected …, got …``.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadDocument(_syntax_message(source, error)) from error
+    if not isinstance(data, dict):
+        raise BadDocument(f"{source}:1: expected a mapping with the keys {_keys(kind)}, got {type(data).__name__}")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise BadDocument("\n".join(_message(source, root, one) for one in error.errors())) from error
+
+
+def _syntax_message(source: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 1
+    return f"{source}:{line}: not YAML: {getattr(error, 'problem', None) or error}"
+
+
+def _keys(kind: type[Document]) -> str:
+    return ", ".join(kind.model_fields)
+
+
+def _message(source: str, root: yaml.Node, detail: ErrorDetails) -> str:
+    path = [part for part in detail["loc"] if isinstance(part, str | int)]
+    where = ".".join(str(part) for part in path) or "document"
+    return f"{source}:{_line(root, path)}: {where}: {explain(detail)}"
+
+
+def explain(detail: ErrorDetails) -> str:
+    """Say one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
+    if detail["type"] == "missing":
+        return "expected this key, got nothing"
+    if detail["type"] == "extra_forbidden":
+        return "expected no such key; is it misspelt?"
+    words = detail["msg"].removeprefix("Value error, ")
+    if words.startswith("expected") or detail["type"] == "value_error":
+        return words
+    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
+
+
+def _line(node: yaml.Node, path: Sequence[str | int]) -> int:
+    """Find the line (from 1) of the deepest node on ``path``."""
+    if path:
+        child = _child(node, path[0])
+        if child is not None:
+            return _line(child, path[1:])
+    return int(node.start_mark.line) + 1
+
+
+def _child(node: yaml.Node, part: str | int) -> yaml.Node | None:
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        found: yaml.Node = node.value[part]
+        return found
+    if isinstance(node, yaml.MappingNode):
+        return next((value for key, value in node.value if key.value == str(part)), None)
+    return None

@@ -1,0 +1,100 @@
+"""The one tree of exceptions.
+
+::
+
+    VirtcloudError
+    ├── BadInput              what was given cannot be right            exit code 2, HTTP 422
+    │   └── BadDocument       … and stands at a line of a file
+    ├── NotFound              what was named does not exist             HTTP 404
+    ├── Conflict              what was asked contradicts what is        HTTP 409
+    │   ├── NoVlanFree        no number is free at all the sites
+    │   └── IllegalMove       a state machine was asked for a move it does not have
+    ├── Gone                  a call of an attempt that is over         HTTP 410
+    ├── ServiceUnreachable    SBF does not answer
+    └── ElementError          an element could not do its part
+        ├── Unreachable       it does not answer: to be tried again
+        ├── Refused           it said no, in its own words
+        └── Unsafe            what was found there may not be touched
+
+A message names the thing, what was wanted, what was seen, and what to do.
+"""
+
+from typing import ClassVar
+
+
+class VirtcloudError(Exception):
+    """Any error of virtcloud. ``slug`` is its stable name in problem documents (RFC 9457)."""
+
+    slug: ClassVar[str] = "error"
+
+
+class BadInput(VirtcloudError, ValueError):
+    """What was given cannot be right; nothing was changed."""
+
+    slug = "bad-input"
+
+
+class BadDocument(BadInput):
+    """A document is malformed; the message starts with its file and line."""
+
+    slug = "bad-document"
+
+
+class NotFound(VirtcloudError):
+    """What was named does not exist."""
+
+    slug = "not-found"
+
+
+class Conflict(VirtcloudError):
+    """What was asked contradicts what is; nothing was changed."""
+
+    slug = "conflict"
+
+
+class NoVlanFree(Conflict):
+    """No VLAN number is free at every site that the cluster needs."""
+
+    slug = "no-vlan-free"
+
+
+class IllegalMove(Conflict):
+    """A state machine was asked for a move that its table does not have."""
+
+    slug = "illegal-move"
+
+
+class Gone(VirtcloudError):
+    """A call of an attempt that is over: a later attempt has been seen."""
+
+    slug = "gone"
+
+
+class ServiceUnreachable(VirtcloudError):
+    """SBF does not answer."""
+
+    slug = "service-unreachable"
+
+
+class ElementError(VirtcloudError):
+    """An element could not do its part."""
+
+    slug = "element-error"
+
+
+class Unreachable(ElementError):
+    """The element does not answer; it is to be tried again."""
+
+    slug = "unreachable"
+
+
+class Refused(ElementError):
+    """The element said no; the message carries its words."""
+
+    slug = "refused"
+
+
+class Unsafe(ElementError):
+    """What was found on the element is not what may be touched; it was left alone."""
+
+    slug = "unsafe"

@@ -1,0 +1,110 @@
+"""Values that refuse nonsense when made: names, port references, VLAN numbers, MAC addresses."""
+
+import re
+from typing import Any, ClassVar, Self
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from virtcloud.model.errors import BadInput
+
+
+class Text(str):
+    """A string that matches its class's ``pattern``; anything else raises :class:`BadInput`."""
+
+    __slots__ = ()
+    pattern: ClassVar[str] = ".*"
+    meaning: ClassVar[str] = "text"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value`` against the pattern."""
+        if not isinstance(value, str) or not re.fullmatch(cls.pattern, value):
+            raise BadInput(f"expected {cls.meaning} ({cls.pattern}), got {value!r}")
+        return super().__new__(cls, value)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic make this value from a string, and describe it in JSON schema."""
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.str_schema(), serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
+        """Describe this value: a string with a pattern."""
+        return {"type": "string", "pattern": f"^{cls.pattern}$", "description": cls.meaning}
+
+
+class Name(Text):
+    """A name of a site, an element, a transport, a guest or an image."""
+
+    __slots__ = ()
+    pattern = r"[a-z][a-z0-9-]{0,31}"
+    meaning = "a name: lower case, digits and dashes, a letter first, at most 32 characters"
+
+
+class ClusterKey(Text):
+    """The caller's own name for a cluster; it makes every call repeatable."""
+
+    __slots__ = ()
+    pattern = r"[a-z0-9][a-z0-9._-]{0,62}"
+    meaning = "a cluster key: lower case, digits, '.', '_' and '-', at most 63 characters"
+
+
+class PortName(Text):
+    """A port's name as its element spells it, such as ``eth0`` or ``GigabitEthernet1/0/1``."""
+
+    __slots__ = ()
+    pattern = r"[A-Za-z0-9][A-Za-z0-9/._:-]{0,62}"
+    meaning = "a port name"
+
+
+class PortRef(Text):
+    """A port of an element, written ``element:port``."""
+
+    __slots__ = ()
+    pattern = rf"{Name.pattern}:{PortName.pattern}"
+    meaning = "a port written element:port"
+
+    @property
+    def element(self) -> Name:
+        """The element's name."""
+        return Name(self.partition(":")[0])
+
+    @property
+    def port(self) -> PortName:
+        """The port's name on that element."""
+        return PortName(self.partition(":")[2])
+
+
+class Mac(Text):
+    """A unicast MAC address, lower case with colons (IEEE 802: the lowest bit of the first octet is clear)."""
+
+    __slots__ = ()
+    pattern = r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}"
+    meaning = "a unicast MAC address such as 02:00:00:00:00:01"
+
+
+class VlanId(int):
+    """A VLAN number that may carry traffic: 1 to 4094 (IEEE 802.1Q reserves 0 and 4095)."""
+
+    __slots__ = ()
+    lowest: ClassVar[int] = 1
+    highest: ClassVar[int] = 4094
+
+    def __new__(cls, value: int) -> Self:
+        """Check that ``value`` is within 1..4094."""
+        number = super().__new__(cls, value)
+        if not cls.lowest <= number <= cls.highest:
+            raise BadInput(f"expected a VLAN number from {cls.lowest} to {cls.highest}, got {value}")
+        return number
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic make this value from an integer."""
+        return core_schema.no_info_after_validator_function(cls, core_schema.int_schema())
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
+        """Describe this value: an integer within bounds."""
+        return {"type": "integer", "minimum": cls.lowest, "maximum": cls.highest}

@@ -1,0 +1,99 @@
+"""The documents that SBF answers with and that agents send; each is one schema of the HTTP API."""
+
+from datetime import datetime
+from enum import StrEnum
+
+from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.model.document import Document
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+
+
+class Progress(StrEnum):
+    """How far an element is with a cluster."""
+
+    ADDING = "adding"
+    CONFIRMED = "confirmed"
+    REMOVING = "removing"
+    REMOVED = "removed"
+
+
+class PlacementView(Document):
+    """One element's part of a cluster; ``trouble`` is what the element last said went wrong."""
+
+    element: Name
+    kind: ElementKind
+    site: Name
+    progress: Progress
+    trouble: str | None = None
+
+
+class ClusterView(Document):
+    """A cluster as SBF sees it. ``version`` grows with every change of this view, for long polls.
+
+    ``quarantined`` says that its numbers are kept back until elements that did not confirm its removal do.
+    """
+
+    key: ClusterKey
+    id: str
+    attempt: int
+    version: int
+    state: State
+    reason: str | None = None
+    vlans: dict[Name, VlanId]
+    quarantined: bool = False
+    lease_ends: datetime
+    spec: ClusterSpec
+    placements: tuple[PlacementView, ...] = ()
+
+
+class ElementView(Document):
+    """An element with its two revisions. ``carried`` is what a switch was last seen to carry, per port."""
+
+    name: Name
+    kind: ElementKind
+    site: Name
+    wanted_revision: int
+    confirmed_revision: int
+    trouble: str | None = None
+    last_seen: datetime | None = None
+    carried: dict[PortName, VlanSet] | None = None
+
+
+class Pool(Document):
+    """The VLAN numbers that a site gives to virtual clusters."""
+
+    vlans: VlanSet
+
+
+class SiteView(Document):
+    """A site with the state of its pool."""
+
+    name: Name
+    pool: VlanSet
+    claimed: VlanSet
+    quarantined: VlanSet
+    free: VlanSet
+
+
+class Confirmation(Document):
+    """An element says that it carries exactly what ``revision`` wants."""
+
+    revision: int
+
+
+class Trouble(Document):
+    """An element says why it cannot carry what ``revision`` wants."""
+
+    revision: int
+    message: str
+
+
+class Problem(Document):
+    """An error answer (RFC 9457); ``type`` is stable: ``urn:virtcloud:problem:<slug>``."""
+
+    type: str
+    title: str
+    status: int
+    detail: str

@@ -1,0 +1,94 @@
+"""Sets of VLAN numbers, written as ranges: ``100-199,300``."""
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, Self
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import VlanId
+
+
+class VlanSet(frozenset[VlanId]):
+    """A set of VLAN numbers. ``str()`` gives its ranges, :meth:`parse` reads them; empty is ``''``."""
+
+    __slots__ = ()
+
+    def __new__(cls, numbers: Iterable[int] = ()) -> Self:
+        """Make a set of checked VLAN numbers."""
+        return super().__new__(cls, (VlanId(number) for number in numbers))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ranges such as ``100-199,300``; raises :class:`BadInput` with the part that is wrong."""
+        parts = [part.strip() for part in text.split(",")] if text.strip() else []
+        return cls(number for part in parts for number in _numbers(part))
+
+    def ranges(self) -> list[tuple[VlanId, VlanId]]:
+        """Give the maximal runs of consecutive numbers, ascending, as (first, last)."""
+        ordered = sorted(self)
+        breaks = [(a, b) for a, b in pairwise(ordered) if b != a + 1]
+        firsts = ordered[:1] + [b for _, b in breaks]
+        lasts = [a for a, _ in breaks] + ordered[-1:]
+        return list(zip(firsts, lasts, strict=True))
+
+    def __str__(self) -> str:
+        """Write the set as ranges."""
+        return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges())
+
+    def __repr__(self) -> str:
+        """Show the set as it would be parsed."""
+        return f"VlanSet.parse({str(self)!r})"
+
+    def __iter__(self) -> Iterator[VlanId]:
+        """Iterate in ascending order, so that everything made from a set is the same every time."""
+        return iter(sorted(super().__iter__()))
+
+    def __or__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
+        """Give the union."""
+        return VlanSet(super().__or__(frozenset(other)))
+
+    def __and__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
+        """Give the intersection."""
+        return VlanSet(super().__and__(frozenset(other)))
+
+    def __sub__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
+        """Give what is here and not in ``other``."""
+        return VlanSet(super().__sub__(frozenset(other)))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic read ranges and write them."""
+        return core_schema.no_info_plain_validator_function(
+            cls._coerce, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
+        """Describe this value: ranges in a string."""
+        return {"type": "string", "description": "VLAN ranges", "examples": ["100-199,300"]}
+
+    @classmethod
+    def _coerce(cls, value: object) -> Self:
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return cls([value])
+        if not isinstance(value, str):
+            raise BadInput(f"expected VLAN ranges such as '100-199,300', got {value!r}")
+        return cls.parse(value)
+
+
+def _numbers(part: str) -> range:
+    first, dash, last = part.partition("-")
+    try:
+        low, high = VlanId(int(first)), VlanId(int(last if dash else first))
+    except BadInput:
+        raise
+    except ValueError as error:
+        raise BadInput(f"expected VLAN ranges such as '100-199,300', got {part!r}") from error
+    if high < low:
+        raise BadInput(f"expected a range with the lower number first, got {part!r}")
+    return range(low, high + 1)
