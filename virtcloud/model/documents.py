@@ -1,6 +1,7 @@
 """Reading YAML into documents, with errors that say file, line, key, what was expected and what was found."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import yaml
 from pydantic import ValidationError
@@ -9,8 +10,10 @@ from pydantic_core import ErrorDetails
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument
 
+D = TypeVar("D", bound=Document)
 
-def read_document[D: Document](text: str, source: str, kind: type[D]) -> D:
+
+def read_document(text: str, source: str, kind: type[D]) -> D:
     """Read a document from YAML (of which JSON is a part).
 
     ``source`` is what the message calls the text, a file name mostly. Raises :class:`BadDocument` that lists every
@@ -39,7 +42,7 @@ def _keys(kind: type[Document]) -> str:
     return ", ".join(kind.model_fields)
 
 
-def _message(source: str, root: yaml.Node, detail: ErrorDetails) -> str:
+def _message(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
     path = [part for part in detail["loc"] if isinstance(part, str | int)]
     where = ".".join(str(part) for part in path) or "document"
     return f"{source}:{_line(root, path)}: {where}: {explain(detail)}"
@@ -57,8 +60,10 @@ def explain(detail: ErrorDetails) -> str:
     return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
 
 
-def _line(node: yaml.Node, path: Sequence[str | int]) -> int:
+def _line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
     """Find the line (from 1) of the deepest node on ``path``."""
+    if node is None:
+        return 1
     if path:
         child = _child(node, path[0])
         if child is not None:

@@ -1,16 +1,18 @@
 """Sites, elements, ports, links and transports: what there is, as administrators describe it (DESIGN.md §2)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.values import Name, PortName, PortRef, VlanId
+
+T = TypeVar("T")
 
 LatencyMs = Annotated[float, Field(ge=0, le=10_000)]
 BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
@@ -32,7 +34,7 @@ class Hypervisor(StrEnum):
 
 
 class Transport(Document):
-    """How a VLAN gets from site to site. ``qinq`` puts all of a site's tagged frames into the service VLAN ``s_tag``."""
+    """How a VLAN gets from site to site; ``qinq`` puts all tagged frames of a site into the service VLAN ``s_tag``."""
 
     name: Name
     kind: Literal["qinq"]
@@ -44,7 +46,9 @@ class Attachment(Document):
 
     transport: Name
     port: PortRef
-    latency_ms: LatencyMs = 0
+    latency_ms: T = TypeVar("T")
+
+LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
 
 
@@ -62,8 +66,11 @@ class Element(Document):
 
 
 class Switch(Element):
-    """A switch that SBF configures. ``address`` is host or host:port of its management interface;
-    ``credential`` names an entry of the service's settings: no secret is ever in a topology."""
+    """A switch that SBF configures.
+
+    ``address`` is host or host:port of its management interface; ``credential`` names an entry of the service's
+    settings: no secret is ever in a topology.
+    """
 
     platform: str
     address: str | None = None
@@ -100,7 +107,9 @@ class Link(Document):
 
     a: PortRef
     b: PortRef
-    latency_ms: LatencyMs = 0
+    latency_ms: T = TypeVar("T")
+
+LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
 
     @property
@@ -162,13 +171,13 @@ def kind_of(element: Element) -> ElementKind:
     return ElementKind.HOST if isinstance(element, Host) else ElementKind.GATEWAY
 
 
-def _find[T](what: str, name: str, known: dict[Name, T]) -> T:
+def _find(what: str, name: str, known: dict[Name, T]) -> T:
     if name not in known:
         raise NotFound(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
     return known[Name(name)]
 
 
-def _repeated[T](values: tuple[T, ...] | list[T]) -> list[T]:
+def _repeated(values: Iterable[T]) -> list[T]:
     return [value for value, times in Counter(values).items() if times > 1]
 
 

@@ -1,13 +1,14 @@
 """What an element must carry, what it carries, and the difference: the one mechanism of the system (DESIGN.md §3)."""
 
-from collections.abc import Mapping
 from ipaddress import IPv4Interface, IPv6Interface
+
+from pydantic import Field
 
 from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-type PortVlans = Mapping[PortName, VlanSet]
+PortVlans = dict[PortName, VlanSet]
 
 
 class SwitchWanted(Document):
@@ -36,8 +37,8 @@ class SwitchDifference(Document):
 
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
-    add: dict[PortName, VlanSet] = {}
-    remove: dict[PortName, VlanSet] = {}
+    add: PortVlans = Field(default_factory=dict)
+    remove: PortVlans = Field(default_factory=dict)
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
