@@ -46,9 +46,7 @@ class Attachment(Document):
 
     transport: Name
     port: PortRef
-    latency_ms: T = TypeVar("T")
-
-LatencyMs = 0
+    latency_ms: LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
 
 
@@ -107,9 +105,7 @@ class Link(Document):
 
     a: PortRef
     b: PortRef
-    latency_ms: T = TypeVar("T")
-
-LatencyMs = 0
+    latency_ms: LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
 
     @property
