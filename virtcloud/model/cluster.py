@@ -2,14 +2,13 @@
 
 from collections import Counter
 from enum import StrEnum
-from ipaddress import IPv4Interface, IPv6Interface
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, IllegalMove
-from virtcloud.model.values import Mac, Name
+from virtcloud.model.values import Address, Mac, Name
 
 
 class State(StrEnum):
@@ -64,7 +63,7 @@ class Guest(Document):
     memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
     mac: Mac | None = None
-    addresses: tuple[IPv4Interface | IPv6Interface, ...] = ()
+    addresses: tuple[Address, ...] = ()
 
 
 class ClusterSpec(Document):

@@ -29,7 +29,7 @@ def read_document(text: str, source: str, kind: type[D]) -> D:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        raise BadDocument("\n".join(_message(source, root, one) for one in error.errors())) from error
+        raise BadDocument("\n".join(_message(source, root, one) for one in faults(error))) from error
 
 
 def _syntax_message(source: str, error: yaml.YAMLError) -> str:
@@ -48,12 +48,25 @@ def _message(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
     return f"{source}:{_line(root, path)}: {where}: {explain(detail)}"
 
 
+def faults(error: ValidationError) -> list[ErrorDetails]:
+    """Give the faults that are causes: a list that seems short only since its items are at fault is left out."""
+    every = error.errors()
+    return [one for one in every if not (one["type"] == "too_short" and any(_below(one, other) for other in every))]
+
+
+def _below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
+    size = len(outer["loc"])
+    return len(inner["loc"]) > size and inner["loc"][:size] == outer["loc"]
+
+
 def explain(detail: ErrorDetails) -> str:
     """Say one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
     if detail["type"] == "missing":
         return "expected this key, got nothing"
     if detail["type"] == "extra_forbidden":
         return "expected no such key; is it misspelt?"
+    if detail["type"] == "too_short":
+        return f"expected at least {detail['ctx']['min_length']} item, got none"
     words = detail["msg"].removeprefix("Value error, ")
     if words.startswith("expected") or detail["type"] == "value_error":
         return words

@@ -1,6 +1,7 @@
 """Values that refuse nonsense when made: names, port references, VLAN numbers, MAC addresses."""
 
 import re
+from ipaddress import ip_interface
 from typing import Any, ClassVar, Self
 
 from pydantic import GetCoreSchemaHandler
@@ -83,6 +84,23 @@ class Mac(Text):
     __slots__ = ()
     pattern = r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}"
     meaning = "a unicast MAC address such as 02:00:00:00:00:01"
+
+
+class Address(Text):
+    """An IPv4 or IPv6 address of an interface with its prefix length, such as ``10.0.0.1/24``."""
+
+    __slots__ = ()
+    pattern = r"[0-9A-Fa-f.:]+/[0-9]{1,3}"
+    meaning = "an address with its prefix length such as 10.0.0.1/24 or fd00::1/64"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value`` and write it the canonical way."""
+        try:
+            return super().__new__(cls, str(ip_interface(super().__new__(cls, value))))
+        except BadInput:
+            raise
+        except ValueError as error:
+            raise BadInput(f"expected {cls.meaning}, got {value!r}") from error
 
 
 class VlanId(int):

@@ -1,11 +1,9 @@
 """What an element must carry, what it carries, and the difference: the one mechanism of the system (DESIGN.md §3)."""
 
-from ipaddress import IPv4Interface, IPv6Interface
-
 from pydantic import Field
 
 from virtcloud.model.document import Document
-from virtcloud.model.values import ClusterKey, Mac, Name, PortName, VlanId
+from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 PortVlans = dict[PortName, VlanSet]
@@ -68,7 +66,7 @@ class GuestWanted(Document):
     memory_mb: int
     cpus: int
     mac: Mac
-    addresses: tuple[IPv4Interface | IPv6Interface, ...] = ()
+    addresses: tuple[Address, ...] = ()
 
 
 class Segment(Document):
