@@ -1,0 +1,38 @@
+# make demo   a whole installation on this machine: three sites, two clusters, faults and all, in a minute
+# make test   every check and every test
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format docs lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+
+setup: ## install what the lab and the tests need (Debian packages, .venv)
+	@setup/install
+
+demo: setup ## two virtual clusters over three sites, on this machine
+	@$(BIN)/virtcloud lab demo
+
+test: setup check ## every check and every test
+	@$(BIN)/pytest
+
+check: setup ## format, lint, types, layers, docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python docs/generate.py --check
+
+format: setup ## let ruff write what it can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+docs: setup ## write the generated pages of docs/reference
+	@$(BIN)/python docs/generate.py
+
+lock: ## choose versions anew within the ranges of pyproject.toml
+	@setup/lock
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
