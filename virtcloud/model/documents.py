@@ -43,7 +43,7 @@ def _keys(kind: type[Document]) -> str:
 
 
 def _message(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
-    path = [part for part in detail["loc"] if isinstance(part, str | int)]
+    path = [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
     where = ".".join(str(part) for part in path) or "document"
     return f"{source}:{_line(root, path)}: {where}: {explain(detail)}"
 

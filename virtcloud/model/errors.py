@@ -29,9 +29,14 @@ class VirtcloudError(Exception):
 
 
 class BadInput(VirtcloudError, ValueError):
-    """What was given cannot be right; nothing was changed."""
+    """What was given cannot be right; nothing was changed. ``path`` leads to it within what was given."""
 
     slug = "bad-input"
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        """Keep the message, and where the fault is."""
+        super().__init__(message)
+        self.path = path
 
 
 class BadDocument(BadInput):

@@ -15,6 +15,7 @@ from virtcloud.model.values import Name, PortName, PortRef, VlanId
 T = TypeVar("T")
 
 LatencyMs = Annotated[float, Field(ge=0, le=10_000)]
+Path = tuple[str | int, ...]
 BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
@@ -156,7 +157,7 @@ class Topology(Document):
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
         for fault in _faults(self):
-            raise BadInput(fault)
+            raise fault
         return self
 
 
@@ -177,54 +178,71 @@ def _repeated(values: Iterable[T]) -> list[T]:
     return [value for value, times in Counter(values).items() if times > 1]
 
 
-def _faults(topology: Topology) -> Iterator[str]:
-    """Give what makes a topology impossible, each as a sentence; names come first, since all else relies on them."""
+def _faults(topology: Topology) -> Iterator[BadInput]:
+    """Give what makes a topology impossible; names come first, since all else relies on them."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _attachment_faults(topology)
     yield from _unlinked(topology)
 
 
-def _name_faults(topology: Topology) -> Iterator[str]:
+def _name_faults(topology: Topology) -> Iterator[BadInput]:
     names = [element.name for site in topology.sites for element in site.elements]
     names += [transport.name for transport in topology.transports]
     for name in _repeated(names):
-        yield f"expected each element and transport to have its own name, got {name} twice"
+        yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
     for name in _repeated([site.name for site in topology.sites]):
-        yield f"expected each site to have its own name, got {name} twice"
+        yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
 
 
-def _port_faults(topology: Topology) -> Iterator[str]:
-    used = [end for link in topology.links for end in link.ends]
-    used += [attachment.port for site in topology.sites for attachment in site.attachments]
-    for end in used:
-        if end.element not in topology.elements:
-            yield f"port {end}: expected an element of this topology, got {end.element}"
-        elif end.port not in topology.elements[end.element].ports:
-            ports = ", ".join(topology.elements[end.element].ports)
-            yield f"port {end}: expected a port of {end.element} ({ports}), got {end.port}"
-    for end in _repeated(used):
-        yield f"port {end}: expected at most one link on a port, got two"
+def _ends(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
+    """Give every use of a port with where it stands."""
+    for s, site in enumerate(topology.sites):
+        for a, attachment in enumerate(site.attachments):
+            yield attachment.port, ("sites", s, "attachments", a, "port")
+    for index, link in enumerate(topology.links):
+        yield link.a, ("links", index, "a")
+        yield link.b, ("links", index, "b")
 
 
-def _attachment_faults(topology: Topology) -> Iterator[str]:
+def _port_faults(topology: Topology) -> Iterator[BadInput]:
+    used: set[PortRef] = set()
+    for end, path in _ends(topology):
+        element = topology.elements.get(end.element)
+        if element is None:
+            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
+        elif end.port not in element.ports:
+            known = ", ".join(element.ports)
+            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
+        if end in used:
+            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
+        used.add(end)
+
+
+def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
     known = {transport.name for transport in topology.transports}
-    for site in topology.sites:
-        for attachment in site.attachments:
+    for s, site in enumerate(topology.sites):
+        switches = {switch.name for switch in site.switches}
+        for a, attachment in enumerate(site.attachments):
+            path = ("sites", s, "attachments", a)
             if attachment.transport not in known:
                 expected = ", ".join(sorted(known)) or "none is defined"
-                yield f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
-            if attachment.port.element not in {switch.name for switch in site.switches}:
-                yield f"site {site.name}: expected a port of one of its switches to be attached, got {attachment.port}"
+                message = f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
+                yield BadInput(message, (*path, "transport"))
+            if attachment.port.element not in switches:
+                message = f"site {site.name}: expected a port of one of its switches, got {attachment.port}"
+                yield BadInput(message, (*path, "port"))
 
 
-def _unlinked(topology: Topology) -> Iterator[str]:
-    switches = {switch.name for site in topology.sites for switch in site.switches}
-    for site in topology.sites:
-        for element in (*site.hosts, *site.gateways):
-            ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
-            if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
-                yield (
-                    f"{kind_of(element)} {element.name} is on no switch: expected a link from one of its ports "
-                    f"({', '.join(element.ports)}) to a switch port"
-                )
+def _unlinked(topology: Topology) -> Iterator[BadInput]:
+    for s, site in enumerate(topology.sites):
+        switches = {switch.name for switch in site.switches}
+        for field in ("hosts", "gateways"):
+            for index, element in enumerate(getattr(site, field)):
+                ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
+                if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
+                    yield BadInput(
+                        f"{kind_of(element)} {element.name} is on no switch: expected a link from one of its ports "
+                        f"({', '.join(element.ports)}) to a port of a switch at {site.name}",
+                        ("sites", s, field, index),
+                    )

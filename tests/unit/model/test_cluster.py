@@ -1,0 +1,59 @@
+"""What a user may ask for, and the life of a cluster."""
+
+import pytest
+
+from virtcloud.model.cluster import ENDED, LEAVING, MOVES, WANTED, ClusterSpec, State, move
+from virtcloud.model.documents import read_document
+from virtcloud.model.errors import BadDocument, IllegalMove
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(BadDocument) as caught:
+        read_document(text, "cluster.yaml", ClusterSpec)
+    return str(caught.value)
+
+
+def test_a_cluster_without_hosts_is_refused() -> None:
+    assert refusal("owner: alice\n") == "cluster.yaml:1: document: expected at least one host or guest, got none"
+
+
+def test_two_guests_of_one_name_are_refused() -> None:
+    text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox}\n- {name: a, host: h2, image: busybox}\n"
+    assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got a 2 times"
+
+
+def test_an_address_without_a_prefix_length_is_refused_at_its_line() -> None:
+    text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox, addresses: [10.0.0.1]}\n"
+    assert refusal(text).startswith("cluster.yaml:3: guests.0.addresses.0: expected an address with its prefix length")
+
+
+def test_a_multicast_mac_is_refused() -> None:
+    text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox, mac: '01:00:00:00:00:01'}\n"
+    assert "expected a unicast MAC address" in refusal(text)
+
+
+def test_hosts_of_guests_take_part() -> None:
+    text = "owner: alice\nhosts: [h3]\nguests:\n- {name: a, host: h1, image: busybox}\n"
+    assert read_document(text, "cluster.yaml", ClusterSpec).all_hosts == ("h1", "h3")
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("to", State)
+def test_only_moves_of_the_table_are_made(state: State, to: State) -> None:
+    if to in MOVES[state]:
+        assert move(state, to) is to
+    else:
+        with pytest.raises(IllegalMove):
+            move(state, to)
+
+
+def test_every_state_is_before_wanted_leaving_or_ended() -> None:
+    assert {State.REQUESTED} | WANTED | LEAVING | ENDED == set(State)
+
+
+def test_what_has_ended_is_left_by_nothing() -> None:
+    assert all(not MOVES[state] for state in ENDED)
+
+
+def test_every_wanted_cluster_can_be_drained() -> None:
+    assert all(State.DRAINING in MOVES[state] for state in WANTED)

@@ -1,0 +1,85 @@
+"""What a topology refuses, each with file, line, key and expectation."""
+
+import pytest
+
+from virtcloud.model.documents import read_document
+from virtcloud.model.errors import BadDocument, NotFound
+from virtcloud.model.topology import Topology
+
+GOOD = """\
+name: two-sites
+transports:
+  - {name: core, kind: qinq, s_tag: 2000}
+sites:
+  - name: brno
+    attachments:
+      - {transport: core, port: "brno-sw1:uplink"}
+    switches:
+      - {name: brno-sw1, platform: linux_bridge, ports: [p1, p2, uplink]}
+    hosts:
+      - {name: brno-h1, ports: [eth0]}
+links:
+  - {a: "brno-h1:eth0", b: "brno-sw1:p1"}
+"""
+
+
+def read(text: str) -> Topology:
+    return read_document(text, "site.yaml", Topology)
+
+
+def refusal(old: str, new: str) -> str:
+    assert old in GOOD
+    with pytest.raises(BadDocument) as caught:
+        read(GOOD.replace(old, new))
+    return str(caught.value)
+
+
+def test_a_right_topology_is_read() -> None:
+    topology = read(GOOD)
+    assert topology.peers["brno-h1:eth0"] == "brno-sw1:p1"
+    assert topology.site_of["brno-h1"].name == "brno"
+
+
+def test_an_s_tag_out_of_range_is_refused_at_its_line() -> None:
+    assert refusal("2000", "5000") == (
+        "site.yaml:3: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 5000"
+    )
+
+
+def test_an_unknown_key_is_refused_at_its_line() -> None:
+    message = refusal("platform: linux_bridge", "platform: linux_bridge, colour: red")
+    assert message == "site.yaml:9: sites.0.switches.0.colour: expected no such key; is it misspelt?"
+
+
+def test_text_that_is_not_yaml_is_refused_at_its_line() -> None:
+    assert refusal("name: two-sites", "name: [").startswith("site.yaml:3: not YAML:")
+
+
+def test_a_host_on_no_switch_is_refused() -> None:
+    assert refusal('  - {a: "brno-h1:eth0", b: "brno-sw1:p1"}\n', "  []\n") == (
+        "site.yaml:11: sites.0.hosts.0: host brno-h1 is on no switch: "
+        "expected a link from one of its ports (eth0) to a port of a switch at brno"
+    )
+
+
+def test_two_links_on_one_port_are_refused() -> None:
+    message = refusal("sw1:p1", "sw1:uplink")
+    assert message == "site.yaml:13: links.0.b: port brno-sw1:uplink: expected at most one link on a port, got two"
+
+
+def test_a_link_to_an_unknown_port_is_refused_with_the_known_ones() -> None:
+    assert "port brno-sw1:p9: expected a port of brno-sw1 (p1, p2, uplink), got p9" in refusal("sw1:p1", "sw1:p9")
+
+
+def test_an_attachment_to_an_unknown_transport_is_refused() -> None:
+    assert "site brno: expected a known transport (core), got cor" in refusal("transport: core", "transport: cor")
+
+
+def test_two_elements_of_one_name_are_refused() -> None:
+    message = refusal("{name: brno-h1, ports: [eth0]}", "{name: brno-sw1, ports: [eth0]}")
+    assert "expected each element and transport to have its own name, got brno-sw1 twice" in message
+
+
+def test_an_unknown_site_is_named_with_the_known_ones() -> None:
+    with pytest.raises(NotFound, match="site ostrava is not known; known are: brno"):
+        read(GOOD).site("ostrava")

@@ -1,0 +1,44 @@
+"""The difference between what a switch must carry and what it carries."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtcloud.model.values import PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+
+vlans = st.frozensets(st.integers(100, 110), max_size=5).map(VlanSet)
+ports = st.dictionaries(st.sampled_from(["p1", "p2", "p3"]).map(PortName), vlans)
+
+
+def applied(carried: SwitchCarried, difference: SwitchDifference) -> SwitchCarried:
+    after = {port: have - difference.remove.get(port, VlanSet()) for port, have in carried.ports.items()}
+    for port, added in difference.add.items():
+        after[port] = after.get(port, VlanSet()) | added
+    return SwitchCarried(vlans=(carried.vlans - difference.delete) | difference.create, ports=after)
+
+
+@given(ports, ports, vlans)
+def test_a_difference_applied_leaves_no_difference(wanted: dict, carried: dict, existing: VlanSet) -> None:
+    target = SwitchWanted(ports=wanted)
+    before = SwitchCarried(vlans=existing, ports=carried)
+    assert not switch_difference(target, applied(before, switch_difference(target, before)))
+
+
+@given(ports, ports)
+def test_a_port_that_is_not_managed_is_never_named(wanted: dict, carried: dict) -> None:
+    difference = switch_difference(SwitchWanted(ports=wanted), SwitchCarried(vlans=VlanSet(), ports=carried))
+    assert {*difference.add, *difference.remove} <= set(wanted)
+
+
+def test_the_smallest_change_is_made() -> None:
+    wanted = SwitchWanted(ports={PortName("p1"): VlanSet([100, 101]), PortName("p2"): VlanSet()})
+    carried = SwitchCarried(
+        vlans=VlanSet([101, 102]), ports={PortName("p1"): VlanSet([101]), PortName("p2"): VlanSet([102])}
+    )
+    assert switch_difference(wanted, carried) == SwitchDifference(
+        create=VlanSet([100]),
+        delete=VlanSet([102]),
+        add={PortName("p1"): VlanSet([100])},
+        remove={PortName("p2"): VlanSet([102])},
+    )
