@@ -1,0 +1,51 @@
+"""A whole installation of several sites on one machine, for trying, demonstrating and testing.
+
+Names are imported when they are first used: what runs inside the lab's kernel needs none of them.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from virtcloud.lab.errors import LabError, LabFailed, LabImpossible, LabIsDown, LabIsUp
+    from virtcloud.lab.file import LabFile, read_lab_file
+    from virtcloud.lab.lab import Lab, ServiceHandle, take_down
+    from virtcloud.lab.launch import Event, Wishes
+
+_HOMES = {
+    "Event": "launch",
+    "Lab": "lab",
+    "LabError": "errors",
+    "LabFailed": "errors",
+    "LabFile": "file",
+    "LabImpossible": "errors",
+    "LabIsDown": "errors",
+    "LabIsUp": "errors",
+    "ServiceHandle": "lab",
+    "Wishes": "launch",
+    "read_lab_file": "file",
+    "take_down": "lab",
+}
+
+__all__ = [
+    "Event",
+    "Lab",
+    "LabError",
+    "LabFailed",
+    "LabFile",
+    "LabImpossible",
+    "LabIsDown",
+    "LabIsUp",
+    "ServiceHandle",
+    "Wishes",
+    "read_lab_file",
+    "take_down",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be anything
+    """Import a name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - see above
+
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,69 @@
+"""Reading the real things: what switches, hosts, the core and guests say of themselves, never what SBF says of them."""
+
+import json
+import subprocess
+from dataclasses import dataclass
+
+from virtcloud.lab.lab import Lab
+from virtcloud.model.topology import Topology
+from virtcloud.model.vlans import VlanSet
+
+PRINTED_FRAMES = 4
+CAPTURE = ("timeout", "{seconds}", "tcpdump", "-l", "-nn", "-e", "-q", "-i", "{interface}", "{filter}")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that elements carry: per switch and port its VLANs, per host its interfaces and its guests."""
+
+    switches: dict[str, dict[str, str]]
+    hosts: dict[str, tuple[str, ...]]
+    guests: dict[str, tuple[str, ...]]
+    cores: dict[str, dict[str, str]]
+
+
+def snapshot(lab: Lab) -> Snapshot:
+    """Read every element of the lab once."""
+    topology = lab.topology
+    hosts = [host.name for site in topology.sites for host in site.hosts]
+    return Snapshot(
+        switches={name: switch_vlans(lab, name) for name in switch_names(topology)},
+        hosts={name: interfaces(lab, name) for name in hosts},
+        guests={name: guests(lab, name) for name in hosts},
+        cores={one.name: switch_vlans(lab, one.name) for one in topology.transports},
+    )
+
+
+def switch_names(topology: Topology) -> list[str]:
+    """Give the names of all switches."""
+    return [switch.name for site in topology.sites for switch in site.switches]
+
+
+def switch_vlans(lab: Lab, node: str) -> dict[str, str]:
+    """Read a switch's VLANs per port, as ranges, from the switch itself."""
+    ports = json.loads(output(lab, node, "bridge", "-json", "vlan", "show"))
+    return {port["ifname"]: str(_members(port["vlans"])) for port in ports}
+
+
+def _members(entries: list[dict[str, int]]) -> VlanSet:
+    return VlanSet(
+        number for entry in entries for number in range(entry["vlan"], entry.get("vlanEnd", entry["vlan"]) + 1)
+    )
+
+
+def interfaces(lab: Lab, host: str) -> tuple[str, ...]:
+    """Read the names of a host's interfaces."""
+    return tuple(sorted(link["ifname"] for link in json.loads(output(lab, host, "ip", "-json", "link", "show"))))
+
+
+def guests(lab: Lab, host: str) -> tuple[str, ...]:
+    """Read the names of a host's running guests from libvirt."""
+    return tuple(sorted(output(lab, host, "virsh", "-q", "-c", "lxc:///system", "list", "--name").split()))
+
+
+def output(lab: Lab, node: str, *argv: str) -> str:
+    """Run a command on a node; raises CalledProcessError with what it said."""
+    done = lab.run(node, argv)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, [node, *argv], done.stdout, done.stderr)
+    return done.stdout

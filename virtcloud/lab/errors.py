@@ -1,0 +1,45 @@
+"""What can go wrong with a lab.
+
+::
+
+    VirtcloudError
+    └── LabError
+        ├── LabImpossible    this machine lacks something; the message says what, and how to get it
+        ├── LabIsUp          there is a lab already
+        ├── LabIsDown        there is none
+        └── LabFailed        something in the lab did not do what it should
+"""
+
+from typing import ClassVar
+
+from virtcloud.model.errors import VirtcloudError
+
+
+class LabError(VirtcloudError):
+    """Any error of the lab."""
+
+    slug: ClassVar[str] = "lab-error"
+
+
+class LabImpossible(LabError):
+    """This machine lacks something; nothing was changed."""
+
+    slug = "lab-impossible"
+
+
+class LabIsUp(LabError):
+    """There is a lab already; nothing was changed."""
+
+    slug = "lab-is-up"
+
+
+class LabIsDown(LabError):
+    """There is no lab."""
+
+    slug = "lab-is-down"
+
+
+class LabFailed(LabError):
+    """Something in the lab did not do what it should."""
+
+    slug = "lab-failed"

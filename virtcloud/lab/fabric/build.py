@@ -1,0 +1,84 @@
+"""Builds a plan's nodes, cables and services in the kernel it runs in."""
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from virtcloud.lab.fabric import nodes
+from virtcloud.lab.fabric.container import batch
+from virtcloud.lab.fabric.events import Events
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle
+from virtcloud.lab.fabric.plan import Plan, cable_line
+from virtcloud.lab.fabric.services import ServiceControl
+from virtcloud.lab.fabric.zygote import Zygote
+
+T = TypeVar("T")
+
+
+class Fabric:
+    """What a plan has become. The calls' order is: make, ``connect``, ``serve``."""
+
+    def __init__(self, plan: Plan, logs: Path, events: Events) -> None:
+        """Fork all first processes; nothing else may have started a thread before."""
+        self._plan = plan
+        self._events = events
+        self._zygote = _zygote(plan)
+        with events.step("nodes"):
+            self.nodes = {node.name: nodes.start(node) for node in plan.nodes}
+            for handle in self.nodes.values():
+                nodes.await_furnished(handle)
+        self.services = {
+            (node.name, service.name): ServiceControl(
+                self.nodes[node.name], service, logs / f"{node.name}.{service.name}.log", self._zygote
+            )
+            for node in plan.nodes
+            for service in node.services
+        }
+
+    def connect(self) -> None:
+        """Lay the cables and let every node set up its interfaces."""
+        with self._events.step("network"):
+            pids = {name: handle.pid for name, handle in self.nodes.items()}
+            cables = tuple(cable_line(cable, pids) for cable in self._plan.cables)
+            fault = batch("ip", (*self._plan.before, *cables, *self._plan.after))
+            if fault:
+                raise NodeFailed(f"the lab's network: {fault}")
+            for handle in self.nodes.values():
+                handle.listen()
+            if self._zygote:
+                self._zygote.listen()
+            together(NodeHandle.network, self.nodes.values())
+
+    def serve(self) -> None:
+        """Start all services: node by node at once, in the node's order."""
+        together(self._serve_node, [node.name for node in self._plan.nodes if node.services])
+
+    def _serve_node(self, name: str) -> None:
+        for service in self.nodes[name].node.services:
+            with self._events.step(f"{name} {service.name}"):
+                self.services[name, service.name].start()
+
+
+def _zygote(plan: Plan) -> Zygote | None:
+    modules = sorted({service.module for node in plan.nodes for service in node.services if service.module})
+    return Zygote(tuple(modules)) if modules else None
+
+
+def together(work: Callable[[T], None], items: Iterable[T]) -> None:
+    """Do the same for all items at once; raises the first error when all have ended."""
+    faults: list[Exception] = []
+
+    def one(item: T) -> None:
+        try:
+            work(item)
+        except Exception as error:  # noqa: BLE001 - raised below, by the thread that waits
+            faults.append(error)
+
+    threads = [threading.Thread(target=one, args=(item,), daemon=True) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if faults:
+        raise faults[0]

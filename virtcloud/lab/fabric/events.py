@@ -1,0 +1,34 @@
+"""What happens while the lab comes up, one JSON object per line, for whoever watches."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class Events:
+    """Writes events to a file of its own; may be used by several threads."""
+
+    def __init__(self, path: Path) -> None:
+        """Append to ``path``."""
+        self._path = path
+        self._lock = threading.Lock()
+
+    def say(self, step: str, state: str, text: str = "") -> None:
+        """Note that ``step`` has come to ``state``: ``begin``, ``done`` or ``failed``."""
+        line = json.dumps({"time": time.time(), "step": step, "state": state, "text": text})
+        with self._lock, self._path.open("a") as file:
+            file.write(line + "\n")
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Frame one step; an error is noted and goes on."""
+        self.say(name, "begin")
+        try:
+            yield
+        except BaseException as error:
+            self.say(name, "failed", str(error))
+            raise
+        self.say(name, "done")

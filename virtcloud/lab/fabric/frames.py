@@ -1,0 +1,51 @@
+"""The lab's own small protocol: one line of JSON says what is wanted; then frames carry a program's streams.
+
+A frame is one letter, four bytes of length, and that many bytes. To the node: ``i`` input, ``e`` end of input, ``w``
+window size. From the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` what went wrong.
+"""
+
+import json
+import socket
+import struct
+from typing import Any
+
+HEADER = struct.Struct("!cI")
+LINE_LIMIT = 1 << 20
+
+
+def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
+    """Send one JSON object as a line."""
+    connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive_line(connection: socket.socket) -> dict[str, Any]:
+    """Receive one line, reading nothing behind it; ``ConnectionError`` when the other side is gone."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        seen = connection.recv(LINE_LIMIT, socket.MSG_PEEK)
+        if not seen:
+            raise ConnectionError("the connection ended before an answer came")
+        line += connection.recv(seen.find(b"\n") + 1 or len(seen))
+    message: dict[str, Any] = json.loads(line)
+    return message
+
+
+def send_frame(connection: socket.socket, letter: bytes, payload: bytes = b"") -> None:
+    """Send one frame."""
+    connection.sendall(HEADER.pack(letter, len(payload)) + payload)
+
+
+def receive_frame(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Receive one frame; ``ConnectionError`` when the other side is gone."""
+    letter, length = HEADER.unpack(_exactly(connection, HEADER.size))
+    return letter, _exactly(connection, length)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the connection ended within a frame")
+        data += part
+    return bytes(data)

@@ -1,0 +1,183 @@
+"""Nodes as the fabric sees them: started by fork into fresh namespaces, reached over a packet socket."""
+
+import itertools
+import json
+import os
+import signal
+import socket
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Queue
+from typing import Any, NoReturn
+
+from virtcloud.lab.fabric import syscalls
+from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, furnish
+from virtcloud.lab.fabric.plan import Node
+
+NAMESPACES = (
+    syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
+)
+BRANCH = "virtcloud-lab"
+Message = dict[str, Any]
+
+
+class NodeFailed(Exception):
+    """A node could not be made or could not do what it was told; the message carries its words."""
+
+
+class Running:
+    """A program on a node: ``exit`` is filled once it ended (negative: the signal it died of)."""
+
+    def __init__(self, pid: int) -> None:
+        """Stand for the program with this process id."""
+        self.pid = pid
+        self.exit: int | None = None
+        self.ended = threading.Event()
+
+    def end(self, code: int) -> None:
+        """Note how it ended."""
+        self.exit = code
+        self.ended.set()
+
+
+class NodeHandle:
+    """One node; its methods may be called from any thread."""
+
+    def __init__(self, node: Node, pid: int, channel: socket.socket) -> None:
+        """Take over a node whose first process is ``pid``."""
+        self.node = node
+        self.pid = pid
+        self._channel = channel
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._answers: dict[int, Queue[Message]] = {}
+        self._running: dict[int, Running] = {}
+
+    def listen(self) -> None:
+        """Start to take in the node's answers; to be called once, when all forking is done."""
+        threading.Thread(target=self._listen, daemon=True, name=f"node {self.node.name}").start()
+
+    def network(self) -> None:
+        """Let the node set up its interfaces."""
+        self._call({"do": "network"}, ())
+
+    def spawn(
+        self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
+    ) -> Running:
+        """Start a program with these three standard streams."""
+        request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
+        running: Running = self._call(request, streams)["running"]
+        return running
+
+    def signal(self, pid: int, number: int, *, group: bool = False) -> None:
+        """Send a signal to a program, or to its whole process group."""
+        self._call({"do": "signal", "pid": pid, "number": number, "group": group}, ())
+
+    def _call(self, request: Message, streams: Sequence[int]) -> Message:
+        with self._lock:
+            number = next(self._numbers)
+            answers = self._answers[number] = Queue()
+            packet = json.dumps({**request, "id": number}).encode()
+            socket.send_fds(self._channel, [packet], list(streams))
+        answer = answers.get()
+        self._answers.pop(number, None)
+        if "error" in answer:
+            raise NodeFailed(f"{self.node.name}: {answer['error']}")
+        return answer
+
+    def _listen(self) -> None:
+        while packet := self._channel.recv(PACKET):
+            self._take(json.loads(packet))
+        for answers in list(self._answers.values()):
+            answers.put({"error": "the node is gone"})
+        for running in list(self._running.values()):
+            running.end(-signal.SIGKILL)
+
+    def _take(self, message: Message) -> None:
+        number = message["id"]
+        if "exit" in message:
+            self._running.pop(number).end(message["exit"])
+            return
+        if "spawned" in message:
+            message["running"] = self._running[number] = Running(message["spawned"])
+        self._answers[number].put(message)
+
+
+def start(node: Node) -> NodeHandle:
+    """Start a node's first process and wait until its file tree stands. To be called before any thread runs."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    numbers, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        _be_parent(node, theirs, told)
+    theirs.close()
+    os.close(told)
+    pid = int(os.read(numbers, 32) or b"0")
+    os.close(numbers)
+    if node.isolated:
+        os.waitpid(child, 0)
+    return NodeHandle(node, pid, ours)
+
+
+def await_furnished(handle: NodeHandle) -> None:
+    """Wait until a started node says that its file tree stands."""
+    message = json.loads(handle._channel.recv(PACKET) or b'{"error": "its first process died"}')  # noqa: SLF001
+    if "error" in message:
+        raise NodeFailed(f"{handle.node.name}: {message['error']}")
+
+
+def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
+    """Enter new namespaces, leave a first process in them, and say its number to the fabric."""
+    try:
+        os.setsid()
+        if not node.isolated:
+            syscalls.adopt_orphans()
+            os.write(told, str(os.getpid()).encode())
+            _be_first(node, channel)
+        cgroup_for(node.name)
+        syscalls.unshare(NAMESPACES)
+        pid = os.fork()
+        if pid == 0:
+            _be_first(node, channel)
+        os.write(told, str(pid).encode())
+    except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def cgroup_for(name: str) -> None:
+    """Put this process into the node's own control group, where there is cgroup v2."""
+    if (CGROUPS / "cgroup.procs").exists():
+        group = CGROUPS / BRANCH / name
+        group.mkdir(parents=True, exist_ok=True)
+        _delegate(CGROUPS), _delegate(group.parent)
+        (group / "cgroup.procs").write_text("0")
+
+
+def _delegate(group: Path) -> None:
+    for controller in (group / "cgroup.controllers").read_text().split():
+        try:
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
+        except OSError:
+            continue  # one that is not there to be had does not keep the others away
+
+
+def _be_first(node: Node, channel: socket.socket) -> NoReturn:
+    try:
+        _keep_only(channel.fileno())
+        if node.isolated:
+            furnish(node)
+        channel.send(b"{}")
+    except BaseException as error:  # noqa: BLE001 - told to the fabric, which raises it
+        channel.send(json.dumps({"error": str(error)}).encode())
+        os._exit(1)
+    Init(node, channel).run()
+
+
+def _keep_only(descriptor: int) -> None:
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, 4096)

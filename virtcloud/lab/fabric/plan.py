@@ -1,0 +1,98 @@
+"""The plan: everything the fabric builds, as plain data that travels as JSON into the lab's kernel."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A program that runs on a node.
+
+    With ``module`` set, ``main(argv)`` of that Python module runs in a copy of a process that has imported it already.
+    ``ready`` says when it may be relied on: ``unix:PATH``, ``tcp:ADDRESS:PORT`` or nothing (as soon as it runs).
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    module: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+    ready: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A small container: its files, its network as batch lines of ip, bridge and tc, its services in starting order.
+
+    A node that is not ``isolated`` shares all namespaces with the process that builds it (the station).
+    """
+
+    name: str
+    kind: str
+    address: str = ""
+    isolated: bool = True
+    tmpfs: tuple[str, ...] = ()
+    binds: tuple[tuple[str, str], ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    sysctls: dict[str, str] = field(default_factory=dict)
+    ip: tuple[str, ...] = ()
+    bridge: tuple[str, ...] = ()
+    tc: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A veth pair between two nodes; an empty node name is the fabric itself. MTUs in bytes."""
+
+    node: str
+    port: str
+    mtu: int
+    peer_node: str
+    peer_port: str
+    peer_mtu: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All nodes and cables; ``before`` and ``after`` are ip lines for the fabric itself, around the cables."""
+
+    nodes: tuple[Node, ...]
+    cables: tuple[Cable, ...]
+    before: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+
+
+def to_json(plan: Plan) -> str:
+    """Write a plan down."""
+    return json.dumps(asdict(plan))
+
+
+def from_json(text: str) -> Plan:
+    """Read what :func:`to_json` wrote."""
+    data = json.loads(text)
+    return Plan(
+        tuple(_node(one) for one in data["nodes"]),
+        tuple(Cable(**one) for one in data["cables"]),
+        tuple(data["before"]),
+        tuple(data["after"]),
+    )
+
+
+def _node(data: dict[str, Any]) -> Node:
+    services = tuple(Service(**{**one, "argv": tuple(one["argv"])}) for one in data.pop("services"))
+    lists = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc")}
+    binds = tuple((source, target) for source, target in data.pop("binds"))
+    return Node(**data, **lists, binds=binds, services=services)
+
+
+def cable_line(cable: Cable, pids: dict[str, int]) -> str:
+    """Give the ip batch line that makes a cable, each end at once in its node (``pids``: the nodes' first processes)."""
+    return (
+        f"link add name {cable.port} mtu {cable.mtu}{_inside(cable.node, pids)} type veth "
+        f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_inside(cable.peer_node, pids)}"
+    )
+
+
+def _inside(node: str, pids: dict[str, int]) -> str:
+    return f" netns {pids[node]}" if node else ""

@@ -1,0 +1,71 @@
+"""The system calls that Python 3.11 does not offer: unshare, setns, mount, prctl. Failures raise ``OSError``."""
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final
+
+NEWNS: Final = 0x00020000
+NEWCGROUP: Final = 0x02000000
+NEWUTS: Final = 0x04000000
+NEWIPC: Final = 0x08000000
+NEWPID: Final = 0x20000000
+NEWNET: Final = 0x40000000
+
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 0x40000
+PR_SET_CHILD_SUBREAPER: Final = 36
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def unshare(flags: int) -> None:
+    """Give the calling process new namespaces; a new PID namespace is its children's."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def setns(path: str) -> None:
+    """Enter the namespace at ``path``; a PID namespace is entered by the children."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _check(_libc.setns(descriptor, 0), f"setns {path}")
+    finally:
+        os.close(descriptor)
+
+
+def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
+    """Mount; ``data`` are the file system's own options."""
+    result = _libc.mount(
+        source.encode(),
+        target.encode(),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        data.encode() if data else None,
+    )
+    _check(result, f"mount {kind or source} on {target}")
+
+
+def mount_private() -> None:
+    """Keep all later mounts of this mount namespace to itself."""
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+
+
+def bind(source: str, target: str) -> None:
+    """Show ``source`` at ``target`` too; the target is made when it is missing."""
+    place = Path(target)
+    if not place.exists():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _ = place.mkdir() if Path(source).is_dir() else place.touch()
+    mount(source, target, None, MS_BIND)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every orphan below this process."""
+    _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")

@@ -1,0 +1,167 @@
+"""A process that has imported what services need, and gives each a copy of itself inside its node.
+
+Inside User-mode Linux an agent's imports take seconds; a fork takes a fraction of one.
+"""
+
+import importlib
+import json
+import os
+import select
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from virtcloud.lab.fabric import syscalls
+from virtcloud.lab.fabric.container import CGROUPS, PACKET
+from virtcloud.lab.fabric.nodes import BRANCH, NodeFailed, NodeHandle, Running
+from virtcloud.lab.fabric.plan import Service
+
+ORDER = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
+
+
+class Zygote:
+    """The fabric's end; one start at a time."""
+
+    def __init__(self, modules: tuple[str, ...]) -> None:
+        """Fork the process and let it import ``modules``. To be called before any thread runs."""
+        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        self._running: dict[int, Running] = {}
+        self._answered = threading.Event()
+        self._answer: dict[str, Any] = {}
+        if os.fork() == 0:
+            self._channel.close()
+            _guarded(lambda: _serve(theirs, modules))
+        theirs.close()
+
+    def listen(self) -> None:
+        """Start to take in answers."""
+        threading.Thread(target=self._listen, daemon=True, name="zygote").start()
+
+    def start(self, handle: NodeHandle, service: Service, log: str, environment: dict[str, str]) -> Running:
+        """Run a service's module inside a node; waits for the imports when they are not done yet."""
+        request = {
+            "node": handle.node.name,
+            "pid": handle.pid,
+            "module": service.module,
+            "argv": service.argv,
+            "log": log,
+            "environment": environment,
+        }
+        with self._lock:
+            self._answered.clear()
+            self._channel.send(json.dumps(request).encode())
+            self._answered.wait()
+            if "error" in self._answer:
+                raise NodeFailed(f"{handle.node.name}: {service.name}: {self._answer['error']}")
+            running: Running = self._answer["running"]
+            return running
+
+    def _listen(self) -> None:
+        while packet := self._channel.recv(PACKET):
+            message = json.loads(packet)
+            if "exit" in message:
+                self._running.pop(message["pid"]).end(message["exit"])
+                continue
+            if "pid" in message:
+                message["running"] = self._running[message["pid"]] = Running(message["pid"])
+            self._answer = message
+            self._answered.set()
+        self._answer = {"error": "the process that starts it is gone"}
+        self._answered.set()
+
+
+def _guarded(work: Callable[[], object]) -> NoReturn:
+    try:
+        work()
+    except BaseException:  # noqa: BLE001 - a forked copy must never return into its parent's code
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
+    os.setsid()
+    os.closerange(3, channel.fileno())
+    os.closerange(channel.fileno() + 1, 4096)
+    failed = _import(modules)
+    carriers: dict[int, int] = {}
+    while True:
+        readable, _, _ = select.select([channel], [], [], 0.3)
+        if readable:
+            packet = channel.recv(PACKET)
+            if not packet:
+                return
+            channel.send(json.dumps(_start(json.loads(packet), failed, carriers)).encode())
+        _report_ended(channel, carriers)
+
+
+def _import(modules: tuple[str, ...]) -> dict[str, str]:
+    failed = {}
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - reported when the service is to be started
+            failed[name] = f"cannot import {name}: {error}"
+    return failed
+
+
+def _start(request: dict[str, Any], failed: dict[str, str], carriers: dict[int, int]) -> dict[str, Any]:
+    if request["module"] in failed:
+        return {"error": failed[request["module"]]}
+    read, write = os.pipe()
+    carrier = os.fork()
+    if carrier == 0:
+        os.close(read)
+        _guarded(lambda: _carry(request, write))
+    os.close(write)
+    pid = int(os.read(read, 32) or b"0")
+    os.close(read)
+    if not pid:
+        return {"error": f"could not enter the node; see {request['log']}"}
+    carriers[carrier] = pid
+    return {"pid": pid}
+
+
+def _carry(request: dict[str, Any], write: int) -> None:
+    """Enter the node, run the module in a child there, and end as that child ends."""
+    os.setsid()
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1), os.dup2(log, 2)
+    group = CGROUPS / BRANCH / request["node"] / "init" / "cgroup.procs"
+    if group.exists():
+        group.write_text("0")
+    namespaces = [f"/proc/{request['pid']}/ns/{kind}" for kind in ORDER]
+    for namespace in namespaces:
+        syscalls.setns(namespace)
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        _guarded(lambda: _run(request))
+    os.write(write, str(child).encode())
+    os.close(write)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _run(request: dict[str, Any]) -> None:
+    os.chdir("/")
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv = list(request["argv"])
+    try:
+        sys.exit(importlib.import_module(request["module"]).main(sys.argv[1:]))
+    except SystemExit as ended:
+        sys.stdout.flush()
+        os._exit(ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1)
+
+
+def _report_ended(channel: socket.socket, carriers: dict[int, int]) -> None:
+    for carrier in list(carriers):
+        ended, status = os.waitpid(carrier, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            channel.send(json.dumps({"pid": carriers.pop(carrier), "exit": code}).encode())

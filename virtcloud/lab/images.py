@@ -1,0 +1,114 @@
+"""The lab's own images: a busybox container, and a busybox machine for QEMU."""
+
+import gzip
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+BUSYBOX = Path("/bin/busybox")
+APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
+
+CONTAINER_INIT = """#!/bin/sh
+# Addresses are set from outside. Ends at once when told to.
+trap 'exit 0' TERM INT PWR
+echo "$(hostname): up"
+while :; do sleep 3600 & wait $!; done
+"""
+
+MACHINE_INIT = """#!/bin/sh
+# A guest's whole system: takes the address that the kernel's command line gives, then waits.
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+for module in /modules/*.ko; do insmod "$module"; done
+for word in $(cat /proc/cmdline); do
+  case "$word" in virtcloud.address=*) ip addr add "${word#*=}" dev eth0 ;; esac
+done
+ip link set lo up; ip link set eth0 up
+echo "guest: up"
+while :; do sleep 3600; done
+"""
+
+
+def make_container_image(folder: Path) -> None:
+    """Build the image ``busybox`` (kind lxc) in ``folder``/busybox."""
+    root = folder / "busybox" / "rootfs"
+    for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc", "root"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    _install_busybox(root)
+    _write_program(root / "sbin/init", CONTAINER_INIT)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (folder / "busybox/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
+
+
+def _install_busybox(root: Path) -> None:
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
+    for applet in {*APPLETS, *applets} - {"busybox", "init"}:
+        (root / "bin" / applet).symlink_to("busybox")
+
+
+def _write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def cloud_kernel() -> tuple[Path, Path] | None:
+    """Find Debian's cloud kernel and its modules; none when ``linux-image-cloud-amd64`` is not installed."""
+    for kernel in sorted(Path("/boot").glob("vmlinuz-*cloud-amd64"), reverse=True):
+        modules = Path("/lib/modules", kernel.name.removeprefix("vmlinuz-"))
+        if modules.is_dir():
+            return kernel, modules
+    return None
+
+
+def make_machine_image(folder: Path) -> str:
+    """Build the image ``busybox-qemu`` (kind qemu) in ``folder``; gives what is missing for it, or nothing."""
+    found = cloud_kernel()
+    if found is None:
+        return "image busybox-qemu is left out: apt-get install linux-image-cloud-amd64"
+    image = folder / "busybox-qemu"
+    image.mkdir()
+    shutil.copy(found[0], image / "vmlinuz")
+    (image / "initrd").write_bytes(gzip.compress(_archive(_machine_tree(image, found[1])), compresslevel=1))
+    shutil.rmtree(image / "tree")
+    (image / "image.yaml").write_text(
+        "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
+    )
+    return ""
+
+
+def _machine_tree(image: Path, modules: Path) -> Path:
+    tree = image / "tree"
+    for name in ("bin", "proc", "sys", "dev", "modules"):
+        (tree / name).mkdir(parents=True)
+    _install_busybox(tree)
+    _write_program(tree / "init", MACHINE_INIT)
+    for number, name in enumerate(("failover", "net_failover", "virtio_net")):
+        for source in modules.rglob(f"{name}.ko"):
+            shutil.copy(source, tree / f"modules/{number}-{name}.ko")
+    return tree
+
+
+def _archive(tree: Path) -> bytes:
+    """Pack a tree in the kernel's format for an initial file system (cpio, newc), everything owned by root."""
+    entries = [_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)]
+    return b"".join(entries) + _record("TRAILER!!!", 0, 0, b"")
+
+
+def _entry(path: Path, name: str, number: int) -> bytes:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return _record(name, number, mode, os.readlink(path).encode())
+    return _record(name, number, mode, path.read_bytes() if path.is_file() else b"")
+
+
+def _record(name: str, number: int, mode: int, data: bytes) -> bytes:
+    fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
+    return _padded(head) + _padded(data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)

@@ -1,0 +1,18 @@
+"""The lab's SSH keys: one with which the service logs in to the switches, and each switch's own."""
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+
+def make_keys(folder: Path, switches: Iterable[str]) -> tuple[str, Mapping[str, str]]:
+    """Make all keys; gives the public key of the account, and the switches' private host keys by switch."""
+    _make(folder / "switch")
+    hosts = {name: _make(folder / f"host-{name}").read_text() for name in switches}
+    return (folder / "switch.pub").read_text(), hosts
+
+
+def _make(path: Path) -> Path:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "virtcloud-lab", "-f", str(path)]
+    subprocess.run(command, check=True)  # noqa: S603 - nothing in it comes from outside
+    return path

@@ -1,0 +1,160 @@
+"""The lab as Python sees it."""
+
+import signal
+import subprocess
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn, Self
+
+from collections.abc import Iterator
+from virtcloud.lab import kernel, names, preflight, session
+from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
+from virtcloud.lab.file import LabFile
+from virtcloud.lab.launch import Event, Watcher, Wishes, launch
+from virtcloud.lab.state import State, remains, remove
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceHandle:
+    """One service of one node; each call returns when it has happened, and may be repeated."""
+
+    state: State
+    node: str
+    name: str
+
+    def start(self) -> None:
+        """Start it and wait until it may be relied on; raises :class:`LabFailed` when it does not come."""
+        self._do("start")
+
+    def stop(self) -> None:
+        """End it in good order."""
+        self._do("stop")
+
+    def kill(self) -> None:
+        """End it as a crash would (SIGKILL)."""
+        self._do("kill")
+
+    def _do(self, what: str) -> None:
+        session.ask(self.state, {"do": what, "node": self.node, "service": self.name})
+
+
+@dataclass(frozen=True, slots=True)
+class Lab:
+    """A lab that is up: ``Lab.up(…)`` starts one, ``Lab.running()`` finds it."""
+
+    state: State
+
+    @classmethod
+    def up(
+        cls, lab: LabFile, wishes: Wishes | None = None, watch: Watcher | None = None, state: State | None = None
+    ) -> Self:
+        """Start a lab and wait until everything runs.
+
+        Raises :class:`LabImpossible` and :class:`LabIsUp` before anything is changed, :class:`LabFailed` after
+        everything was removed again. An interrupt removes everything, too.
+        """
+        wishes, watch, state = wishes or Wishes(), watch or (lambda _: None), state or State.of_machine()
+        preflight.check(lab)
+        chosen = kernel.choose(wishes.kernel)
+        _refuse_second(state)
+        _clear(state, watch)
+        with _nothing_left_on_error(state):
+            launch(lab, state, wishes, chosen, watch)
+            if not wishes.bare:
+                from virtcloud.lab.feed import feed  # noqa: PLC0415 - the client is not needed for a bare lab
+
+                feed(lab, watch)
+        return cls(state)
+
+    @classmethod
+    def running(cls, state: State | None = None) -> Self:
+        """Find the lab that is up; raises :class:`LabIsDown`."""
+        state = state or State.of_machine()
+        if state.pid() is None:
+            raise LabIsDown("no lab is up; start one with: virtcloud lab up")
+        return cls(state)
+
+    def down(self) -> None:
+        """Stop everything; raises :class:`LabFailed` when something is left."""
+        take_down(self.state)
+
+    def run(
+        self,
+        node: str,
+        argv: Sequence[str],
+        *,
+        given: str = "",
+        timeout_s: float | None = 60.0,
+        check: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program on a node. With ``check``, an exit code other than 0 raises :class:`LabFailed`."""
+        done = session.run(self.state, node, argv, given.encode(), timeout_s)
+        text = subprocess.CompletedProcess(
+            done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
+        if check and done.returncode:
+            raise LabFailed(f"{node}: {' '.join(argv)} ended with {done.returncode}: {text.stderr.strip()}")
+        return text
+
+    def service(self, node: str, name: str) -> ServiceHandle:
+        """Give a handle on a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
+        return ServiceHandle(self.state, node, name)
+
+    def status(self) -> dict[str, Any]:
+        """Say what runs: ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` by name with their services."""
+        about = {key: value for key, value in self.state.about.items() if key != "token"}
+        url = None if about.get("bare") else f"http://{names.STATION_ADDRESS}:{names.SBF_PORT}"
+        answer = session.ask(self.state, {"do": "status", "node": names.STATION})
+        return {**about, "sbf": url, "socket": url and names.SBF_SOCKET, **answer}
+
+    @property
+    def sbf_socket(self) -> str:
+        """Where SBF is reached from the machine itself."""
+        return names.SBF_SOCKET
+
+
+def take_down(state: State) -> list[str]:
+    """Remove whatever a lab left, alive or dead; gives what was found. Raises :class:`LabFailed` when some stays."""
+    found = remains(state)
+    left = remove(state) if found else []
+    if left:
+        raise LabFailed(f"still there after the lab was stopped: {', '.join(left)}")
+    return found
+
+
+def _refuse_second(state: State) -> None:
+    if state.pid() is not None or state.launcher() is not None:
+        name = state.about.get("name", "unknown")
+        raise LabIsUp(f"a lab is up already ({name}); stop it first with: virtcloud lab down")
+
+
+def _clear(state: State, watch: Watcher) -> None:
+    found = take_down(state)
+    if found:
+        watch(Event("remains", "note", f"a lab that ended by itself had left {', '.join(found)}; removed"))
+
+
+@contextmanager
+def _nothing_left_on_error(state: State) -> Iterator[None]:
+    """Treat a request to end like an interrupt, and after any error leave nothing behind."""
+
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGTERM)
+    _set(signal.SIGTERM, interrupted)
+    try:
+        yield
+    except BaseException:
+        remove(state)
+        raise
+    finally:
+        _set(signal.SIGTERM, before)
+
+
+def _set(number: int, handler: Any) -> None:
+    try:
+        signal.signal(number, handler)
+    except ValueError:  # not in the main thread: then nobody interrupts us either
+        return

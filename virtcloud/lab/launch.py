@@ -1,0 +1,199 @@
+"""Brings a lab up: writes what it needs, starts its first process, and watches until everything runs."""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtcloud.lab import images, kernel, names, services
+from virtcloud.lab.errors import LabFailed
+from virtcloud.lab.fabric import plan as fabric_plan
+from virtcloud.lab.fabric import settings
+from virtcloud.lab.fabric.settings import FabricSettings
+from virtcloud.lab.file import LabFile
+from virtcloud.lab.keys import make_keys
+from virtcloud.lab.plan import TMPFS, joined, station_plan
+from virtcloud.lab.plan import fabric_plan as plan_nodes
+from virtcloud.lab.services import Materials
+from virtcloud.lab.state import State
+
+DEADLINE_S = 180.0
+TAIL_LINES = 20
+NAMESPACES = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A step of the start has come to a state: ``begin``, ``done``, ``failed``, or ``note``."""
+
+    step: str
+    state: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a lab is to be started. ``kernel``: ``direct``, ``uml`` or whichever goes; ``timing``: seconds for SBF."""
+
+    bare: bool = False
+    kernel: str | None = None
+    timing: Mapping[str, float] = field(default_factory=dict)
+
+
+Watcher = Callable[[Event], None]
+
+
+def launch(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:
+    """Start everything; returns when all services run. The caller removes what is there after an error."""
+    watch(Event("files", "begin"))
+    _prepare(lab, state, wishes, chosen, watch)
+    watch(Event("files", "done"))
+    process = _start(state)
+    _await(state, chosen, process, watch)
+
+
+def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:
+    state.make()
+    Path(names.SBF_SOCKET).parent.mkdir(parents=True, exist_ok=True)
+    Path(services.CACHE, "qemu").mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(16)
+    state.write_about({"name": lab.name, "kernel": chosen, "bare": wishes.bare, "token": token})
+    materials = _materials(lab, state, wishes)
+    _write_plans(lab, state, chosen, token, materials)
+    if not wishes.bare:
+        (state.folder / "sbf.toml").write_text(services.sbf_config(str(state.folder), wishes.timing))
+    images.make_container_image(state.folder / "images")
+    missing = images.make_machine_image(state.folder / "images")
+    if missing:
+        watch(Event("files", "note", missing))
+
+
+def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:
+    switches = [switch.name for site in lab.sites for switch in site.switches]
+    authorized, host_keys = make_keys(state.folder / "keys", switches)
+    return Materials(
+        state=str(state.folder),
+        python=sys.executable,
+        authorized_key=authorized,
+        host_keys=host_keys,
+        kept=_covered_folders(),
+        bare=wishes.bare,
+        sbf=(sys.executable, "-m", "sbf_service"),
+    )
+
+
+def _source() -> Path:
+    return Path(__file__).resolve().parents[2]
+
+
+def _covered_folders() -> tuple[str, ...]:
+    """Give the folders of this program that a node's own file systems would hide."""
+    ours = {str(_source()), sys.prefix, sys.base_prefix}
+    return tuple(sorted(one for one in ours if any(Path(one).is_relative_to(place) for place in TMPFS)))
+
+
+def _write_plans(lab: LabFile, state: State, chosen: str, token: str, materials: Materials) -> None:
+    station = station_plan(materials, tap=chosen == "uml")
+    nodes = plan_nodes(lab, materials, uplink="vec0" if chosen == "uml" else "")
+    folder = state.folder
+    listen = f"unix:{state.socket}"
+    ours = FabricSettings(str(folder), str(folder / "station.plan"), str(folder / "station.events"), token, listen)
+    if chosen == "direct":
+        _write(state, "station", ours, joined(station, nodes))
+        return
+    boot = kernel.command(folder, folder / "init")
+    preload = kernel.preload_library(folder)
+    _write(state, "station", _with(ours, relay=kernel.relay_address(), kernel=boot, preload=preload), station)
+    inside = FabricSettings(
+        str(folder), str(folder / "fabric.plan"), str(folder / "fabric.events"), token, f"tcp:{kernel.relay_address()}"
+    )
+    _write(state, "fabric", _with(inside, machine=True), nodes)
+    init = folder / "init"
+    init.write_text(kernel.init_text(sys.executable, folder / "fabric.json", materials.kept, _search_path()))
+    init.chmod(0o755)
+
+
+def _with(base: FabricSettings, **changes: object) -> FabricSettings:
+    fields = {name: getattr(base, name) for name in FabricSettings.__slots__}
+    return FabricSettings(**{**fields, **changes})
+
+
+def _write(state: State, name: str, told: FabricSettings, plan: fabric_plan.Plan) -> None:
+    Path(told.plan).touch(mode=0o600)
+    Path(told.plan).write_text(fabric_plan.to_json(plan))
+    Path(told.events).touch()
+    settings.write(told, state.folder / f"{name}.json")
+
+
+def _search_path() -> list[str]:
+    return [str(_source())]
+
+
+def _start(state: State) -> subprocess.Popen[bytes]:
+    command = [*NAMESPACES, sys.executable, "-m", "virtcloud.lab.fabric", str(state.folder / "station.json")]
+    environment = {
+        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": os.pathsep.join(_search_path()),
+        "HOME": str(state.folder),
+        "LANG": "C.UTF-8",
+    }
+    with (state.folder / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
+        )
+    state.note_launcher(process.pid)
+    return process
+
+
+def _await(state: State, chosen: str, process: subprocess.Popen[bytes], watch: Watcher) -> None:
+    files = [state.folder / "station.events"] + ([state.folder / "fabric.events"] if chosen == "uml" else [])
+    waiting = {file: _follow(file) for file in files}
+    if chosen == "uml":
+        watch(Event("kernel", "begin"))
+    deadline, booted = time.monotonic() + DEADLINE_S, chosen != "uml"
+    while waiting:
+        if process.poll() is not None:
+            raise LabFailed(f"the lab's first process ended{_tail(state.folder / 'supervisor.log')}")
+        if time.monotonic() > deadline:
+            raise LabFailed(f"the lab was not up after {DEADLINE_S:.0f} s{_tail(state.folder / 'supervisor.log')}")
+        for file in list(waiting):
+            for event in next(waiting[file]):
+                if file.name == "fabric.events" and not booted:
+                    booted = True
+                    watch(Event("kernel", "done"))
+                if event.state == "failed":
+                    raise LabFailed(_explained(state, event))
+                if event.step == "ready":
+                    del waiting[file]
+                else:
+                    watch(event)
+        time.sleep(0.05)
+
+
+def _follow(path: Path) -> Iterator[list[Event]]:
+    """Give what was added to a file of events since last time, again and again."""
+    with path.open() as file:
+        part = ""
+        while True:
+            part += file.read()
+            whole, _, part = part.rpartition("\n")
+            lines = [json.loads(line) for line in whole.splitlines()]
+            yield [Event(line["step"], line["state"], line["text"]) for line in lines]
+
+
+def _explained(state: State, event: Event) -> str:
+    """Say what failed, with the end of the log that tells more: the logs themselves will not stay."""
+    words = event.text.split()
+    named = [Path(word) for word in words if word.startswith(f"{state.folder}/log/")]
+    log = named[0] if named else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")
+    return f"{event.step}: {event.text}{_tail(log)}"
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:] if log.exists() else []
+    return "".join(f"\n    {line}" for line in [f"the end of {log.name}:", *lines]) if lines else ""

@@ -1,0 +1,31 @@
+"""Names and addresses that the lab itself uses (RFC 2544 gives 198.18.0.0/15 to test networks)."""
+
+from ipaddress import IPv4Address
+from typing import Final
+
+STATION: Final = "station"
+USER: Final = "user"
+RESERVED_NODES: Final = frozenset({STATION, USER, "fabric"})
+RESERVED_PORTS: Final = frozenset({"up", "all", "lo", "br0", "mgmt0", "outside0", "default", "none"})
+
+STATION_ADDRESS: Final = "198.18.0.1"
+FABRIC_ADDRESS: Final = "198.18.0.2"
+FABRIC_PORT: Final = 7000
+SBF_PORT: Final = 8800
+SBF_SOCKET: Final = "/run/virtcloud/sbf.sock"
+CREDENTIAL: Final = "lab"
+SWITCH_ACCOUNT: Final = "switch"
+PREFIX: Final = 16
+
+_FIRST_NODE: Final = IPv4Address("198.18.1.0")
+_FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")
+
+
+def management_address(number: int) -> str:
+    """Give the management address of the lab's node ``number`` (from 1)."""
+    return str(_FIRST_NODE + number)
+
+
+def outside_address(number: int) -> str:
+    """Give the address of node ``number`` on the network outside."""
+    return str(_FIRST_OUTSIDE + number)

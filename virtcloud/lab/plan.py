@@ -1,0 +1,151 @@
+"""PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
+
+from virtcloud.lab import names, network, services
+from virtcloud.lab.fabric.plan import Cable, Node, Plan
+from virtcloud.lab.services import Materials
+from virtcloud.model.topology import Element, Gateway, Host, Switch, Topology, Transport
+
+TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt")  # noqa: S108
+QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+
+
+def station_plan(materials: Materials, *, tap: bool) -> Plan:
+    """Plan the station: where the service and the operator are. With ``tap`` the nodes live in another kernel."""
+    running = () if materials.bare else (services.sbf(materials),)
+    node = Node(names.STATION, "station", names.STATION_ADDRESS, isolated=False, services=running)
+    address = f"addr add {names.STATION_ADDRESS}/{names.PREFIX} dev"
+    lines = (f"{address} kernel0", "link set kernel0 up") if tap else (f"{address} mgmt",)
+    return Plan((node,), (), before=("link set lo up", *(lines if tap else ())), after=() if tap else lines)
+
+
+def fabric_plan(topology: Topology, materials: Materials, *, uplink: str = "") -> Plan:
+    """Plan all other nodes. ``uplink`` is the fabric's interface towards the station, when that is in another kernel."""
+    numbers = numbering(topology)
+    hosts = hosts_file(topology)
+    nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
+    service_cables = [one for name, number in numbers.items() for one in _service_cables(name, number, topology)]
+    before = ["link add mgmt type bridge", "link add outside type bridge"]
+    if uplink:
+        address = f"{names.FABRIC_ADDRESS}/{names.PREFIX}"
+        before += ["link set lo up", f"link set {uplink} master mgmt up", f"addr add {address} dev mgmt"]
+    before += ["link set mgmt up", "link set outside up"]
+    after = tuple(f"link set {one.peer_port} master {_network(one)} up" for one in service_cables)
+    return Plan(nodes, (*network.cables(topology), *service_cables), tuple(before), after)
+
+
+def joined(station: Plan, fabric: Plan) -> Plan:
+    """Put both into one kernel."""
+    return Plan(
+        (*station.nodes, *fabric.nodes),
+        fabric.cables,
+        (*station.before, *fabric.before),
+        (*fabric.after, *station.after),
+    )
+
+
+def numbering(topology: Topology) -> dict[str, int]:
+    """Number all nodes from 1: switches and hosts as they stand in the topology, transports, the user's machine."""
+    known = [*topology.elements, *(transport.name for transport in topology.transports), names.USER]
+    return {str(name): number for number, name in enumerate(known, start=1)}
+
+
+def addressed(topology: Topology) -> Topology:
+    """Fill in each switch's management address and credential, as the service needs them."""
+    numbers = numbering(topology)
+
+    def switch(one: Switch) -> Switch:
+        values = {"address": names.management_address(numbers[one.name]), "credential": names.CREDENTIAL}
+        return one.model_copy(update=values)
+
+    sites = [
+        site.model_copy(update={"switches": tuple(switch(one) for one in site.switches)}) for site in topology.sites
+    ]
+    return topology.model_copy(update={"sites": tuple(sites)})
+
+
+def hosts_file(topology: Topology) -> str:
+    """Give the names of all nodes with their management addresses."""
+    lines = ["127.0.0.1 localhost", f"{names.STATION_ADDRESS} {names.STATION} sbf"]
+    lines += [f"{names.management_address(number)} {name}" for name, number in numbering(topology).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _node(name: str, number: int, hosts: str, topology: Topology, materials: Materials) -> Node:
+    address = names.management_address(number)
+    parts = _parts(name, number, topology, materials)
+    return Node(
+        name=name,
+        kind=parts.kind,
+        address=address,
+        tmpfs=TMPFS,
+        binds=((f"{materials.state}/images",) * 2, *((one, one) for one in materials.kept), *parts.binds),
+        files={**services.base_files(hosts), **parts.files},
+        sysctls=parts.sysctls,
+        ip=(*network.management_lines(number), *parts.ip),
+        bridge=parts.bridge,
+        tc=network.shaping_lines(topology, name),
+        services=parts.services,
+    )
+
+
+def _parts(name: str, number: int, topology: Topology, materials: Materials) -> Node:
+    """Give what distinguishes this node from any other."""
+    element = topology.elements.get(name)  # type: ignore[call-overload]
+    if isinstance(element, Switch):
+        return _switch(element, number, materials)
+    if isinstance(element, Host):
+        return _host(element, number, materials)
+    if isinstance(element, Gateway):
+        lines = (*network.plain_lines(element), *network.outside_lines(number, "outside0"))
+        return Node(name, "gateway", ip=lines)
+    if name == names.USER:
+        return Node(name, "user", ip=network.outside_lines(number, "eth0"))
+    return _core(topology.transport(name), topology)
+
+
+def _switch(switch: Switch, number: int, materials: Materials) -> Node:
+    address = names.management_address(number)
+    files = services.switch_files(address, materials.authorized_key, materials.host_keys[switch.name])
+    return Node(
+        switch.name,
+        "switch",
+        files=files,
+        sysctls=QUIET,
+        ip=network.switch_lines(_ports(switch)),
+        services=(services.sshd(address),),
+    )
+
+
+def _host(host: Host, number: int, materials: Materials) -> Node:
+    running = (services.libvirtd(),) if materials.bare else (services.libvirtd(), services.agent())
+    return Node(
+        host.name,
+        "host",
+        binds=((services.CACHE, "/var/cache/libvirt"), *services.driver_binds(host)),
+        files=services.host_files(host, number, f"{materials.state}/images"),
+        ip=network.plain_lines(host),
+        services=running,
+    )
+
+
+def _core(transport: Transport, topology: Topology) -> Node:
+    lines, vlans = network.core_lines(transport, topology)
+    return Node(transport.name, "core", sysctls=QUIET, ip=lines, bridge=vlans)
+
+
+def _ports(element: Element) -> tuple[str, ...]:
+    return tuple(str(port) for port in element.ports)
+
+
+def _service_cables(name: str, number: int, topology: Topology) -> list[Cable]:
+    management = Cable(name, "mgmt0", network.HOST_MTU, "", f"m{number}", network.HOST_MTU)
+    ports = {names.USER: "eth0"}
+    if isinstance(topology.elements.get(name), Gateway):  # type: ignore[call-overload]
+        ports[name] = "outside0"
+    if name not in ports:
+        return [management]
+    return [management, Cable(name, ports[name], network.HOST_MTU, "", f"o{number}", network.HOST_MTU)]
+
+
+def _network(cable: Cable) -> str:
+    return "mgmt" if cable.port == "mgmt0" else "outside"

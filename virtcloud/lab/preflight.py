@@ -1,0 +1,54 @@
+"""What must be there before a lab is started; every complaint comes before anything is changed."""
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+
+from virtcloud.lab.errors import LabImpossible
+from virtcloud.lab.file import LabFile
+from virtcloud.model.topology import Hypervisor
+
+PACKAGES = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "tc": "iproute2",
+    "nft": "nftables",
+    "unshare": "util-linux",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "busybox": "busybox-static",
+    "libvirtd": "libvirt-daemon",
+    "tcpdump": "tcpdump",
+}
+DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
+DRIVER_FOLDER = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def find(program: str) -> str | None:
+    """Find a program where the lab looks for it."""
+    return shutil.which(program, path=PATH)
+
+
+def check(lab: LabFile) -> None:
+    """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
+    if os.geteuid() != 0:
+        raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
+    missing = sorted(set(_missing(_hypervisors(lab))))
+    if missing:
+        programs = ", ".join(name for name, _ in missing)
+        packages = " ".join(sorted({package for _, package in missing}))
+        raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
+
+
+def _hypervisors(lab: LabFile) -> set[Hypervisor]:
+    return {kind for site in lab.sites for host in site.hosts for kind in host.hypervisors}
+
+
+def _missing(kinds: Iterable[Hypervisor]) -> Iterator[tuple[str, str]]:
+    yield from ((program, package) for program, package in PACKAGES.items() if find(program) is None)
+    for kind in kinds:
+        if not os.path.exists(f"{DRIVER_FOLDER}/libvirt_driver_{kind.value}.so"):  # noqa: PTH110 - a plain question
+            yield f"libvirt's {kind.value} driver", DRIVERS[kind]
+        if kind is Hypervisor.QEMU and find("qemu-system-x86_64") is None:
+            yield "qemu-system-x86_64", "qemu-system-x86"

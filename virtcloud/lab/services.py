@@ -1,0 +1,164 @@
+"""PURE. The files and services of each kind of node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from virtcloud.lab import names
+from virtcloud.lab.fabric.plan import Service
+from virtcloud.model.topology import Host, Hypervisor
+
+DRIVERS = "/run/libvirt-drivers"
+DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
+AGENT_FILE = "/run/virtcloud/agent.toml"
+CACHE = "/var/cache/virtcloud/lab"
+
+SSHD_CONFIG = """\
+ListenAddress {address}
+HostKey /run/ssh/host_key
+AuthorizedKeysFile /run/ssh/authorized
+PidFile none
+AllowUsers switch
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PubkeyAcceptedAlgorithms ssh-ed25519
+HostKeyAlgorithms ssh-ed25519
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+MaxStartups 64
+MaxSessions 64
+"""
+
+LIBVIRTD_CONFIG = """\
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+mdns_adv = 0
+host_uuid = "{uuid}"
+"""
+
+QEMU_CONFIG = """\
+user = "root"
+group = "root"
+security_driver = "none"
+namespaces = []
+stdio_handler = "file"
+remember_owner = 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What a plan needs from the machine: keys (text), folders, the Python that runs the agents."""
+
+    state: str
+    python: str
+    authorized_key: str
+    host_keys: Mapping[str, str]
+    kept: tuple[str, ...] = ()
+    bare: bool = False
+    sbf: tuple[str, ...] = ()
+
+
+def base_files(hosts: str) -> dict[str, str]:
+    """Give every node's own /etc: one account, no lookups, names of all nodes, a shell that starts at once."""
+    return {
+        "/run/etc/passwd": f"{names.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\nroot:x:0:0::/run/home:/bin/sh\n"
+        "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n",
+        "/run/etc/group": "root:x:0:\nnogroup:x:65534:\n",
+        "/run/etc/shadow": f"{names.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
+        "/run/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+        "/run/etc/hosts": hosts,
+        "/run/etc/profile": "PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH\n",
+        "/run/home/.hushlogin": "",
+    }
+
+
+def switch_files(address: str, authorized: str, host_key: str) -> dict[str, str]:
+    """Give what a switch's sshd reads."""
+    return {
+        "/run/sshd/.keep": "",
+        "/run/ssh/sshd_config": SSHD_CONFIG.format(address=address),
+        "/run/ssh/authorized": authorized,
+        "/run/ssh/host_key": host_key,
+    }
+
+
+def sshd(address: str) -> Service:
+    """Run a switch's sshd; ``-r`` spares it an exec for each connection."""
+    argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
+    return Service("sshd", argv, ready=f"tcp:{address}:22")
+
+
+def host_files(host: Host, number: int, images: str) -> dict[str, str]:
+    """Give what a host's libvirtd and agent read."""
+    return {
+        "/run/libvirt/.keep": "",
+        "/run/lock/.keep": "",
+        "/etc/libvirt/libvirtd.conf": LIBVIRTD_CONFIG.format(uuid=f"5bf00000-0000-4000-8000-{number:012x}"),
+        "/etc/libvirt/qemu.conf": QEMU_CONFIG,
+        "/var/log/libvirt/lxc/.keep": "",
+        "/var/log/libvirt/qemu/.keep": "",
+        AGENT_FILE: agent_config(host, images),
+    }
+
+
+def agent_config(host: Host, images: str) -> str:
+    """Write an agent's settings (TOML)."""
+    uris = {Hypervisor.LXC: "lxc:///system", Hypervisor.QEMU: "qemu:///system"}
+    lines = [
+        f'element = "{host.name}"',
+        f'sbf = "http://{names.STATION_ADDRESS}:{names.SBF_PORT}"',
+        f'images = "{images}"',
+        "[hypervisors]",
+        *(f'{kind.value} = "{uris[kind]}"' for kind in host.hypervisors),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
+    """Show libvirtd only the drivers that this host has use for: each one costs it time at its start."""
+    files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
+    return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
+
+
+def libvirtd() -> Service:
+    """Run a host's libvirtd."""
+    return Service(
+        "libvirtd",
+        ("/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf"),
+        environment={"LIBVIRT_DRIVER_DIR": DRIVERS},
+        ready="unix:/run/libvirt/libvirt-sock",
+    )
+
+
+def agent() -> Service:
+    """Run a host's agent."""
+    return Service("agent", ("virtcloud", "agent", "--config", AGENT_FILE), module="virtcloud.agent.__main__")
+
+
+def sbf(materials: Materials) -> Service:
+    """Run the service that owns all clusters, in the station."""
+    return Service(
+        "sbf",
+        (*materials.sbf, "serve", "--config", f"{materials.state}/sbf.toml"),
+        environment={"HOME": materials.state, "PYTHONUNBUFFERED": "1"},
+        ready=f"tcp:{names.STATION_ADDRESS}:{names.SBF_PORT}",
+    )
+
+
+def sbf_config(state: str, timing: Mapping[str, float]) -> str:
+    """Write the service's settings (TOML)."""
+    lines = [
+        f'database = "sqlite:///{state}/sbf.db"',
+        f'listen = "{names.STATION_ADDRESS}:{names.SBF_PORT}"',
+        f'socket = "{names.SBF_SOCKET}"',
+        f"[credentials.{names.CREDENTIAL}]",
+        f'username = "{names.SWITCH_ACCOUNT}"',
+        f'key_file = "{state}/keys/switch"',
+    ]
+    if timing:
+        lines += ["[timing]", *(f"{name} = {value:g}" for name, value in timing.items())]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,149 @@
+"""Talking to a running lab from the machine: run a program on a node, control a service, ask for the state."""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from virtcloud.lab.errors import LabFailed, LabIsDown
+from virtcloud.lab.fabric.frames import receive_frame, receive_line, send_frame, send_line
+from virtcloud.lab.state import State
+
+CHUNK = 65536
+
+
+@contextmanager
+def connection(state: State, timeout_s: float | None = None) -> Iterator[socket.socket]:
+    """Connect to the station; raises :class:`LabIsDown`, and :class:`LabFailed` when the lab falls silent."""
+    with socket.socket(socket.AF_UNIX) as link:
+        try:
+            link.connect(str(state.socket))
+        except OSError as error:
+            raise LabIsDown("no lab is up; start one with: virtcloud lab up") from error
+        link.settimeout(timeout_s)
+        try:
+            yield link
+        except (ConnectionError, TimeoutError) as error:
+            raise LabFailed(f"the lab does not answer: {error}; see {state.folder}/supervisor.log") from error
+
+
+def ask(state: State, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
+    """Send one request that has one answer; raises :class:`LabFailed` with the lab's words."""
+    with connection(state, timeout_s) as link:
+        send_line(link, {**request, "token": state.about.get("token", "")})
+        answer = receive_line(link)
+    if "error" in answer:
+        raise LabFailed(answer["error"])
+    return answer
+
+
+def run(
+    state: State, node: str, argv: Sequence[str], given: bytes = b"", timeout_s: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program on a node to its end; a negative exit code is the signal it died of."""
+    seen = {b"o": bytearray(), b"r": bytearray()}
+    with connection(state, timeout_s) as link:
+        _begin(link, state, node, argv)
+        for start in range(0, len(given), CHUNK):
+            send_frame(link, b"i", given[start : start + CHUNK])
+        send_frame(link, b"e")
+        while True:
+            letter, payload = receive_frame(link)
+            if letter in seen:
+                seen[letter] += payload
+            else:
+                return subprocess.CompletedProcess(list(argv), _end(letter, payload), bytes(seen[b"o"]), bytes(seen[b"r"]))
+
+
+def attach(state: State, node: str, argv: Sequence[str], *, terminal: bool) -> int:
+    """Run a program on a node with this process's own streams; gives the exit code as a shell would."""
+    with connection(state) as link:
+        _begin(link, state, node, argv, tty=terminal)
+        with _raw_terminal(link) if terminal else contextlib.nullcontext():
+            code = _carry(link)
+    return code if code >= 0 else 128 - code
+
+
+def _begin(link: socket.socket, state: State, node: str, argv: Sequence[str], *, tty: bool = False) -> None:
+    request: dict[str, Any] = {"do": "exec", "node": node, "argv": list(argv), "token": state.about.get("token", "")}
+    if tty:
+        environment = {"TERM": os.environ.get("TERM", "linux"), "PS1": f"{node}:\\w# "}
+        request |= {"tty": True, "window": _window(), "environment": environment}
+    send_line(link, request)
+
+
+def _end(letter: bytes, payload: bytes) -> int:
+    if letter == b"x":
+        return int(json.loads(payload))
+    raise LabFailed(str(json.loads(payload)))
+
+
+def _carry(link: socket.socket) -> int:
+    """Carry our input there and the output here until the program ends."""
+    outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
+    with selectors.DefaultSelector() as selector:
+        selector.register(link, selectors.EVENT_READ)
+        watched = _watch_input(selector, link)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not link:
+                    watched = _pass_input(selector, link, watched)
+                    continue
+                letter, payload = receive_frame(link)
+                if letter not in outputs:
+                    return _end(letter, payload)
+                outputs[letter].write(payload)
+                outputs[letter].flush()
+
+
+def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
+    try:
+        selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+    except (OSError, ValueError):  # a plain file or /dev/null cannot be waited for: it is read at once
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(sys.stdin.fileno(), CHUNK):
+                send_frame(link, b"i", data)
+        send_frame(link, b"e")
+        return False
+    return True
+
+
+def _pass_input(selector: selectors.BaseSelector, link: socket.socket, watched: bool) -> bool:
+    data = os.read(sys.stdin.fileno(), CHUNK)
+    if data:
+        send_frame(link, b"i", data)
+        return watched
+    send_frame(link, b"e")
+    selector.unregister(sys.stdin.fileno())
+    return False
+
+
+def _window() -> tuple[int, int]:
+    size = shutil.get_terminal_size()
+    return size.lines, size.columns
+
+
+@contextmanager
+def _raw_terminal(link: socket.socket) -> Iterator[None]:
+    """Let every key through while it lasts, and tell the node when the window changes its size."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window()).encode()))
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGWINCH, handler)

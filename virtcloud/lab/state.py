@@ -1,0 +1,139 @@
+"""The lab's folder on the machine, and whether the lab that wrote it still lives."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virtcloud.lab.names import SBF_SOCKET
+
+VARIABLE = "VIRTCLOUD_LAB_STATE"
+DEFAULT = "/run/virtcloud/lab"
+CGROUP = Path("/sys/fs/cgroup/virtcloud-lab")
+END_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The folder where a lab keeps its files; only root reads it."""
+
+    folder: Path
+
+    @classmethod
+    def of_machine(cls) -> "State":
+        """Give the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``."""
+        return cls(Path(os.environ.get(VARIABLE, DEFAULT)).absolute())
+
+    @property
+    def socket(self) -> Path:
+        """Where the station listens."""
+        return self.folder / "lab.sock"
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the lab is: its name, kernel, token, whether it is bare; empty when that was never written."""
+        return _read(self.folder / "lab.json")
+
+    def write_about(self, about: dict[str, Any]) -> None:
+        """Say what the lab is."""
+        target = self.folder / "lab.json"
+        target.touch(mode=0o600)
+        target.write_text(json.dumps(about))
+
+    def pid(self) -> int | None:
+        """Give the process id of the lab's first process if that process lives."""
+        noted = _read(self.folder / "pid")
+        return noted["pid"] if noted and started(noted["pid"]) == noted["start"] else None
+
+    def launcher(self) -> int | None:
+        """Give the process id of a launch that is under way, or was when its launcher died."""
+        noted = _read(self.folder / "launcher")
+        return noted["pid"] if noted and started(noted["pid"]) == noted["start"] else None
+
+    def note_launcher(self, pid: int) -> None:
+        """Remember the process that holds the lab's namespaces."""
+        (self.folder / "launcher").write_text(json.dumps({"pid": pid, "start": started(pid)}))
+
+    def make(self) -> None:
+        """Make the folder and those within."""
+        for name in ("log", "keys", "images"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        data: dict[str, Any] = json.loads(path.read_text())
+        return data
+    return {}
+
+
+def started(pid: int) -> int | None:
+    """Give when a process started (clock ticks since boot), which tells it from a later one of the same number."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == "Z" else int(fields[19])
+
+
+def end(state: State) -> None:
+    """Kill the lab's first process, with which every other process of the lab goes, and wait until it is gone."""
+    for find in (state.pid, state.launcher):
+        pid = find()
+        if pid is not None:
+            _end(pid)
+
+
+def _end(pid: int) -> None:
+    since, deadline = started(pid), time.monotonic() + END_S
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while started(pid) is not None and started(pid) == since and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def remains(state: State) -> list[str]:
+    """Say in words what a lab has left on this machine: processes, folder, control groups, the service's socket."""
+    found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
+    found += [str(one) for one in (state.folder, CGROUP) if one.exists()]
+    if _is_ours(state):
+        found.append(SBF_SOCKET)
+    return found
+
+
+def _is_ours(state: State) -> bool:
+    return bool(state.about) and Path(SBF_SOCKET).exists()
+
+
+def remove(state: State) -> list[str]:
+    """Remove all that :func:`remains` finds; gives what is still there, which is nothing when all went well."""
+    end(state)
+    if _is_ours(state):
+        Path(SBF_SOCKET).unlink(missing_ok=True)
+    shutil.rmtree(state.folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        state.folder.parent.rmdir() if str(state.folder) == DEFAULT else None
+    _remove_cgroups()
+    return remains(state)
+
+
+def _remove_cgroups() -> None:
+    deadline = time.monotonic() + END_S
+    while CGROUP.exists() and time.monotonic() < deadline:
+        for group in sorted(CGROUP.rglob("*"), reverse=True):
+            if group.is_dir():
+                _remove_folder(group)
+        _remove_folder(CGROUP)
+
+
+def _remove_folder(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError:
+        time.sleep(0.02)  # its last process is still on its way out
