@@ -1,0 +1,32 @@
+"""The machine, put together from its real parts. Importing this takes long: it needs pyroute2 and libvirt."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from virtcloud.agent.guests import Guests, GuestSettings
+from virtcloud.agent.hypervisor import Libvirt
+from virtcloud.agent.kernel import Netlink
+from virtcloud.agent.links import Links
+from virtcloud.agent.machine import Machine
+from virtcloud.agent.settings import Settings
+
+
+@contextmanager
+def machine(settings: Settings, pause: Callable[[float], None]) -> Iterator[Machine]:
+    """Open this machine's kernel and hypervisors, and close them again; ``pause`` as in :class:`Guests`."""
+    netlink = Netlink()
+    hypervisors = {kind: Libvirt(uri) for kind, uri in settings.hypervisors.items()}
+    try:
+        yield Machine(Links(netlink), Guests(hypervisors, _guest_settings(settings), pause))
+    finally:
+        netlink.close()
+        for hypervisor in hypervisors.values():
+            hypervisor.close()
+
+
+def _guest_settings(settings: Settings) -> GuestSettings:
+    logs = settings.state / "guests"
+    logs.mkdir(parents=True, exist_ok=True)
+    keys = settings.guests
+    return GuestSettings(settings.images, logs, os.uname().machine, keys.accelerator, keys.confined, keys.stop_grace)

@@ -1,0 +1,128 @@
+"""PURE. What is wanted and what is carried, and the steps from one to the other.
+
+Removals come before creations: a VLAN number that has changed hands is clean before its new owner gets it.
+Within a cluster, guests stop before their bridge vanishes, and a bridge stands before its guests start. A cluster that
+is as it should be is in no step, so one cluster's change never touches another.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+
+from virtcloud.agent.carried import Carried, CarriedGuest, CarriedSegment
+from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class StopGuests:
+    """Stop these guests of a cluster, all at a time, and forget them."""
+
+    cluster: str
+    guests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"stop {', '.join(self.guests)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSegment:
+    """Remove a cluster's bridge and tagged interface."""
+
+    cluster: str
+    vlan: int
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"remove VLAN {self.vlan}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSegment:
+    """Make a cluster's tagged interface and bridge, or put right what is wrong with them."""
+
+    segment: Segment
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"build VLAN {self.segment.vlan} on {self.segment.port}" + (
+            f" ({', '.join(self.faults)})" if self.faults else ""
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartGuest:
+    """Start a guest on its cluster's bridge."""
+
+    segment: Segment
+    guest: GuestWanted
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        return f"start {self.guest.name}"
+
+
+Step = StopGuests | RemoveSegment | BuildSegment | StartGuest
+
+
+def difference(wanted: HostWanted, carried: Carried) -> list[Step]:
+    """Compute the steps that make ``carried`` into ``wanted``; none when it is."""
+    return [*_removals(wanted, carried), *_creations(wanted, carried)]
+
+
+def digest(segment: Segment, guest: GuestWanted) -> str:
+    """Give what tells whether a running guest is still the wanted one."""
+    return sha256(f"{segment.vlan} {guest.model_dump_json()}".encode()).hexdigest()[:16]
+
+
+def _removals(wanted: HostWanted, carried: Carried) -> Iterator[Step]:
+    clusters = {one.cluster for one in carried.segments} | {one.cluster for one in carried.guests}
+    for cluster in sorted(clusters):
+        guests = [guest.guest for guest in carried.guests if guest.cluster == cluster and not _is_wanted(guest, wanted)]
+        if guests:
+            yield StopGuests(cluster, tuple(sorted(guests)))
+        for segment in carried.segments:
+            if segment.cluster == cluster and not _stays(segment, wanted):
+                yield RemoveSegment(cluster, segment.vlan)
+
+
+def _creations(wanted: HostWanted, carried: Carried) -> Iterator[Step]:
+    sound = {(one.cluster, one.vlan) for one in carried.segments if _stays(one, wanted) and not one.faults}
+    faults = {(one.cluster, one.vlan): one.faults for one in carried.segments}
+    running = {(one.cluster, one.guest) for one in carried.guests if _is_wanted(one, wanted)}
+    for segment in wanted.segments:
+        if (segment.id, segment.vlan) not in sound:
+            yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))
+        for guest in segment.guests:
+            if (segment.id, guest.name) not in running:
+                yield StartGuest(segment, guest)
+
+
+def _stays(carried: CarriedSegment, wanted: HostWanted) -> bool:
+    """Say whether a segment stays where it is; one with nothing but its bridge left is built up again."""
+    return any(
+        (one.id, one.vlan) == (carried.cluster, carried.vlan) and carried.port in {one.port, None}
+        for one in wanted.segments
+    )
+
+
+def _is_wanted(carried: CarriedGuest, wanted: HostWanted) -> bool:
+    return carried.running and any(
+        (segment.id, guest.name) == (carried.cluster, carried.guest) and digest(segment, guest) == carried.digest
+        for segment, guest in _guests(wanted.segments)
+    )
+
+
+def _guests(segments: Iterable[Segment]) -> Iterator[tuple[Segment, GuestWanted]]:
+    return ((segment, guest) for segment in segments for guest in segment.guests)

@@ -1,0 +1,114 @@
+"""Guests on this machine: started, stopped, read. Everything may be repeated."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from virtcloud.agent import names
+from virtcloud.agent.carried import CarriedGuest
+from virtcloud.agent.difference import digest
+from virtcloud.agent.domain import Site, domain_xml
+from virtcloud.agent.images import Image, QemuImage, read_image
+from virtcloud.agent.ports import Domain, Hypervisor
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.topology import Hypervisor as Kind
+from virtcloud.model.wanted import GuestWanted, Segment
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSettings:
+    """Where images and logs are, and how guests run here; ``stop_grace_s``: how long one may take to end."""
+
+    images: Path
+    logs: Path
+    architecture: str
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    confined: bool = True
+    stop_grace_s: float = 5.0
+
+
+class Guests:
+    """The guests of this machine, on all its hypervisors."""
+
+    def __init__(
+        self,
+        hypervisors: Mapping[Kind, Hypervisor],
+        settings: GuestSettings,
+        pause: Callable[[float], None],
+    ) -> None:
+        """Run guests on ``hypervisors``; ``pause`` waits some seconds, or raises when the agent is to stop."""
+        self._hypervisors = hypervisors
+        self._settings = settings
+        self._pause = pause
+
+    def guests(self) -> tuple[CarriedGuest, ...]:
+        """Read what bears our mark."""
+        return tuple(
+            CarriedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
+            for _, one in self._domains()
+            if one.owner
+        )
+
+    def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
+        """Start a guest unless it runs.
+
+        Raises :class:`Unsafe` when a domain of that name is not ours, :class:`Refused` when the image is missing or
+        libvirt says no, :class:`Unreachable` when libvirt does not answer.
+        """
+        name, wanted = names.domain(segment.id, guest.name), digest(segment, guest)
+        for _, domain in self._domains():
+            if domain.name == name:
+                _check_ours(domain, segment)
+                if domain.running and domain.owner and domain.owner.digest == wanted:
+                    return
+                self.ensure_no_guests(segment.id, (guest.name,))
+        image = read_image(self._settings.images, guest.image)
+        hypervisor = self._hypervisor(image, guest)
+        hypervisor.start(domain_xml(segment, guest, image, wanted, self._site(image, hypervisor)))
+
+    def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
+        """Stop guests, all at a time: each is asked to end, and ended when its grace is over."""
+        ours = [
+            (hypervisor, one)
+            for hypervisor, one in self._domains()
+            if one.owner and one.owner.cluster == cluster and one.owner.guest in guests
+        ]
+        for hypervisor, domain in ours:
+            hypervisor.shut_down(domain.name)
+        self._await_end({domain.name for _, domain in ours})
+        for hypervisor, domain in ours:
+            hypervisor.destroy(domain.name)
+
+    def _await_end(self, leaving: set[str]) -> None:
+        waited = 0.0
+        while waited < self._settings.stop_grace_s and leaving & {
+            one.name for _, one in self._domains() if one.running
+        }:
+            self._pause(POLL_S)
+            waited += POLL_S
+
+    def _domains(self) -> Iterator[tuple[Hypervisor, Domain]]:
+        return ((hypervisor, one) for hypervisor in self._hypervisors.values() for one in hypervisor.domains())
+
+    def _hypervisor(self, image: Image, guest: GuestWanted) -> Hypervisor:
+        kind = Kind(image.kind)
+        if kind not in self._hypervisors:
+            raise Refused(
+                f"guest {guest.name}: image {guest.image} is of kind {kind}, and this agent has no such hypervisor; "
+                f'add {kind} = "{kind}:///system" under [hypervisors] in its settings'
+            )
+        return self._hypervisors[kind]
+
+    def _site(self, image: Image, hypervisor: Hypervisor) -> Site:
+        accelerated = isinstance(image, QemuImage) and (
+            self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.accelerates())
+        )
+        return Site(self._settings.architecture, accelerated, self._settings.confined, self._settings.logs)
+
+
+def _check_ours(domain: Domain, segment: Segment) -> None:
+    if domain.owner is None or domain.owner.cluster != segment.id:
+        raise Unsafe(f"domain {domain.name} was not made by virtcloud; it was left alone. Rename or remove it")

@@ -1,0 +1,123 @@
+"""One hypervisor through libvirt. The only module that knows of libvirt; no libvirtError leaves it."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+from xml.etree import ElementTree as ET
+
+import libvirt
+
+from virtcloud.agent.domain import NAMESPACE, Ownership, ownership
+from virtcloud.agent.ports import Domain
+from virtcloud.model.errors import Refused, Unreachable
+
+T = TypeVar("T")
+_ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
+_CONNECTION_LOST = frozenset(
+    {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
+)
+
+
+class Libvirt:
+    """The real one; it connects when it is first needed, and again when libvirtd was restarted."""
+
+    def __init__(self, uri: str) -> None:
+        """Remember where libvirtd is; nothing is connected yet."""
+        libvirt.registerErrorHandler(_silent, None)  # libvirt prints every error to stderr otherwise
+        self._uri = uri
+        self._connection: Any = None
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(libvirt.libvirtError):  # it may be broken already
+                connection.close()
+
+    def domains(self) -> list[Domain]:
+        """Give every domain."""
+        return self._call("list domains", lambda at: [_domain(one) for one in at.listAllDomains(0)])
+
+    def start(self, xml: str) -> None:
+        """Start a transient domain: it is forgotten by libvirt when it ends."""
+        name = ET.fromstring(xml).findtext("name")  # noqa: S314 - we wrote it
+        self._call(f"start domain {name}", lambda at: at.createXML(xml, 0), repeat=False)
+
+    def shut_down(self, name: str) -> None:
+        """Ask a domain to end; it may not listen, and it may be gone."""
+        self._call(f"shut down domain {name}", lambda at: _ask_to_end(at, name))
+
+    def destroy(self, name: str) -> None:
+        """End a domain; one that is gone already is no error."""
+        self._call(f"destroy domain {name}", lambda at: _end(at, name))
+
+    def accelerates(self) -> bool:
+        """Say whether its capabilities have KVM; that it is listed does not prove that it works."""
+        return self._call("read capabilities", lambda at: "<domain type='kvm'" in at.getCapabilities())
+
+    def _call(self, what: str, ask: Callable[[Any], T], *, repeat: bool = True) -> T:
+        """Ask libvirtd; a connection that was lost meanwhile is made once more, where asking again does no harm."""
+        fresh = self._connection is None
+        try:
+            return ask(self._connected())
+        except libvirt.libvirtError as error:
+            if not _lost(error):
+                raise Refused(f"libvirt ({self._uri}) could not {what}: {error}") from error
+            self.close()
+            if fresh or not repeat:
+                raise Unreachable(f"libvirt ({self._uri}) was lost while asked to {what}: {error}") from error
+        return self._call(what, ask, repeat=False)
+
+    def _connected(self) -> Any:  # noqa: ANN401 - libvirt has no types
+        if self._connection is None:
+            try:
+                self._connection = libvirt.open(self._uri)
+            except libvirt.libvirtError as error:
+                raise Unreachable(
+                    f"libvirt does not answer at {self._uri}: {error}; is libvirtd running? systemctl status libvirtd"
+                ) from error
+        return self._connection
+
+
+def _silent(_context: object, _error: object) -> None:
+    """Print nothing: the exception says it all."""
+
+
+def _domain(domain: Any) -> Domain:  # noqa: ANN401 - libvirt has no types
+    try:
+        return Domain(domain.name(), domain.state()[0] in _ALIVE, _owner(domain))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+        return Domain(domain.name(), running=False)  # it ended since it was listed
+
+
+def _owner(domain: Any) -> Ownership | None:  # noqa: ANN401 - libvirt has no types
+    try:
+        return ownership(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in {libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_DOMAIN}:
+            raise
+    except (KeyError, ET.ParseError):
+        pass
+    return None
+
+
+def _ask_to_end(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
+    try:
+        connection.lookupByName(name).shutdown()
+    except libvirt.libvirtError as error:
+        if _lost(error):
+            raise  # anything else means: it does not listen, or is gone; destroy() sees to it
+
+
+def _end(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
+    try:
+        connection.lookupByName(name).destroy()
+    except libvirt.libvirtError as error:
+        if error.get_error_code() not in {libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_OPERATION_INVALID}:
+            raise
+
+
+def _lost(error: libvirt.libvirtError) -> bool:
+    return error.get_error_domain() == libvirt.VIR_FROM_RPC and error.get_error_code() in _CONNECTION_LOST

@@ -1,0 +1,69 @@
+"""Images in their folder: ``<images>/<name>/image.yaml`` says what kind they are and which files they have."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field
+
+from virtcloud.model.document import Document
+from virtcloud.model.documents import read_document
+from virtcloud.model.errors import Refused
+
+FILE = "image.yaml"
+
+
+class LxcImage(Document):
+    """A root file system that guests share without writing to it; each has its own empty ``/run`` and ``/tmp``."""
+
+    kind: Literal["lxc"]
+    rootfs: Path = Path("rootfs")
+    init: str = "/sbin/init"
+    arguments: tuple[str, ...] = ()
+
+
+class QemuImage(Document):
+    """A kernel that is booted directly. What a guest writes to ``disk`` is its own, and gone when it stops."""
+
+    kind: Literal["qemu"]
+    kernel: Path
+    initrd: Path | None = None
+    cmdline: str = "console=ttyS0"
+    disk: Path | None = None
+    disk_format: Annotated[str, Field(pattern="raw|qcow2")] = "qcow2"
+
+
+Image = LxcImage | QemuImage
+KINDS: dict[str, type[Image]] = {"lxc": LxcImage, "qemu": QemuImage}
+
+
+def read_image(folder: Path, name: str) -> Image:
+    """Read the image ``name``; its files are given as absolute paths.
+
+    Raises :class:`Refused` when there is none or a file of it is missing, :class:`BadDocument` when its description is
+    malformed.
+    """
+    path = folder / name / FILE
+    try:
+        text = path.read_text()
+    except OSError as error:
+        known = ", ".join(sorted(one.parent.name for one in folder.glob(f"*/{FILE}"))) or "none"
+        raise Refused(f"image {name}: cannot read {path}: {error.strerror}; this machine has: {known}") from error
+    image = _parse(text, path)
+    return image.model_copy(update=_absolute(image, path.parent))
+
+
+def _parse(text: str, path: Path) -> Image:
+    try:
+        kind = dict(yaml.safe_load(text)).get("kind")
+    except (yaml.YAMLError, TypeError, ValueError):
+        kind = None  # the model says what is wrong, and at which line
+    return read_document(text, str(path), KINDS.get(str(kind), LxcImage))
+
+
+def _absolute(image: Image, folder: Path) -> dict[str, Path]:
+    files = {key: folder / value for key, value in image if isinstance(value, Path)}
+    for key, path in files.items():
+        if not path.exists():
+            raise Refused(f"image {folder.name}: its {key} {path} does not exist; correct {folder / FILE}")
+    return files

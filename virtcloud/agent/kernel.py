@@ -1,0 +1,132 @@
+"""The kernel's interfaces through one netlink socket (pyroute2). The only module that knows of pyroute2."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
+from virtcloud.agent.ports import Link
+from virtcloud.model.errors import Refused
+
+SYSCTL = Path("/proc/sys/net")
+_ADDRGEN_NONE = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
+_UP = 1
+
+
+class Netlink:
+    """The real kernel, in the network namespace in which this was made."""
+
+    def __init__(self) -> None:
+        """Open the socket."""
+        self._socket = IPRoute()
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def links(self) -> list[Link]:
+        """Give all interfaces, in one dump."""
+        with _translated("list interfaces"):
+            return [_link(message) for message in self._socket.link("dump")]
+
+    def add_vlan(self, name: str, parent: Link, vlan: int) -> int:
+        """Create an 802.1q interface, down, with its parent's MTU: the four octets of the tag are not counted in it."""
+        with _translated(f"create VLAN {vlan} on {parent.name}"):
+            self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
+            return self._index(name)
+
+    def add_bridge(self, name: str) -> int:
+        """Create a bridge, down.
+
+        No spanning tree: a segment has one way out, and BPDUs of ours do not belong on a switch's port. No multicast
+        snooping: the segment is the user's own Ethernet, and snooping without a querier, or with one that a guest
+        plays, loses frames; a host has few members, so flooding to all costs little.
+        """
+        with _translated(f"create bridge {name}"):
+            self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
+            return self._index(name)
+
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``, in one message."""
+        words = {"name": "ifname", "alias": "ifalias"}
+        attributes = {words.get(key, key): value for key, value in values.items() if key != "up"}
+        if "up" in values:
+            attributes["state"] = "up" if values["up"] else "down"
+        with _translated(f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"):
+            self._socket.link("set", index=index, **attributes)
+
+    def hush(self, index: int, name: str) -> None:
+        """Keep the host itself from speaking on an interface.
+
+        No IPv6 at all (also none from a router advertisement of a guest), and of IPv4 nothing: without an address here
+        strict reverse path filtering (RFC 3704) drops what comes, and arp_ignore 1 keeps the host from answering for
+        addresses of its other interfaces.
+        """
+        with _translated(f"keep the host off {name}"):
+            self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
+            for path, value in _silence(name):
+                if path.exists():  # a kernel without IPv6 has no such file
+                    path.write_text(value)
+
+    def delete(self, index: int) -> None:
+        """Delete an interface; one that is gone already is no error."""
+        with _translated(f"delete interface {index}"):
+            try:
+                self._socket.link("del", index=index)
+            except NetlinkError as error:
+                if error.code != _NO_SUCH_DEVICE:
+                    raise
+
+    def _index(self, name: str) -> int:
+        return int(self._socket.link_lookup(ifname=name)[0])
+
+
+_NO_SUCH_DEVICE = 19
+
+
+def _silence(name: str) -> list[tuple[Path, str]]:
+    return [
+        (SYSCTL / "ipv6" / "conf" / name / "disable_ipv6", "1"),
+        (SYSCTL / "ipv4" / "conf" / name / "rp_filter", "1"),
+        (SYSCTL / "ipv4" / "conf" / name / "arp_ignore", "1"),
+    ]
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    try:
+        yield
+    except NetlinkError as error:
+        raise Refused(f"the kernel refused to {what}: {error.args[1]}") from error
+    except OSError as error:
+        raise Refused(f"the kernel refused to {what}: {error.strerror}") from error
+
+
+def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2 has no types
+    info = message.get_attr("IFLA_LINKINFO")
+    kind = info.get_attr("IFLA_INFO_KIND") if info else None
+    data = info.get_attr("IFLA_INFO_DATA") if info else None
+    return Link(
+        index=message["index"],
+        name=message.get_attr("IFLA_IFNAME"),
+        kind=kind,
+        alias=message.get_attr("IFLA_IFALIAS"),
+        parent=message.get_attr("IFLA_LINK"),
+        master=message.get_attr("IFLA_MASTER"),
+        vlan=data.get_attr("IFLA_VLAN_ID") if kind == "vlan" and data else None,
+        mtu=message.get_attr("IFLA_MTU"),
+        up=bool(message["flags"] & _UP),
+        quiet=_quiet(message.get_attr("IFLA_AF_SPEC")),
+    )
+
+
+def _quiet(families: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types
+    four = families.get_attr("AF_INET") if families else None
+    six = families.get_attr("AF_INET6") if families else None
+    conf = six.get_attr("IFLA_INET6_CONF") if six else None
+    return (four is None or (four["rp_filter"], four["arp_ignore"]) == (1, 1)) and (
+        conf is None or conf["disable_ipv6"] == 1
+    )

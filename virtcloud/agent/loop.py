@@ -1,0 +1,158 @@
+"""The converger: fetch wanted, read, compute the difference, apply, read again, confirm; for ever.
+
+========================  ==============================================================================
+what happens              what follows
+========================  ==============================================================================
+SBF does not answer       everything keeps running; asked again with growing pauses
+a step fails              the other clusters' steps are done; trouble is told; all is tried again, with
+                          growing pauses, or at once when something else is wanted
+the machine differs from  drifted is told first, then it is put right and confirmed again
+a confirmed revision
+asked to stop             at once, between two steps; the machine stays as it is
+========================  ==============================================================================
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.carried import Carried
+from virtcloud.agent.difference import Step, difference
+from virtcloud.agent.stopping import Stop, Stopped
+from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
+from virtcloud.model.wanted import WantedDocument
+
+Failures = dict[str, str]
+
+
+class Service(Protocol):
+    """What the loop needs of SBF."""
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Fetch the wanted document; answers when its revision is past ``after``, or when ``wait`` seconds are over."""
+
+    def confirm(self, element: str, revision: int) -> None:
+        """Say that the element carries what ``revision`` wants."""
+
+    def trouble(self, element: str, revision: int, message: str) -> None:
+        """Say why it does not."""
+
+    def drifted(self, element: str, revision: int) -> None:
+        """Say that it does not any more, though it was confirmed."""
+
+
+class Machine(Protocol):
+    """What the loop needs of the machine."""
+
+    def read(self) -> Carried:
+        """Read what it carries."""
+
+    def apply(self, step: Step) -> None:
+        """Do one step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """In seconds: how often the machine is read when nothing changes; the pauses after failures."""
+
+    check_s: float = 30.0
+    retry_first_s: float = 0.5
+    retry_most_s: float = 30.0
+
+
+class Converger:
+    """Converges one element."""
+
+    def __init__(self, element: str, service: Service, machine: Machine, stop: Stop, timing: Timing) -> None:
+        """Converge ``machine``, which SBF calls ``element``."""
+        self._element = element
+        self._service = service
+        self._machine = machine
+        self._stop = stop
+        self._timing = timing
+        self._settled: int | None = None
+        self._failures = 0
+
+    def run(self) -> None:
+        """Converge until asked to stop; then return, and leave the machine as it is."""
+        try:
+            while True:
+                self.round()
+        except Stopped:
+            log.info("stopped", element=self._element)
+
+    def round(self) -> None:
+        """Wait for what is wanted, or for the time to look again, and settle it once."""
+        try:
+            with self._stop.interruptible():
+                document = self._service.wanted(self._element, self._settled, self._wait())
+            self._settle(document)
+        except VirtcloudError as error:
+            known = isinstance(error, ServiceUnreachable)
+            log.warning("service_unreachable" if known else "service_refused", element=self._element, error=error)
+            self._failures += 1
+            self._stop.pause(self._retry_pause())
+
+    def _wait(self) -> float:
+        return self._retry_pause() if self._failures else self._timing.check_s
+
+    def _retry_pause(self) -> float:
+        return min(self._timing.retry_first_s * 2.0 ** min(self._failures - 1, 30), self._timing.retry_most_s)
+
+    def _settle(self, document: WantedDocument) -> None:
+        failures = self._converge(document)
+        self._failures = self._failures + 1 if failures else 0
+        self._settled = document.revision
+        if failures:
+            message = "; ".join(f"cluster {cluster}: {text}" if cluster else text for cluster, text in failures.items())
+            log.warning("trouble", element=self._element, revision=document.revision, message=message)
+            self._service.trouble(self._element, document.revision, message)
+
+    def _converge(self, document: WantedDocument) -> Failures:
+        """Make the machine what is wanted and confirm it; give what failed, by the cluster's key."""
+        try:
+            steps = difference(document.wanted, self._machine.read())
+            drifted = bool(steps) and document.confirmed_revision >= document.revision
+            if drifted:
+                log.warning("drifted", element=self._element, revision=document.revision, steps=_words(steps))
+                self._service.drifted(self._element, document.revision)
+            failures = self._apply(steps, document) if steps else {}
+            if not failures and steps:
+                failures = self._left(document)
+        except ServiceUnreachable:
+            raise
+        except VirtcloudError as error:
+            return {"": str(error)}
+        except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other, and tried again
+            log.exception("fault", element=self._element, revision=document.revision)
+            return {"": f"a fault in the agent: {type(error).__name__}: {error}; see its log"}
+        if not failures and (drifted or document.confirmed_revision < document.revision):
+            self._service.confirm(self._element, document.revision)
+            log.info("confirmed", element=self._element, revision=document.revision)
+        return failures
+
+    def _apply(self, steps: Iterable[Step], document: WantedDocument) -> Failures:
+        """Do the steps; a cluster's failure ends that cluster's steps only."""
+        failures: Failures = {}
+        keys = {segment.id: segment.key for segment in document.wanted.segments}
+        for step in steps:
+            self._stop.check()
+            cluster = keys.get(step.cluster, step.cluster)
+            if cluster in failures:
+                continue
+            try:
+                self._machine.apply(step)
+            except VirtcloudError as error:
+                failures[cluster] = f"could not {step}: {error}"
+            else:
+                log.info("applied", element=self._element, cluster=cluster, step=step)
+        return failures
+
+    def _left(self, document: WantedDocument) -> Failures:
+        left = difference(document.wanted, self._machine.read())
+        return {"": f"read back after all steps were done, there is still to do: {_words(left)}"} if left else {}
+
+
+def _words(steps: Iterable[Step]) -> str:
+    return "; ".join(f"{step} of cluster {step.cluster}" for step in steps)

@@ -1,0 +1,31 @@
+"""The machine as the loop sees it: read, and apply one step."""
+
+from virtcloud.agent.carried import Carried
+from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, StopGuests
+from virtcloud.agent.guests import Guests
+from virtcloud.agent.links import Links
+
+
+class Machine:
+    """The segments and the guests of this machine."""
+
+    def __init__(self, links: Links, guests: Guests) -> None:
+        """Put both together."""
+        self._links = links
+        self._guests = guests
+
+    def read(self) -> Carried:
+        """Read what the machine carries, from the kernel and the hypervisors, within what is ours."""
+        return Carried(self._links.segments(), self._guests.guests())
+
+    def apply(self, step: Step) -> None:
+        """Do one step; it may be repeated. Raises what its part raises."""
+        match step:
+            case StopGuests(cluster, guests):
+                self._guests.ensure_no_guests(cluster, guests)
+            case RemoveSegment(cluster, vlan):
+                self._links.ensure_no_segment(cluster, vlan)
+            case BuildSegment(segment):
+                self._links.ensure_segment(segment)
+            case StartGuest(segment, guest):
+                self._guests.ensure_guest(segment, guest)

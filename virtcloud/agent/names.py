@@ -1,0 +1,84 @@
+"""PURE. How what we make on a machine is called, and how it is known again.
+
+======================  =====================================  ==========================
+what                    name                                   example
+======================  =====================================  ==========================
+tagged interface        ``<uplink>.<vlan>``                    ``eth0.100``
+… if that is too long   ``<5 of uplink>~<4 hex>.<vlan>``       ``enp65~41c7.1234``
+bridge                  ``br<vlan>``                           ``br100``
+a guest's bridge port   ``vc<vlan>-<8 hex>``                   ``vc100-9f3a2b1c``
+not yet marked          ``vcnew-<vlan>`` and ``vcnewb-<vlan>``  ``vcnew-100``
+domain                  ``vc-<cluster id>-<guest>``            ``vc-4c1f-g1``
+======================  =====================================  ==========================
+
+An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
+SHA-256 of the uplink's name, or of ``<cluster id>/<guest>``. Tagged interfaces and bridges carry the alias
+``virtcloud:<cluster id>``: the mark of what is ours. What lacks it is never touched, whatever its name.
+"""
+
+import re
+from hashlib import sha256
+
+LONGEST_INTERFACE = 15
+LONGEST_DOMAIN = 64  # systemd-machined's limit for a machine's name
+MARK = "virtcloud:"
+_BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
+_GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
+_UNMARKED = re.compile(r"vcnewb?-[1-9][0-9]{0,3}")
+
+
+def tagged_interface(uplink: str, vlan: int) -> str:
+    """Name the 802.1q interface of ``vlan`` on ``uplink``."""
+    name = f"{uplink}.{vlan}"
+    return name if len(name) <= LONGEST_INTERFACE else f"{uplink[:5]}~{_digest(uplink, 4)}.{vlan}"
+
+
+def bridge(vlan: int) -> str:
+    """Name the bridge of ``vlan``; a site gives a number to one cluster only, so a machine has one."""
+    return f"br{vlan}"
+
+
+def vlan_of_bridge(name: str) -> int | None:
+    """Read the VLAN number back from a bridge's name."""
+    found = _BRIDGE.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def guest_port(cluster: str, guest: str, vlan: int) -> str:
+    """Name a guest's port on the bridge; the same after every start, so that it can be put back where it belongs."""
+    return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
+
+
+def is_guest_port(name: str) -> bool:
+    """Say whether a bridge port is one of a guest of ours."""
+    return bool(_GUEST_PORT.fullmatch(name))
+
+
+def unmarked(final: str, vlan: int) -> str:
+    """Name what was created and does not have its mark yet, so that a crash in between leaves nothing unknown."""
+    return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
+
+
+def is_unmarked(name: str) -> bool:
+    """Say whether an interface was left behind between its creation and its mark."""
+    return bool(_UNMARKED.fullmatch(name))
+
+
+def mark(cluster: str) -> str:
+    """Give the alias that says: made by us, for this cluster."""
+    return MARK + cluster
+
+
+def marked(alias: str | None) -> str | None:
+    """Give the cluster that an alias names; None when the interface is not ours."""
+    return alias.removeprefix(MARK) if alias and alias.startswith(MARK) else None
+
+
+def domain(cluster: str, guest: str) -> str:
+    """Name a guest's domain, another one in each cluster."""
+    name = f"vc-{cluster}-{guest}"
+    return name if len(name) <= LONGEST_DOMAIN else f"vc-{_digest(cluster, 24)}-{guest}"
+
+
+def _digest(text: str, digits: int) -> str:
+    return sha256(text.encode()).hexdigest()[:digits]

@@ -1,0 +1,112 @@
+"""SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
+
+from types import TracebackType
+from typing import Self, TypeVar
+
+from pydantic import TypeAdapter
+
+from virtcloud.connection import Answer, Connection
+from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.document import Document
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
+from virtcloud.model.wanted import WantedDocument
+
+DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
+D = TypeVar("D", bound=Document)
+
+
+class SbfClient:
+    """The service at ``url``, ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
+
+    Every method raises :class:`ServiceUnreachable` when SBF does not answer within ``timeout`` seconds (a long poll:
+    that many past its ``wait``), and the exception of the model that SBF answered with.
+    """
+
+    def __init__(self, url: str = DEFAULT_URL, timeout: float = 10.0) -> None:
+        """Prepare the connection; nothing is sent yet. Raises :class:`BadInput` when the address cannot be one."""
+        self._at = Connection(url, timeout)
+
+    def __enter__(self) -> Self:
+        """Use it as a context."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._at.close()
+
+    def put_topology(self, topology: Topology) -> Topology:
+        """Say what there is; raises BadInput or Conflict when it cannot be so."""
+        return self._document(Topology, self._at.send("PUT", "/v1/topology", topology))
+
+    def topology(self) -> Topology:
+        """Give what there is; raises NotFound before it was said."""
+        return self._document(Topology, self._at.send("GET", "/v1/topology"))
+
+    def sites(self) -> list[SiteView]:
+        """Give all sites with the state of their pools."""
+        return self._documents(SiteView, self._at.send("GET", "/v1/sites"))
+
+    def site(self, name: str) -> SiteView:
+        """Give one site; raises NotFound."""
+        return self._document(SiteView, self._at.send("GET", f"/v1/sites/{Name(name)}"))
+
+    def pool(self, site: str) -> Pool:
+        """Give a site's pool; raises NotFound."""
+        return self._document(Pool, self._at.send("GET", f"/v1/sites/{Name(site)}/pool"))
+
+    def put_pool(self, site: str, pool: Pool) -> Pool:
+        """Say which VLAN numbers a site gives; raises BadInput (reserved ones), Conflict (used ones would vanish)."""
+        return self._document(Pool, self._at.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
+
+    def elements(self) -> list[ElementView]:
+        """Give all elements with their revisions."""
+        return self._documents(ElementView, self._at.send("GET", "/v1/elements"))
+
+    def element(self, name: str) -> ElementView:
+        """Give one element; raises NotFound."""
+        return self._document(ElementView, self._at.send("GET", f"/v1/elements/{Name(name)}"))
+
+    def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
+        """Want a cluster; may be repeated. Raises Conflict, NoVlanFree, Gone, NotFound (a host)."""
+        return self._document(ClusterView, self._at.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
+
+    def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
+        """Give a cluster; with ``after``: once its version is past it, or when ``wait`` seconds are over."""
+        return self._document(ClusterView, self._at.poll(f"/v1/clusters/{ClusterKey(key)}", after, wait))
+
+    def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
+        """Give the clusters, of one owner if given, the ended ones too if asked."""
+        query = {"owner": owner, "ended": "true" if ended else None}
+        return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
+
+    def delete_cluster(self, key: str) -> ClusterView:
+        """Let a cluster drain; may be repeated. Raises NotFound when it never was."""
+        return self._document(ClusterView, self._at.send("DELETE", f"/v1/clusters/{ClusterKey(key)}"))
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""
+        return self._document(WantedDocument, self._at.poll(f"/v1/elements/{Name(element)}/wanted", after, wait))
+
+    def confirm(self, element: str, revision: int) -> None:
+        """Say that an element carries exactly what ``revision`` wants."""
+        self._at.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
+
+    def trouble(self, element: str, revision: int, message: str) -> None:
+        """Say why an element cannot carry what ``revision`` wants."""
+        self._at.send("POST", f"/v1/elements/{Name(element)}/trouble", Trouble(revision=revision, message=message))
+
+    def drifted(self, element: str, revision: int) -> None:
+        """Say that an element was found different from ``revision``, which it had confirmed."""
+        self._at.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
+
+    def _document(self, kind: type[D], answer: Answer) -> D:
+        return answer.read(kind.model_validate_json)
+
+    def _documents(self, kind: type[D], answer: Answer) -> list[D]:
+        return answer.read(TypeAdapter(list[kind]).validate_json)  # type: ignore[valid-type]

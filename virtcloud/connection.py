@@ -1,0 +1,119 @@
+"""A connection to SBF: addresses, timeouts, and errors made into the model's exceptions. Only this knows of httpx."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+import httpx
+from pydantic import ValidationError
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
+
+LONGEST_WAIT_S = 60.0
+CONNECT_S = 5.0
+PROBLEM = "urn:virtcloud:problem:"
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What SBF answered to a call that succeeded."""
+
+    url: str
+    path: str
+    content: bytes
+
+    def read(self, parse: Callable[[bytes], R]) -> R:
+        """Parse it; raises :class:`ServiceUnreachable` when it is not what an SBF of this version says."""
+        try:
+            return parse(self.content)
+        except ValidationError as error:
+            raise ServiceUnreachable(
+                f"what answers at {self.url} for {self.path} is not an SBF of this version: "
+                f"{error.errors()[0]['msg']}; check the address, and upgrade the older side"
+            ) from error
+
+
+class Connection:
+    """Calls to the service at ``url``; see :class:`virtcloud.client.SbfClient`."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        """Prepare; nothing is sent yet."""
+        self._url = url
+        self._timeout = timeout
+        self._http = _http(url)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Document | None = None,
+        *,
+        query: Mapping[str, str | float | None] | None = None,
+        wait: float = 0,
+    ) -> Answer:
+        """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
+        content = None if body is None else body.model_dump_json(exclude_none=True).encode()
+        headers = {} if content is None else {"content-type": "application/json"}
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
+        except httpx.RequestError as error:
+            raise ServiceUnreachable(_unreachable(self._url, error)) from error
+        if not answer.is_success:
+            raise _rebuilt(self._url, answer)
+        return Answer(self._url, path, answer.content)
+
+    def poll(self, path: str, after: int | None, wait: float) -> Answer:
+        """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""
+        if after is None:
+            return self.send("GET", path)
+        wait = min(wait, LONGEST_WAIT_S)
+        return self.send("GET", path, query={"after": after, "wait": wait}, wait=wait)
+
+
+def _http(url: str) -> httpx.Client:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadInput(f"{url!r} is no address of SBF: {error}; expected http://host:port or unix:///path") from error
+    if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
+        return httpx.Client(transport=httpx.HTTPTransport(uds=parsed.path), base_url="http://sbf", trust_env=False)
+    if parsed.scheme in {"http", "https"} and parsed.host:
+        return httpx.Client(base_url=url, trust_env=False)
+    raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
+
+
+def _unreachable(url: str, error: httpx.RequestError) -> str:
+    why = "it took too long" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
+    return (
+        f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
+        "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
+    )
+
+
+def _rebuilt(url: str, answer: httpx.Response) -> VirtcloudError:
+    """Make the exception again that the service raised."""
+    try:
+        problem = json.loads(answer.content)
+        slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ServiceUnreachable(
+            f"what answers at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
+            "check the address (--url or VIRTCLOUD_URL)"
+        )
+    return _kinds(VirtcloudError).get(slug, VirtcloudError)(detail)
+
+
+def _kinds(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
+    found = {root.slug: root}
+    for kind in root.__subclasses__():
+        found |= _kinds(kind)
+    return found
