@@ -2,14 +2,11 @@
 
 import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from virtcloud.lab.lab import Lab
 from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet
-
-PRINTED_FRAMES = 4
-CAPTURE = ("timeout", "{seconds}", "tcpdump", "-l", "-nn", "-e", "-q", "-i", "{interface}", "{filter}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +18,19 @@ class Snapshot:
     guests: dict[str, tuple[str, ...]]
     cores: dict[str, dict[str, str]]
 
+    def differs(self, other: "Snapshot") -> str:
+        """Say what differs, one element after the other; empty when nothing does."""
+        return "; ".join(
+            f"{name}: {ours.get(name)} became {theirs.get(name)}"
+            for field in fields(self)
+            for ours, theirs in [(getattr(self, field.name), getattr(other, field.name))]
+            for name in sorted(ours | theirs)
+            if ours.get(name) != theirs.get(name)
+        )
 
-def snapshot(lab: Lab) -> Snapshot:
+
+def snapshot(lab: Lab, topology: Topology) -> Snapshot:
     """Read every element of the lab once."""
-    topology = lab.topology
     hosts = [host.name for site in topology.sites for host in site.hosts]
     return Snapshot(
         switches={name: switch_vlans(lab, name) for name in switch_names(topology)},
@@ -40,9 +46,9 @@ def switch_names(topology: Topology) -> list[str]:
 
 
 def switch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    """Read a switch's VLANs per port, as ranges, from the switch itself."""
+    """Read from the switch itself its VLANs as ranges, per port that carries any."""
     ports = json.loads(output(lab, node, "bridge", "-json", "vlan", "show"))
-    return {port["ifname"]: str(_members(port["vlans"])) for port in ports}
+    return {port["ifname"]: str(_members(port["vlans"])) for port in ports if port["vlans"]}
 
 
 def _members(entries: list[dict[str, int]]) -> VlanSet:

@@ -1,0 +1,1 @@
+"""The demonstration: two clusters over three sites, a switch that is cut off, and nothing left in the end."""
