@@ -1,0 +1,86 @@
+"""Arista EOS."""
+
+from typing import ClassVar
+
+from emulators.grammar import says
+from emulators.industry import TrunkLists
+from emulators.switch import Rejected, Session
+
+
+class AristaEos(TrunkLists):
+    """An EOS switch; numbers from 1006 that routed ports took are not to be had."""
+
+    platform = "arista_eos"
+    port_names = (*(f"Ethernet{n}" for n in range(1, 9)), "Port-Channel1")
+    modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{about})", "interface": "(config-if-{about})"}
+    short: ClassVar = {"Ethernet": "Et", "Port-Channel": "Po"}
+    internal: ClassVar = {1006: "Ethernet8"}
+    saved = "Copy completed successfully."
+
+    def prompt(self, session: Session) -> str:
+        if session.mode == "user":
+            return f"{self.hostname}>"
+        ends = dict.fromkeys((*session.about[:1], *session.about[-1:]))
+        about = "-".join(self.shortened(one) for one in ends)
+        return f"{self.hostname}{self.modes.get(session.mode, '').format(about=about)}#"
+
+    def invalid(self, session: Session, line: str) -> str:
+        return "% Invalid input"
+
+    @says("user", "terminal length <lines>")
+    @says("exec", "terminal length <lines>")
+    def terminal_length(self, session: Session, lines: str) -> None:
+        session.page = int(lines)
+        session.say("Pagination disabled." if session.page == 0 else f"Pagination set to {lines} lines.")
+
+    @says("user", "terminal width <columns>")
+    @says("exec", "terminal width <columns>")
+    def terminal_width(self, session: Session, columns: str) -> None:
+        session.say(f"Width set to {columns} columns.")
+
+    def creatable(self, text: str) -> set[int]:
+        numbers = self.numbers(text)
+        if numbers & set(self.internal):
+            raise Rejected(
+                f"% Could not create VLAN {min(numbers & set(self.internal))}: VLAN is in use as an internal VLAN"
+            )
+        return numbers
+
+    def numbers(self, text: str) -> set[int]:
+        try:
+            return super().numbers(text)
+        except Rejected:
+            raise Rejected("% Invalid input") from None
+
+    @says("exec", "show vlan")
+    def show_vlan(self, session: Session) -> None:
+        session.say(self.vlan_table("VLAN "))
+
+    @says("exec", "show vlan internal usage")
+    def show_internal(self, session: Session) -> None:
+        session.say("\n".join(f"{number}  {user}" for number, user in self.internal.items()))
+
+    @says("exec", "show running-config section interface")
+    def show_interfaces(self, session: Session) -> None:
+        session.say("\n".join(row for row in self.interface_lines("   ") if row != "!"))
+
+    def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
+        """EOS writes a list on one line, however long."""
+        return (
+            [
+                "".join(super().allowed_lines(indent, allowed)).replace(
+                    f"{indent}switchport trunk allowed vlan add ", ","
+                )
+            ]
+            if allowed is not None
+            else []
+        )
+
+    def running_config(self) -> str:
+        names = [
+            line
+            for n, name in sorted(self.running.vlans.items())
+            if n > 1
+            for line in (f"vlan {n}", f"   name {name}", "!")
+        ]
+        return "\n".join([f"hostname {self.hostname}", "!", *names, *self.interface_lines("   "), "end"])

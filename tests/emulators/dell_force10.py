@@ -1,0 +1,133 @@
+"""Force10 FTOS and Dell OS9: ports are put into VLANs, not VLANs onto ports."""
+
+from collections.abc import Callable
+from itertools import groupby
+from typing import ClassVar
+
+from emulators import lists
+from emulators.grammar import says
+from emulators.industry import Industry
+from emulators.switch import Port, Rejected, Session
+
+LEGEND = """
+Codes: * - Default VLAN, G - GVRP VLANs, R - Remote Port Mirroring VLANs, P - Primary, C - Community, I - Isolated
+       O - Openflow
+Q: U - Untagged, T - Tagged
+   x - Dot1x untagged, X - Dot1x tagged
+   o - OpenFlow untagged, O - OpenFlow tagged
+   G - GVRP tagged, M - Vlan-stack, H - VSN tagged
+   i - Internal untagged, I - Internal tagged, v - VLT untagged, V - VLT tagged
+
+    NUM    Status    Description                     Q Ports
+"""
+
+
+class DellForce10(Industry):
+    """An S4810. A port takes tags once it is a ``switchport``; untagged it is in VLAN 1 until it has a tag."""
+
+    platform = "dell_force10"
+    port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
+    default_name = ""
+    modes: ClassVar = {"config": "(conf)", "vlan": "(conf-if-vl-{about})", "interface": "(conf-if-te-0/0)"}
+    saved = "!\nSynchronizing data to peer stack-unit"
+
+    def invalid(self, session: Session, line: str) -> str:
+        return f'{" " * (len(self.prompt(session)) + 1)}^\n% Error: Invalid input at "^" marker.'
+
+    @says("config", "interface vlan <number>")
+    def vlan(self, session: Session, number: str) -> None:
+        if not number.isdigit() or not 1 <= int(number) <= 4094:
+            raise Rejected("")
+        session.enter("vlan", number)
+        self.running.vlans.setdefault(int(number), "")
+
+    @says("config", "no interface vlan <number>")
+    def no_vlan(self, session: Session, number: str) -> None:
+        if self.running.vlans.pop(int(number), None) is None:
+            raise Rejected("% Error: No such interface.")
+        for port in self.running.ports.values():
+            port.allowed.discard(int(number))  # type: ignore[union-attr]
+
+    @says("vlan", "description <text...>")
+    def vlan_description(self, session: Session, text: str) -> None:
+        self.running.vlans[int(session.about[0])] = text
+
+    @says("vlan", "name <text>")
+    def vlan_name(self, session: Session, text: str) -> None:
+        if text[0].isdigit() or len(text) > 32:
+            raise Rejected("% Error: Name must start with a letter and have at most 32 characters.")
+
+    @says("vlan", "tagged <ports...>")
+    def tagged(self, session: Session, ports: str) -> None:
+        for name in self.members(ports):
+            if self.running.ports[name].mode == "routed":
+                raise Rejected(f"% Error: Port is not in Layer-2 mode {self.shortened(name)}.")
+            self.running.ports[name].mode = "trunk"
+            self.running.ports[name].allowed.add(int(session.about[0]))  # type: ignore[union-attr]
+
+    @says("vlan", "no tagged <ports...>")
+    def no_tagged(self, session: Session, ports: str) -> None:
+        for name in self.members(ports):
+            port = self.running.ports[name]
+            if int(session.about[0]) not in port.allowed:  # type: ignore[operator]
+                raise Rejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
+            port.allowed.discard(int(session.about[0]))  # type: ignore[union-attr]
+            port.mode = "trunk" if port.allowed else "access"
+
+    @says("interface", "switchport")
+    def switchport(self, session: Session) -> None:
+        for port in session.ports:
+            port.mode = "access" if port.mode == "routed" else port.mode
+
+    @says("exec", "show vlan")
+    def show_vlan(self, session: Session) -> None:
+        rows = []
+        for number, name in sorted(self.running.vlans.items()):
+            members = [
+                ("T", port) for port, one in self.running.ports.items() if one.mode == "trunk" and number in one.allowed
+            ]  # type: ignore[operator]
+            members += [
+                ("U", port) for port, one in self.running.ports.items() if one.mode == "access" and number == one.native
+            ]
+            shown = [f"{how} {ports}" for how, ports in _short_lists(members)] or [""]
+            star = "*" if number == 1 else " "
+            status = "Active" if members else "Inactive"
+            rows.append(f"{star}   {number:<6} {status:<9} {name:<31} {shown[0]}".rstrip())
+            rows += [f"{' ' * 53}{one}" for one in shown[1:]]
+        session.say(LEGEND + "\n".join(rows))
+
+    def shortened(self, name: str) -> str:
+        return name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po")
+
+    def members(self, ports: str) -> list[str]:
+        """Read ``TenGigabitEthernet 0/1,3``."""
+        words, _, numbers = ports.rpartition(" ")
+        slot, _, rest = numbers.rpartition("/")
+        return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]
+
+    def running_config(self) -> str:
+        rows = [f"hostname {self.hostname}", "!"]
+        for name, port in self.running.ports.items():
+            rows += [f"interface {name}", *(f" {line}" for line in port.lines)]
+            rows += [" no ip address", *([] if port.mode == "routed" else [" switchport"]), " no shutdown", "!"]
+        for number, name in sorted(self.running.vlans.items()):
+            tagged = [port for port, one in self.running.ports.items() if number in one.allowed]  # type: ignore[operator]
+            rows += [f"interface Vlan {number}", *([f" description {name}"] if name else []), " no ip address"]
+            rows += [*(f" tagged {port}" for port in tagged), " shutdown", "!"]
+        return "\n".join(rows)
+
+
+def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Write members as the table does: ``T Te 0/1-3,5``."""
+    found = []
+    split = [
+        (how, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split()) for how, name in members
+    ]
+    for (how, kind), group in groupby(split, key=lambda one: (one[0], one[1])):
+        numbers = [number for *_, number in group]
+        slot, slash, _ = numbers[0].rpartition("/")
+        found.append(
+            (how, f"{kind} {slot}{slash}" + lists.written(int(number.rpartition("/")[2]) for number in numbers))
+        )
+    return found

@@ -1,0 +1,166 @@
+"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``, a trunk carries VLAN 1 until told otherwise."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from emulators import lists
+from emulators.grammar import says
+from emulators.switch import Port, Rejected, Session, Switch
+from emulators.terminal import Hangup
+
+MOST_RANGES = 10
+"""A command takes ten ranges of VLANs at most."""
+
+
+class HpComware(Switch):
+    """A 5900."""
+
+    platform = "hp_comware"
+    port_names = (*(f"Ten-GigabitEthernet1/0/{n}" for n in range(1, 9)), "Bridge-Aggregation1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(allowed={1})
+    default_name = "VLAN 0001"
+    more = "---- More ----"
+    first_mode = "user"
+    falls_through: ClassVar = {"vlan": "system", "interface": "system"}
+
+    def configure(self, *lines: str) -> None:
+        super().configure("system-view", *lines)
+
+    def prompt(self, session: Session) -> str:
+        if session.mode == "user":
+            return f"<{self.hostname}>"
+        about = "".join(session.about[:1]) if session.mode == "interface" else ""
+        vlan = f"-vlan{session.about[0]}" if session.mode == "vlan" else ""
+        return f"[{self.hostname}{vlan}{'-' if about else ''}{about}]"
+
+    def invalid(self, session: Session, line: str) -> str:
+        return f"{' ' * len(self.prompt(session))}^\n % Unrecognized command found at '^' position."
+
+    @says("user", "screen-length disable")
+    def no_page(self, session: Session) -> None:
+        session.page = 0
+
+    @says("user", "system-view")
+    @says("config", "system-view")
+    def system_view(self, session: Session) -> None:
+        session.say("System View: return to User View with Ctrl+Z.")
+        session.enter("system")
+
+    @says("system", "return", "end")
+    def to_user_view(self, session: Session) -> None:
+        session.enter("user")
+
+    @says("system", "quit")
+    def quit_system(self, session: Session) -> None:
+        session.enter("user")
+
+    @says("vlan", "quit")
+    @says("interface", "quit")
+    def quit_inner(self, session: Session) -> None:
+        session.enter("system")
+
+    @says("user", "quit", "exit")
+    def leave(self, session: Session) -> None:
+        raise Hangup
+
+    @says("user", "save force")
+    @says("system", "save force")
+    def save_force(self, session: Session) -> None:
+        self.save()
+        session.say(
+            "Validating file. Please wait...\nSaved the current configuration to mainboard device successfully."
+        )
+
+    @says("user", "save")
+    def save_asking(self, session: Session) -> None:
+        if session.ask("The current configuration will be written to the device. Are you sure? [Y/N]:").upper() == "Y":
+            self.save()
+
+    @says("system", "vlan <list...>")
+    def vlan(self, session: Session, text: str) -> None:
+        numbers = self.numbers(text)
+        for number in numbers:
+            self.running.vlans.setdefault(number, f"VLAN {number:04}")
+        if len(numbers) == 1:
+            session.enter("vlan", str(*numbers))
+
+    @says("vlan", "name <text...>", "description <text...>")
+    def vlan_name(self, session: Session, text: str) -> None:
+        self.running.vlans[int(session.about[0])] = text
+
+    @says("system", "undo vlan <list...>")
+    def undo_vlan(self, session: Session, text: str) -> None:
+        numbers = self.numbers(text)
+        if 1 in numbers:
+            raise Rejected(" Error: The default VLAN can't be deleted.")
+        for number in numbers:
+            self.running.vlans.pop(number, None)
+
+    @says("system", "interface <name...>")
+    def interface(self, session: Session, name: str) -> None:
+        try:
+            session.enter("interface", self.port(name))
+        except Rejected:
+            raise Rejected(f"{' ' * len(self.prompt(session))}^\n % Wrong parameter found at '^' position.") from None
+
+    @says("interface", "port link-type <kind>")
+    def link_type(self, session: Session, kind: str) -> None:
+        for port in session.ports:
+            port.mode, port.allowed = kind, port.allowed if port.mode == kind else {1}
+
+    @says("interface", "port trunk permit vlan <list...>")
+    def permit(self, session: Session, text: str) -> None:
+        for port in self.trunks(session):
+            port.allowed = set(range(1, 4095)) if text == "all" else (port.allowed or set()) | self.numbers(text)
+
+    @says("interface", "undo port trunk permit vlan <list...>")
+    def undo_permit(self, session: Session, text: str) -> None:
+        for port in self.trunks(session):
+            port.allowed = set() if text == "all" else (port.allowed or set()) - self.numbers(text)
+
+    def trunks(self, session: Session) -> list[Port]:
+        if any(port.mode != "trunk" for port in session.ports):
+            raise Rejected(" Error: The port is not a trunk port.")
+        return session.ports
+
+    def numbers(self, text: str) -> set[int]:
+        wrong = Rejected(f"{' ' * 20}^\n % Wrong parameter found at '^' position.")
+        if len(text.replace(" to ", "-").split()) > MOST_RANGES:
+            raise wrong
+        try:
+            return lists.parse(text, " to ")
+        except ValueError:
+            raise wrong from None
+
+    @says("user", "display vlan")
+    @says("system", "display vlan")
+    def display_vlan(self, session: Session) -> None:
+        shown = ["1(default)" if part == "1" else part for part in lists.ranges(self.running.vlans)]
+        if shown[0].startswith("1-"):
+            shown[:1] = ["1(default)", *lists.ranges(set(self.running.vlans) - {1})[:1]]
+        rows = [", ".join(shown[start : start + 8]) for start in range(0, len(shown), 8)]
+        session.say(f" Total VLANs: {len(self.running.vlans)}\n The VLANs include:\n " + ",\n ".join(rows))
+
+    @says("user", "display current-configuration interface")
+    @says("system", "display current-configuration interface")
+    def display_interfaces(self, session: Session) -> None:
+        session.say("\n".join(["#", *self.interface_lines(), "return"]))
+
+    def interface_lines(self) -> list[str]:
+        rows = []
+        for name, port in self.running.ports.items():
+            rows += [f"interface {name}", *(f" {line}" for line in port.lines), " port link-mode bridge"]
+            if port.mode == "trunk":
+                permitted = lists.ranges(port.allowed or (), " to ", shortest=2)
+                rows += [
+                    " port link-type trunk",
+                    *([] if 1 in (port.allowed or ()) else [" undo port trunk permit vlan 1"]),
+                ]
+                parts = [permitted[start : start + MOST_RANGES] for start in range(0, len(permitted), MOST_RANGES)]
+                rows += [f" port trunk permit vlan {' '.join(part)}" for part in parts]
+            rows.append("#")
+        return rows
+
+    def running_config(self) -> str:
+        names = [line for n, name in sorted(self.running.vlans.items()) for line in (f"vlan {n}", f" name {name}", "#")]
+        return "\n".join([f" sysname {self.hostname}", "#", *names, *self.interface_lines(), "return"])

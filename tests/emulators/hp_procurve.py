@@ -1,0 +1,131 @@
+"""HP ProCurve and Aruba-OS: escape sequences, "press any key", questions before a VLAN with ports is deleted."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from emulators import lists
+from emulators.grammar import says
+from emulators.industry import Industry
+from emulators.switch import Port, Rejected, Session
+
+BANNER = (
+    "HP J9729A 2920-48G Switch\nSoftware revision WB.16.02\n\nCopyright (C) 1991-2016 Hewlett Packard Enterprise\n\n"
+)
+
+
+class HpProcurve(Industry):
+    """A 2920 with room for a number of VLANs that only a reboot can raise."""
+
+    platform = "hp_procurve"
+    port_names = (*(str(n) for n in range(1, 9)), "Trk1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="trunk", allowed=set())
+    default_name = "DEFAULT_VLAN"
+    more = "-- MORE --, next page: Space, next line: Enter, quit: Control-C"
+    modes: ClassVar = {"config": "(config)", "vlan": "(vlan-{about})"}
+    saved = ""
+
+    def __init__(self, *, max_vlans: int = 256, **more: object) -> None:
+        super().__init__(**more)  # type: ignore[arg-type]
+        self.max_vlans = max_vlans
+
+    def greeting(self, session: Session) -> None:
+        session.terminal.write(f"{BANNER}Press any key to continue")
+        session.terminal.key()
+
+    def prompt(self, session: Session) -> str:
+        shown = super().prompt(session)
+        return f"\x1b[1;24r\x1b[24;1H{shown} \x1b[24;1H\x1b[?25h"
+
+    def invalid(self, session: Session, line: str) -> str:
+        return f"Invalid input: {line.rsplit(maxsplit=1)[-1]}"
+
+    @says("user", "enable")
+    def enable(self, session: Session) -> None:
+        if session.ask("Username: ") != self.username or session.ask("Password: ", echo=False) != self.secret:
+            raise Rejected("Invalid password")
+        session.enter("exec")
+
+    @says("exec", "no page")
+    def no_page(self, session: Session) -> None:
+        session.page = 0
+
+    @says("config", "vlan <number>")
+    def vlan(self, session: Session, text: str) -> None:
+        number = self.number(text)
+        if number not in self.running.vlans and len(self.running.vlans) >= self.max_vlans:
+            raise Rejected("Maximum number of VLANs (max-vlans) has already been reached.")
+        self.running.vlans.setdefault(number, f"VLAN{number}")
+        session.enter("vlan", str(number))
+
+    @says("config", "vlan <number> name <text...>")
+    def named(self, session: Session, number: str, text: str) -> None:
+        self.vlan(session, number)
+        session.enter("config")
+        self.running.vlans[int(number)] = text.strip('"')
+
+    @says("vlan", "name <text...>")
+    def vlan_name(self, session: Session, text: str) -> None:
+        self.running.vlans[int(session.about[0])] = text.strip('"')
+
+    @says("config", "no vlan <number>")
+    def no_vlan(self, session: Session, text: str) -> None:
+        number = self.number(text)
+        if number == 1:
+            raise Rejected("Default VLAN can not be deleted.")
+        if number not in self.running.vlans:
+            raise Rejected(f"VLAN {number} not found.")
+        members = [name for name, port in self.running.ports.items() if number in (port.native, *(port.allowed or ()))]
+        moved = f"The following ports will be moved to the default VLAN: {','.join(members)}"
+        if members and session.ask(f"{moved}\nDo you want to continue? [y/n] ").lower() != "y":
+            return
+        del self.running.vlans[number]
+        for port in self.running.ports.values():
+            port.allowed -= {number}  # type: ignore[operator]
+            port.native = 1 if port.native == number else port.native
+
+    @says("config", "vlan <number> tagged <ports>")
+    def tagged(self, session: Session, text: str, ports: str) -> None:
+        for port in self.members(text, ports):
+            port.allowed |= {int(text)}  # type: ignore[operator]
+
+    @says("config", "no vlan <number> tagged <ports>")
+    def no_tagged(self, session: Session, text: str, ports: str) -> None:
+        for port in self.members(text, ports):
+            port.allowed -= {int(text)}  # type: ignore[operator]
+
+    def members(self, number: str, ports: str) -> list[Port]:
+        if self.number(number) not in self.running.vlans:
+            raise Rejected(f"VLAN {number} not found.")
+        try:
+            return [self.running.ports[self.port(name)] for name in ports.split(",")]
+        except Rejected:
+            raise Rejected(f"Module not present for port or invalid port: {ports}") from None
+
+    def number(self, text: str) -> int:
+        if not text.isdigit() or not 1 <= int(text) <= 4094:
+            raise Rejected(f"Invalid input: {text}")
+        return int(text)
+
+    @says("exec", "show running-config")
+    def show_running(self, session: Session) -> None:
+        head = "\nRunning configuration:\n\n; J9729A Configuration Editor; Created on release #WB.16.02\n"
+        session.say(head + self.running_config())
+
+    def running_config(self) -> str:
+        rows = [f'hostname "{self.hostname}"']
+        rows += [
+            f"interface {name}\n   {line}\n   exit" for name, port in self.running.ports.items() for line in port.lines
+        ]
+        for number, name in sorted(self.running.vlans.items()):
+            tagged = _port_list(n for n, port in self.running.ports.items() if number in (port.allowed or ()))
+            untagged = _port_list(n for n, port in self.running.ports.items() if number == port.native)
+            rows += [f"vlan {number}", f'   name "{name}"', *([f"   untagged {untagged}"] if untagged else [])]
+            rows += [*([f"   tagged {tagged}"] if tagged else []), "   no ip address", "   exit"]
+        return "\n".join(rows)
+
+
+def _port_list(names: Iterable[str]) -> str:
+    found = list(names)
+    numbered = [int(name) for name in found if re.fullmatch(r"\d+", name)]
+    return ",".join(filter(None, [lists.written(numbered), *(name for name in found if not name.isdigit())]))

@@ -1,0 +1,114 @@
+"""Real SSH on the loopback interface for an emulated switch."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import paramiko
+
+from emulators.switch import Session, Switch
+from emulators.terminal import Hangup, Terminal
+
+HOST = "127.0.0.1"
+
+
+class _Doorkeeper(paramiko.ServerInterface):
+    """Lets in who has the password, for a shell only."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self.shell = threading.Event()
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "password"
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        right = (username, password) == (self._switch.username, self._switch.password)
+        return paramiko.AUTH_SUCCESSFUL if right else paramiko.AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED if kind == "session" else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+
+    def check_channel_pty_request(self, *_: object) -> bool:
+        return True
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        self.shell.set()
+        return True
+
+
+class Server:
+    """Listens for one switch; a session more than it has is refused by closing the connection."""
+
+    def __init__(self, switch: Switch) -> None:
+        self._switch = switch
+        self._key = paramiko.ECDSAKey.generate()
+        self._socket = socket.create_server((HOST, 0))
+        self._open: set[paramiko.Transport] = set()
+        self._threads: list[threading.Thread] = []
+        switch.address = f"{HOST}:{self._socket.getsockname()[1]}"
+        switch.hang_up = self.hang_up
+
+    def start(self) -> None:
+        self._begin(self._listen)
+
+    def stop(self) -> None:
+        """Close everything and wait until it is closed."""
+        self._switch.closing.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.hang_up()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def hang_up(self) -> None:
+        """Cut every session, in the middle of whatever it does."""
+        for transport in list(self._open):
+            transport.close()
+            self._open.discard(transport)
+
+    def _begin(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True, name=f"emulator {self._switch.platform}")  # type: ignore[arg-type]
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+
+    def _listen(self) -> None:
+        while not self._switch.closing.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            if len(self._open) >= self._switch.sessions:
+                connection.close()
+                continue
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self._key)
+            self._open.add(transport)
+            self._begin(self._serve, transport)
+
+    def _serve(self, transport: paramiko.Transport) -> None:
+        with contextlib.suppress(Hangup, OSError, EOFError, paramiko.SSHException):
+            doorkeeper = _Doorkeeper(self._switch)
+            transport.start_server(server=doorkeeper)
+            channel = None
+            while channel is None and transport.is_active():
+                channel = transport.accept(timeout=0.1)
+            if channel is not None and doorkeeper.shell.wait(timeout=20):
+                self._switch.logins += 1
+                Session(self._switch, Terminal(channel)).run()
+        transport.close()
+        transport.join(timeout=5)
+        self._open.discard(transport)
+
+
+@contextlib.contextmanager
+def listening(switch: Switch) -> Iterator[Switch]:
+    """Let a switch be reached at its ``address`` for as long as the context lasts."""
+    server = Server(switch)
+    server.start()
+    try:
+        yield switch
+    finally:
+        server.stop()

@@ -1,0 +1,145 @@
+"""SONiC: ``config …`` and ``show …`` in a Linux shell."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from emulators.grammar import says
+from emulators.switch import Port, Rejected, Session, Switch
+from emulators.terminal import Hangup
+
+
+class Sonic(Switch):
+    """A whitebox. Its ports route until ``config switchport mode`` (from 202305 on) says otherwise."""
+
+    platform = "sonic"
+    port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
+    page = 0
+    default_name = ""
+
+    def __init__(self, *, knows_switchport: bool = True, **more: object) -> None:
+        super().__init__(**more)  # type: ignore[arg-type]
+        self.knows_switchport = knows_switchport
+        del self.running.vlans[1]
+        if not knows_switchport:
+            for port in self.running.ports.values():
+                port.mode = "trunk"
+        self.save()
+        self.saves = 0
+
+    def configure(self, *lines: str) -> None:
+        for line in lines:
+            Session.perform(_Silent(self), f"sudo config {line}")  # type: ignore[arg-type]
+
+    def prompt(self, session: Session) -> str:
+        return f"{self.username}@{self.hostname}:~$ "
+
+    def invalid(self, session: Session, line: str) -> str:
+        words = line.replace("sudo -n ", "").replace("sudo ", "").split()
+        if words[0] == "config":
+            usage = 'Usage: config [OPTIONS] COMMAND [ARGS]...\nTry "config -h" for help.\n'
+            return f'{usage}\nError: No such command "{words[1]}".'
+        return f"-bash: {words[0]}: command not found"
+
+    @says("exec", "exit", "logout")
+    def leave(self, session: Session) -> None:
+        raise Hangup
+
+    @says("exec", "sudo -n config vlan add <number>", "sudo config vlan add <number>")
+    def add(self, session: Session, text: str) -> None:
+        number = self.number(text)
+        if number in self.running.vlans:
+            raise Rejected(f"Usage: config vlan add [OPTIONS] <vid>\n\nError: Vlan{number} already exists")
+        self.running.vlans[number] = ""
+
+    @says("exec", "sudo -n config vlan del <number>", "sudo config vlan del <number>")
+    def delete(self, session: Session, text: str) -> None:
+        number = self.number(text)
+        if number not in self.running.vlans:
+            raise Rejected(f"Error: Vlan{number} does not exist")
+        if any(number in (port.allowed or ()) for port in self.running.ports.values()):
+            raise Rejected(
+                f"Error: VLAN ID {number} can not be removed. First remove all members assigned to this VLAN."
+            )
+        del self.running.vlans[number]
+
+    @says("exec", "sudo -n config vlan member add <number> <port>", "sudo config vlan member add <number> <port>")
+    def member_add(self, session: Session, text: str, name: str) -> None:
+        number, port = self.number(text), self.running.ports.get(name)
+        if number not in self.running.vlans:
+            raise Rejected(f"Error: Vlan{number} does not exist")
+        if port is None:
+            raise Rejected("Error: Interface name is invalid. Please enter a valid interface name!!")
+        if port.mode == "routed":
+            raise Rejected(f"Error: {name} is in routed mode!\nUse switchport mode command to change port mode")
+        if number in (port.allowed or ()):
+            raise Rejected(f"Error: {name} is already a member of Vlan{number}!")
+        port.allowed |= {number}  # type: ignore[operator]
+
+    @says("exec", "sudo -n config vlan member del <number> <port>", "sudo config vlan member del <number> <port>")
+    def member_del(self, session: Session, text: str, name: str) -> None:
+        number, port = self.number(text), self.running.ports.get(name)
+        if port is None or number not in (port.allowed or ()):
+            raise Rejected(f"Error: {name} is not a member of Vlan{number}")
+        port.allowed -= {number}  # type: ignore[operator]
+
+    @says("exec", "sudo -n config switchport mode <mode> <port>", "sudo config switchport mode <mode> <port>")
+    def switchport_mode(self, session: Session, mode: str, name: str) -> None:
+        if not self.knows_switchport:
+            raise Rejected("")
+        if self.running.ports[name].mode == mode:
+            raise Rejected(f"Error: {name} is already in {mode} mode")
+        self.running.ports[name].mode = mode
+
+    @says("exec", "sudo -n config save -y", "sudo config save -y")
+    def config_save(self, session: Session) -> None:
+        self.save()
+        session.say("Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json")
+
+    @says("exec", "show vlan config")
+    def show_vlan_config(self, session: Session) -> None:
+        rows = [("Name", "VID", "Member", "Mode")]
+        for number in sorted(self.running.vlans):
+            members = [name for name, port in self.running.ports.items() if number in (port.allowed or ())]
+            rows += [(f"Vlan{number}", str(number), name, "tagged") for name in members] or [
+                (f"Vlan{number}", str(number), "", "")
+            ]
+        session.say(_table(rows))
+
+    def number(self, text: str) -> int:
+        if not text.isdigit() or not 2 <= int(text) <= 4094:
+            raise Rejected(f"Error: Invalid VLAN ID {text} (2-4094)")
+        return int(text)
+
+    def running_config(self) -> str:
+        vlans = [f"VLAN|Vlan{number}" for number in sorted(self.running.vlans)]
+        ports = [f"PORT|{name}|{port.mode}|{sorted(port.allowed or ())}" for name, port in self.running.ports.items()]
+        return "\n".join([*vlans, *ports])
+
+
+class _Silent:
+    """A session for setting up."""
+
+    mode = "exec"
+    about: tuple[str, ...] = ()
+
+    def __init__(self, switch: Sonic) -> None:
+        self.switch = switch
+
+    _obey, _do, enter = Session._obey, Session._do, Session.enter
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
+
+
+def _table(rows: list[tuple[str, str, str, str]]) -> str:
+    """Write a table as Python's tabulate does in its style "simple"."""
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if column == 1 else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in lines
+    )

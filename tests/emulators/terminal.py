@@ -1,0 +1,89 @@
+"""A terminal's end at the device: line editing, echo, questions, paging."""
+
+from collections.abc import Callable
+from itertools import takewhile
+from typing import Protocol
+
+INTERRUPT, END_OF_MODE = "\x03", "\x1a"
+ERASE = ("\x08", "\x7f")
+
+
+class Hangup(Exception):
+    """The session is over, by whichever side."""
+
+
+class Channel(Protocol):
+    """What a terminal needs of an SSH channel."""
+
+    def recv(self, size: int) -> bytes: ...
+    def sendall(self, data: bytes) -> None: ...
+
+
+class Terminal:
+    """Reads lines with echo and writes text with carriage returns."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._ahead = ""
+        self._after_return = False
+
+    def write(self, text: str) -> None:
+        try:
+            self._channel.sendall(text.replace("\n", "\r\n").encode())
+        except (OSError, EOFError) as error:
+            raise Hangup from error
+
+    def line(self, prompt: str = "", echo: bool = True) -> str:
+        """Read one line as a person types it; what was typed ahead is echoed only now, as devices do."""
+        self.write(prompt)
+        typed = ""
+        while True:
+            run = "".join(takewhile(str.isprintable, self._look()))
+            if run:
+                self._ahead = self._ahead[len(run) :]
+                typed += run
+                self.write(run if echo else "")
+                self._after_return = False
+            elif (key := self.key()) == "\r" or (key == "\n" and not self._after_return):
+                self._after_return = key == "\r"
+                self.write("\n")
+                return typed
+            elif key in (INTERRUPT, END_OF_MODE):
+                self.write("^C\n" if key == INTERRUPT else "^Z\n")
+                return "" if key == INTERRUPT else key
+            elif key in ERASE and typed:
+                typed = typed[:-1]
+                self.write("\b \b" if echo else "")
+
+    def key(self) -> str:
+        """Read one key."""
+        self._look()
+        key, self._ahead = self._ahead[0], self._ahead[1:]
+        return key
+
+    def _look(self) -> str:
+        """Give what was typed and not yet read; wait for some."""
+        while not self._ahead:
+            data = self._channel.recv(4096)
+            if not data:
+                raise Hangup
+            self._ahead = data.decode(errors="replace").replace("\x00", "")
+        return self._ahead
+
+
+def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
+    """Write ``text``, stopping after ``length`` lines (0: never) until a key: q stops, Enter gives a line."""
+    lines = text.splitlines()
+    shown, room = 0, length
+    while shown < len(lines):
+        if length and room == 0:
+            terminal.write(more)
+            key = wait()
+            terminal.write("\b" * len(more) + " " * len(more) + "\b" * len(more))
+            if key.lower() in ("q", INTERRUPT):
+                terminal.write("\n")
+                return
+            room = 1 if key in "\r\n" else length
+        count = room if length else len(lines)
+        terminal.write("".join(f"{line}\n" for line in lines[shown : shown + count]))
+        shown, room = shown + count, 0
