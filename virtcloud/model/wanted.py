@@ -38,6 +38,12 @@ class SwitchDifference(Document):
     add: PortVlans = Field(default_factory=dict)
     remove: PortVlans = Field(default_factory=dict)
 
+    @property
+    def numbers(self) -> VlanSet:
+        """Every VLAN that this change touches."""
+        on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
+        return VlanSet(number for vlans in (self.create, self.delete, *on_ports) for number in vlans)
+
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
         return any((self.create, self.delete, self.add, self.remove))

@@ -1,0 +1,67 @@
+"""What a call that may be a repetition means, given what was seen under its key before (DESIGN.md §3, §7.7). Pure."""
+
+from dataclasses import dataclass
+
+from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, ClusterSpec, State
+from virtcloud.model.errors import Conflict, Gone
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    """The newest attempt under a key."""
+
+    attempt: int
+    state: State
+    spec: ClusterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """A cluster is to be made."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The newest attempt is what is meant; nothing changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A new attempt has to wait for the former one, which is to end."""
+
+    message: str
+
+
+def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Same | Blocked:
+    """Say what a request means. Raises Gone for a lower attempt, Conflict for another spec or one still ending."""
+    if former is None:
+        return New(request.attempt or 0)
+    if request.attempt is None:
+        return _without_attempt(key, request.spec, former)
+    if request.attempt < former.attempt:
+        raise Gone(f"cluster {key}: attempt {request.attempt} is over, attempt {former.attempt} was seen since")
+    if request.attempt == former.attempt:
+        return _same(key, request.spec, former)
+    if former.state in ENDED:
+        return New(request.attempt)
+    return Blocked(f"cluster {key}: attempt {former.attempt} is still {former.state} and is being ended: ask again")
+
+
+def _without_attempt(key: str, spec: ClusterSpec, former: Former) -> New | Same:
+    if former.state in ENDED:
+        return New(former.attempt + 1)
+    if former.state in WANTED:
+        return _same(key, spec, former)
+    raise Conflict(f"cluster {key} is still {former.state}: ask again when it has ended")
+
+
+def _same(key: str, spec: ClusterSpec, former: Former) -> Same:
+    if spec == former.spec:
+        return Same()
+    changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(former.spec, name)]
+    raise Conflict(
+        f"cluster {key} exists and is {former.state} with another {', '.join(changed)}: "
+        f"choose another key, or end it first"
+    )

@@ -1,0 +1,75 @@
+"""Which elements to converge now, and when to try again. Pure."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from virtcloud.model.values import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A switch as the database shows it. ``leased`` says that another replica's lease on it runs."""
+
+    name: Name
+    wanted: int
+    confirmed: int
+    checked_at: datetime | None
+    leased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A switch that failed: for which revision, how often in a row, and before which moment it is left in peace.
+
+    ``not_before`` is on the caller's clock, in seconds.
+    """
+
+    revision: int
+    failures: int
+    not_before: float
+
+
+def is_due(one: Candidate, now: datetime, drift_interval: timedelta) -> bool:
+    """Say whether a switch is behind, or has not been looked at for long."""
+    return one.confirmed < one.wanted or one.checked_at is None or now - one.checked_at >= drift_interval
+
+
+def choose(  # noqa: PLR0913 - all that the choice depends on
+    candidates: Iterable[Candidate],
+    *,
+    now: datetime,
+    clock: float,
+    drift_interval: timedelta,
+    busy: Collection[Name],
+    retries: Mapping[Name, Retry],
+    room: int,
+) -> list[Name]:
+    """Choose at most ``room`` switches to converge now, those behind first."""
+    due = [
+        one
+        for one in candidates
+        if is_due(one, now, drift_interval)
+        and not one.leased
+        and one.name not in busy
+        and not waits(one, retries.get(one.name), clock)
+    ]
+    return [one.name for one in sorted(due, key=lambda one: (one.confirmed >= one.wanted, one.name))[: max(room, 0)]]
+
+
+def waits(one: Candidate, retry: Retry | None, clock: float) -> bool:
+    """Say whether a switch that failed is still left in peace; a new revision ends that at once."""
+    return retry is not None and retry.revision == one.wanted and clock < retry.not_before
+
+
+def after_failure(
+    before: Retry | None, revision: int, clock: float, pause: tuple[float, float], jitter: float
+) -> Retry:
+    """Say when to try again: twice as long after each failure, from the first of ``pause`` to the most (seconds).
+
+    ``jitter`` from 0 to 1 takes up to half of it off, so that switches that failed together do not come back together.
+    """
+    first, most = pause
+    failures = 1 + (before.failures if before else 0)
+    length = min(most, first * 2.0 ** min(failures - 1, 30))
+    return Retry(revision, failures, clock + length * (1 - jitter / 2))

@@ -1,0 +1,118 @@
+"""Starts workers: at once on a change, each second for what other replicas changed, later after a failure.
+
+A thread per busy switch, at most ``settings.workers`` of them, so that a slow or dead switch delays no other one. All
+threads are daemons: the service can end in the middle of anything, and another start goes on from the revisions.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Event, Lock, Thread
+
+from sbf_service.converge.choose import Candidate, Retry, after_failure, choose
+from sbf_service.converge.sweep import Sweep
+from sbf_service.converge.switches import candidates
+from sbf_service.converge.worker import Outcome, Worker
+from sbf_service.log import get_log
+from sbf_service.settings import Settings
+from sbf_service.store.leases import give_up_all
+from sbf_service.store.session import Store
+from virtcloud.model.values import Name
+
+log = get_log(__name__)
+
+LOOK_AGAIN_S = 1.0
+STOP_S = 1.0
+
+
+@dataclass
+class Converger:
+    """Keeps every switch at what is wanted, and time's deadlines kept."""
+
+    store: Store
+    worker: Worker
+    sweep: Sweep
+    settings: Settings
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
+    _busy: set[Name] = field(default_factory=set)
+    _retries: dict[Name, Retry] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _wake: Event = field(default_factory=Event)
+    _stopping: bool = False
+    _thread: Thread | None = None
+
+    def start(self) -> None:
+        """Start; what this replica left leased when it died is taken up at once."""
+        with self.store.touch() as unit:
+            give_up_all(unit, self.worker.holder)
+        self._thread = Thread(target=self._run, name="converger", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Start no more work; waits a second at most. Workers in the middle of something are left to end with us."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(STOP_S)
+
+    def wake(self, changed: Iterable[str]) -> None:
+        """Look at once: something changed."""
+        if any(name.startswith("element:") for name in changed):
+            self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                self.sweep.run()
+                self._start_due()
+            except Exception as error:  # noqa: BLE001 - a database that is away must not end the service
+                log.fault("sweep_fault", error)
+            self._wake.wait(self._pause())
+
+    def _pause(self) -> float:
+        """Say how long nothing will be due that is not said by a wake-up."""
+        with self._lock:
+            waits = [retry.not_before - self.clock() for name, retry in self._retries.items() if name not in self._busy]
+        return min([LOOK_AGAIN_S, *(wait for wait in waits if wait > 0)])
+
+    def _start_due(self) -> None:
+        with self.store.read() as unit:
+            now, found = unit.now, candidates(unit, self.worker.holder)
+        with self._lock:
+            chosen = choose(
+                found,
+                now=now,
+                clock=self.clock(),
+                drift_interval=timedelta(seconds=self.settings.timing.drift_interval),
+                busy=self._busy,
+                retries=self._retries,
+                room=self.settings.workers - len(self._busy),
+            )
+            self._busy.update(chosen)
+        revisions = {one.name: one for one in found}
+        for name in chosen:
+            Thread(target=self._work, args=(revisions[name],), name=f"converge-{name}", daemon=True).start()
+
+    def _work(self, one: Candidate) -> None:
+        try:
+            outcome = self.worker.converge(one.name)
+        except Exception as error:  # noqa: BLE001 - likewise; it is tried again
+            log.fault("converge_fault", error, element=one.name)
+            outcome = Outcome.FAILED
+        finally:
+            with self._lock:
+                self._busy.discard(one.name)
+        self._remember(one, outcome)
+        self._wake.set()
+
+    def _remember(self, one: Candidate, outcome: Outcome) -> None:
+        timing = self.settings.timing
+        with self._lock:
+            before = self._retries.pop(one.name, None)
+            if outcome is Outcome.FAILED:
+                pause = (timing.retry_first, timing.retry_most)
+                self._retries[one.name] = after_failure(before, one.wanted, self.clock(), pause, self.jitter())

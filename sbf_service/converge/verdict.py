@@ -1,0 +1,36 @@
+"""What a read-back means. Pure."""
+
+from collections.abc import Iterator
+
+from sbf_service.drivers.driver import Managed
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+
+
+def refuse_outside(name: Name, managed: Managed, difference: SwitchDifference) -> None:
+    """Raise Unsafe for a difference that touches what is not managed: the last guard before a device (DESIGN §7.4)."""
+    for port, vlans in (*difference.add.items(), *difference.remove.items()):
+        if port not in managed.ports or vlans - managed.vlans:
+            raise Unsafe(f"switch {name}, port {port}: VLAN {vlans} is not all ours to change (ours: {managed.vlans})")
+    outside = (difference.create | difference.delete) - managed.vlans
+    if outside:
+        raise Unsafe(f"switch {name}: VLAN {outside} is not ours to create or delete (ours: {managed.vlans})")
+
+
+def refuse_leftover(name: Name, wanted: SwitchWanted, carried: SwitchCarried) -> None:
+    """Raise Refused when a switch that said yes does not carry what it was told to."""
+    faults = list(_faults(switch_difference(wanted, carried)))
+    if faults:
+        raise Refused(f"switch {name}, {'; '.join(faults)}: read back after the change; look at its configuration")
+
+
+def _faults(left: SwitchDifference) -> Iterator[str]:
+    for port, vlans in left.add.items():
+        yield f"port {port}: wanted VLAN {vlans} tagged, found none"
+    for port, vlans in left.remove.items():
+        yield f"port {port}: wanted no VLAN {vlans}, found it tagged"
+    if left.create:
+        yield f"wanted VLAN {left.create} to exist, found none"
+    if left.delete:
+        yield f"wanted no VLAN {left.delete}, found it"

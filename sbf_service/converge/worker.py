@@ -1,0 +1,153 @@
+"""Converging one switch once: lease, read, difference, change, read back, confirm (DESIGN.md §3).
+
+No database transaction is open while the device is talked to. What will be changed is in the audit log before the
+device hears of it, so that a crash in between leaves no change without its row.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from sbf_service.converge.sessions import Sessions
+from sbf_service.converge.verdict import refuse_leftover, refuse_outside
+from sbf_service.drivers.driver import Driver, Managed
+from sbf_service.log import get_log
+from sbf_service.settings import Timing
+from sbf_service.store.audit import record
+from sbf_service.store.elements import confirm, set_back, set_trouble, target_of
+from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
+from sbf_service.store.pools import cluster_keys, managed_vlans
+from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
+from sbf_service.store.session import Store, Unit
+from virtcloud.model.errors import ElementError, Unreachable
+from virtcloud.model.topology import Switch
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+
+log = get_log(__name__)
+
+
+class Outcome(Enum):
+    """What came of one try."""
+
+    CONFIRMED = auto()
+    OVERTAKEN = auto()
+    FAILED = auto()
+    BUSY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one try is about, read in one transaction."""
+
+    switch: Switch
+    site: Name
+    fence: int
+    revision: int
+    confirmed: int
+    wanted: SwitchWanted
+    managed: Managed
+    users: dict[VlanId, str]
+
+
+class LeaseLostError(Exception):
+    """Another worker took the element: this one stops and writes nothing."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Converges elements under the name ``holder``; may be used by many threads, for one element each."""
+
+    store: Store
+    sessions: Sessions
+    timing: Timing
+    holder: str
+
+    def converge(self, name: Name) -> Outcome:
+        """Try once. Never raises for what a device does; a database that is away raises."""
+        with self.store.touch(who=self.holder) as unit:
+            fence = take_lease(unit, name, self.holder, self.timing.lease)
+        if fence is None:
+            return Outcome.BUSY
+        try:
+            return self._with_lease(name, fence)
+        except LeaseLostError:
+            self.sessions.drop(name)
+            return Outcome.BUSY
+        finally:
+            with self.store.touch(who=self.holder) as unit:
+                give_up_lease(unit, name, fence)
+
+    def _with_lease(self, name: Name, fence: int) -> Outcome:
+        try:
+            task = self._task(name, fence)
+            return self._converge(task, self.sessions.driver(task.switch))
+        except ElementError as error:
+            self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
+        except LeaseLostError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
+            log.fault("converge_fault", error, element=name)
+            self._fail(name, fence, f"fault in the service: {type(error).__name__}: {error}", reachable=True)
+        return Outcome.FAILED
+
+    def _task(self, name: Name, fence: int) -> Task:
+        with self.store.read() as unit:
+            target = target_of(unit, name)
+            topology = read_topology(unit)
+            switch, site = topology.element(name), topology.site_of[name].name
+            if not isinstance(switch, Switch) or not isinstance(target.wanted, SwitchWanted):
+                raise TypeError(f"{name} is not a switch")
+            managed = Managed(switch.ports, managed_vlans(unit, site))
+            users = {vlan: str(key) for vlan, key in cluster_keys(unit, site).items()}
+            return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, managed, users)
+
+    def _converge(self, task: Task, driver: Driver) -> Outcome:
+        carried = driver.read(task.managed)
+        difference = switch_difference(task.wanted, carried)
+        if difference:
+            refuse_outside(task.switch.name, task.managed, difference)
+            if not self._announce(task, difference):
+                return Outcome.OVERTAKEN
+            driver.apply(difference)
+            carried = driver.read(task.managed)
+            refuse_leftover(task.switch.name, task.wanted, carried)
+        return self._confirm(task, carried)
+
+    def _announce(self, task: Task, difference: SwitchDifference) -> bool:
+        """Write what will be changed, and hold the element long enough; false when it may not be changed any more."""
+        drifted = task.confirmed >= task.revision
+        why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
+        with self.store.change(who=self.holder) as unit:
+            self._require_lease(unit, task.switch.name, task.fence)
+            if difference.numbers - managed_vlans(unit, task.site):
+                return False
+            if drifted:
+                set_back(unit, task.switch.name, why, self.timing.drain)
+            record(unit, "switch_change", why=why, element=task.switch.name, difference=difference)
+        log.info("switch_change", element=task.switch.name, revision=task.revision, difference=difference)
+        return True
+
+    def _confirm(self, task: Task, carried: SwitchCarried) -> Outcome:
+        with self.store.change(who=self.holder) as unit:
+            self._require_lease(unit, task.switch.name, task.fence)
+            confirm(unit, task.switch.name, task.revision, self.timing.drain, carried.ports)
+            overtaken = element_row(unit, task.switch.name).wanted_revision > task.revision
+        return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
+
+    def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+        self.sessions.drop(name)
+        log.warning("switch_trouble", element=name, trouble=message)
+        with self.store.change(who=self.holder) as unit:
+            if holds_lease(unit, name, fence):
+                set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+
+    def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
+        if not keep_lease(unit, name, fence, self.timing.lease):
+            raise LeaseLostError(name)
+
+
+def _why(task: Task, difference: SwitchDifference) -> str:
+    """Name the clusters for which a switch is changed."""
+    users = sorted({task.users.get(vlan, f"VLAN {vlan} of nobody") for vlan in difference.numbers})
+    return f"revision {task.revision} for {', '.join(users) or 'nobody'}"

@@ -1,0 +1,70 @@
+"""The driver contract: what is asked of every kind of switch (DESIGN.md §8)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from sbf_service.secret import Secret
+from virtcloud.model.topology import Switch
+from virtcloud.model.values import PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is."""
+
+    ports: tuple[PortName, ...]
+    vlans: VlanSet
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """What a platform can do, and which numbers it keeps for itself.
+
+    ``atomic``: a difference is applied wholly or not at all. ``confirm_timer``: a change that is not confirmed is
+    taken back by the device. ``translation``: a number may differ from port to port.
+    """
+
+    reserved: VlanSet = field(default_factory=VlanSet)
+    atomic: bool = False
+    confirm_timer: bool = False
+    translation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How to reach a switch: what the topology says of it, who to be, how long to wait (seconds)."""
+
+    switch: Switch
+    username: str = ""
+    key_file: Path | None = None
+    password: Secret | None = None
+    connect_timeout: float = 5
+    read_timeout: float = 10
+
+
+class Driver(Protocol):
+    """One switch. It raises Unreachable, Refused and Unsafe, nothing else, and is used by one thread at a time."""
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        """Read what the managed ports carry of the managed numbers. Changes nothing.
+
+        Raises Unsafe when the answer cannot be understood or a managed number is used in a way that is not ours.
+        """
+
+    def apply(self, difference: SwitchDifference) -> None:
+        """Make this change; may be repeated. What came of it is for :meth:`read` to say."""
+
+    def close(self) -> None:
+        """End the session; may be repeated, and never raises."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A kind of switch: its facts, and how a driver for one of them is made. Making it connects to nothing."""
+
+    facts: DriverFacts
+    driver: Callable[[Login], Driver]

@@ -1,0 +1,44 @@
+"""The application: all routes and the problem answers on one FastAPI app."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import metadata
+
+from fastapi import FastAPI
+
+from sbf_service.http import clusters, elements, health, problems, sites, topology
+from sbf_service.service import Service
+
+DESCRIPTION = """
+Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
+
+Every call may be repeated: the same key and body again changes nothing. Every error is a problem document
+(`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose `detail` says what was
+wanted, what was found, and what to do. Long polls take `after` and `wait`: they answer as soon as there is something
+newer than `after`, or after `wait` seconds with what there is.
+"""
+
+
+def create_app(service: Service) -> FastAPI:
+    """Make the application for a service; it starts and stops the service with itself."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        try:
+            yield
+        finally:
+            service.stop()
+
+    app = FastAPI(title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan)
+    problems.install(app)
+    for resource in (clusters, topology, sites, elements, health):
+        app.include_router(resource.routes(service))
+    return app
+
+
+def _version() -> str:
+    try:
+        return metadata.version("virtcloud")
+    except metadata.PackageNotFoundError:
+        return "0"

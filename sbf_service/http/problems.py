@@ -1,0 +1,106 @@
+"""Errors as problem documents (RFC 9457): every one, also those of the framework."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic_core import ErrorDetails
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.exceptions import HTTPException
+
+from sbf_service.log import get_log
+from virtcloud.model.documents import explain
+from virtcloud.model.errors import BadInput, Conflict, Gone, NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.views import Problem
+
+log = get_log(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
+    (BadInput, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (NotFound, HTTPStatus.NOT_FOUND),
+    (Conflict, HTTPStatus.CONFLICT),
+    (Gone, HTTPStatus.GONE),
+    (ServiceUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+)
+
+
+class ProblemResponse(JSONResponse):
+    """An answer that is a problem document."""
+
+    media_type = MEDIA_TYPE
+
+
+def answers(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """Document the problems that a route may answer with."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        int(status): {"description": status.phrase, "model": Problem, "content": {MEDIA_TYPE: {"schema": schema}}}
+        for status in statuses
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error with a problem document."""
+    app.add_exception_handler(VirtcloudError, _known)
+    app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(SQLAlchemyError, _database)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def problem(status: HTTPStatus, slug: str, detail: str) -> ProblemResponse:
+    """Make a problem answer."""
+    made = Problem(type=f"urn:virtcloud:problem:{slug}", title=status.phrase, status=status, detail=detail)
+    return ProblemResponse(made.model_dump(), status_code=status)
+
+
+def status_of(error: VirtcloudError) -> HTTPStatus:
+    """Say which status stands for an error."""
+    return next((status for kind, status in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+async def _known(_request: Request, error: Exception) -> Response:
+    slug = error.slug if isinstance(error, VirtcloudError) else VirtcloudError.slug
+    status = status_of(error) if isinstance(error, VirtcloudError) else HTTPStatus.INTERNAL_SERVER_ERROR
+    return problem(status, slug, str(error))
+
+
+async def _malformed(_request: Request, error: Exception) -> Response:
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_fault(one) for one in faults))
+
+
+async def _framework(request: Request, error: Exception) -> Response:
+    status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+    slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
+    answer = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
+    answer.headers.update(getattr(error, "headers", None) or {})
+    return answer
+
+
+async def _database(request: Request, error: Exception) -> Response:
+    log.fault("database_fault", error, path=request.url.path)
+    text = "the database does not answer; nothing was changed by this call or it can be repeated: try again"
+    return problem(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.fault("request_fault", error, method=request.method, path=request.url.path)
+    text = "a fault in the service; it is in the service's log. The call may be repeated"
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
+
+
+def _fault(one: ErrorDetails) -> str:
+    if one["type"] == "json_invalid":
+        return f"body: not JSON: {one['ctx']['error']}"
+    where = ".".join(str(part) for part in _path(one["loc"]))
+    return f"{where}: {explain(one)}" if where else explain(one)
+
+
+def _path(location: Sequence[int | str]) -> Sequence[int | str]:
+    """Leave out 'body': the caller thinks of its document."""
+    return location[1:] if location[:1] == ("body",) else location

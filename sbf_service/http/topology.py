@@ -1,0 +1,54 @@
+"""The topology: what there is, as administrators describe it."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from sbf_service.http.problems import answers
+from sbf_service.service import Service
+from sbf_service.store.reading import read_topology
+from sbf_service.store.topology import put_topology
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
+
+
+def routes(service: Service) -> APIRouter:
+    """Give the routes."""
+    router = APIRouter(prefix="/v1/topology", tags=["topology"])
+
+    @router.put(
+        "",
+        operation_id="put_topology",
+        summary="Say what sites, elements, links and transports there are",
+        responses=answers(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+    )
+    def put(topology: Topology) -> Topology:
+        check_devices(service, topology)
+        with service.store.change(who="api") as unit:
+            put_topology(unit, topology)
+        return topology
+
+    @router.get(
+        "",
+        operation_id="get_topology",
+        summary="Read the topology",
+        responses=answers(HTTPStatus.NOT_FOUND),
+    )
+    def get() -> Topology:
+        with service.store.read() as unit:
+            return read_topology(unit)
+
+    return router
+
+
+def check_devices(service: Service, topology: Topology) -> None:
+    """Raise BadInput for a switch of an unknown platform or with a credential that the service does not have."""
+    for site in topology.sites:
+        for switch in site.switches:
+            service.platform_of(switch)
+            if switch.credential is not None and switch.credential not in service.settings.credentials:
+                known = ", ".join(sorted(service.settings.credentials)) or "none"
+                raise BadInput(
+                    f"switch {switch.name}: expected a credential of the service's settings ({known}), "
+                    f"got {switch.credential}"
+                )

@@ -1,0 +1,45 @@
+"""Log lines: one event with its fields, no prose; a secret is never among them because its repr is ``***``."""
+
+import logging
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class EventLog:
+    """Writes events to a standard logger: ``log.info("port_tagged", element="sw1", port="p1", vlan=100)``."""
+
+    logger: logging.Logger
+
+    def info(self, event: str, **fields: object) -> None:
+        """Say what happened."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Say what somebody should look at."""
+        self._write(logging.WARNING, event, fields)
+
+    def fault(self, event: str, error: BaseException, **fields: object) -> None:
+        """Say what must not happen, and where in the code it did."""
+        self._write(logging.ERROR, event, fields, error)
+
+    def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
+        if self.logger.isEnabledFor(level):
+            words = " ".join([event, *(f"{key}={_quoted(value)}" for key, value in fields.items())])
+            self.logger.log(level, "%s", words, exc_info=error)
+
+
+def get_log(name: str) -> EventLog:
+    """Give the event log of a module."""
+    return EventLog(logging.getLogger(name))
+
+
+def log_to_stderr(level: int = logging.INFO) -> None:
+    """Send the service's events to standard error, and other libraries' warnings."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("sbf_service").setLevel(level)
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return repr(text) if not text or any(mark in text for mark in " \n\t\"'=") else text

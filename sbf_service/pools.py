@@ -1,0 +1,76 @@
+"""Which VLAN numbers are free at all the sites of a cluster, and which one to take. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+
+ALWAYS_RESERVED = VlanSet([1])
+"""VLAN 1 is the default of nearly every switch: never given to a cluster (SWITCHES.md, what bites, 2 and 11)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SitePool:
+    """The numbers of one site: given by its administrators, held by clusters, kept back, excluded by its devices.
+
+    ``freed`` says when a number was last given back; a number that is no key was never used.
+    """
+
+    site: Name
+    given: VlanSet
+    claimed: VlanSet = field(default_factory=VlanSet)
+    quarantined: VlanSet = field(default_factory=VlanSet)
+    excluded: VlanSet = field(default_factory=VlanSet)
+    freed: Mapping[VlanId, datetime] = field(default_factory=dict)
+
+    @property
+    def free(self) -> VlanSet:
+        """The numbers that a new cluster may have here."""
+        return self.given - self.claimed - self.quarantined - self.excluded - ALWAYS_RESERVED
+
+
+def free_at_all(pools: Sequence[SitePool]) -> VlanSet:
+    """Give the numbers that are free at every one of the sites."""
+    return VlanSet(frozenset.intersection(*(frozenset(pool.free) for pool in pools))) if pools else VlanSet()
+
+
+def take(pools: Sequence[SitePool]) -> VlanId:
+    """Choose the number that a new cluster gets at all these sites.
+
+    It is the one unused for longest, so that stale state somewhere never meets a new cluster; a number never used
+    counts as the oldest, and among equals the lowest is taken. Raises :class:`NoVlanFree`.
+    """
+    free = free_at_all(pools)
+    if not free:
+        raise NoVlanFree(_nothing_free(pools))
+    return min(free, key=lambda number: _age_order(pools, number))
+
+
+def _age_order(pools: Sequence[SitePool], number: VlanId) -> tuple[float, VlanId]:
+    last_use = [pool.freed[number].timestamp() for pool in pools if number in pool.freed]
+    return (max(last_use, default=float("-inf")), number)
+
+
+def _nothing_free(pools: Sequence[SitePool]) -> str:
+    sites = ", ".join(pool.site for pool in pools)
+    return f"no VLAN is free at {sites}: {'; '.join(_use(pool) for pool in pools)}; {_advice(pools)}"
+
+
+def _use(pool: SitePool) -> str:
+    if not pool.given:
+        return f"{pool.site} gives none"
+    kept = len(pool.quarantined)
+    remark = f" and {kept} in quarantine" if kept else ""
+    return f"{pool.site} gives {len(pool.given)}, {len(pool.claimed)} in use{remark}"
+
+
+def _advice(pools: Sequence[SitePool]) -> str:
+    empty = [pool.site for pool in pools if not pool.given]
+    if empty:
+        return f"give numbers to the pool of {', '.join(empty)}"
+    if all(pool.free for pool in pools):
+        return "each has free numbers, but no number is free at all of them: give the same numbers to their pools"
+    return "end a cluster, or give more numbers to the pools"

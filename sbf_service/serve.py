@@ -1,0 +1,92 @@
+"""Listening: on TCP and, when set, on an AF_UNIX socket; one process, one event loop."""
+
+import errno
+import socket
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from sbf_service.http.app import create_app
+from sbf_service.service import Service
+from virtcloud.model.errors import BadInput
+
+BACKLOG = 1024
+SOCKET_MODE = 0o660
+GRACE_S = 1
+"""Answers that are under way get this long when the service stops."""
+
+
+class Server(uvicorn.Server):
+    """Ends long polls as soon as a signal comes, and ends in peace: the signal is not raised again."""
+
+    service: Service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Stop."""
+        self.should_exit = True
+        self.service.notifier.close()
+
+
+def listen(service: Service) -> list[socket.socket]:
+    """Open the sockets that the settings ask for; raises BadInput when one cannot be had."""
+    settings = service.settings
+    sockets = [_listen_tcp(settings.listen)]
+    if settings.socket is not None:
+        sockets.append(_listen_unix(settings.socket))
+    return sockets
+
+
+def serve(service: Service, sockets: list[socket.socket]) -> None:
+    """Answer until SIGTERM or SIGINT."""
+    config = uvicorn.Config(
+        create_app(service), log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S, lifespan="on"
+    )
+    server = Server(config)
+    server.service = service
+    server.run(sockets=sockets)
+
+
+def _listen_tcp(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, int(port)))
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise BadInput(f"listen = {address!r}: {_why(error)}") from error
+    return opened
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(path)
+        opened.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise BadInput(f"socket = '{path}': {_why(error)}") from error
+    return opened
+
+
+def _remove_stale(path: Path) -> None:
+    """Take away a socket that nobody answers on any more; one in use is left, and binding fails."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "in use by another process: stop that one, or set another address"
+    return f"{error.strerror or error}"

@@ -1,0 +1,61 @@
+"""The composition: the one place where the parts of the service are put together."""
+
+import socket
+from dataclasses import dataclass
+
+from sbf_service.converge.converger import Converger
+from sbf_service.converge.sessions import PlatformOf, Sessions
+from sbf_service.converge.sweep import Sweep
+from sbf_service.converge.worker import Worker
+from sbf_service.drivers.registry import platform_of
+from sbf_service.notify import Notifier
+from sbf_service.settings import Settings
+from sbf_service.store.migrate import migrate
+from sbf_service.store.session import Clock, Store, database_clock, make_engine
+from virtcloud.model.topology import Switch
+from virtcloud.model.vlans import VlanSet
+
+
+@dataclass(frozen=True)
+class Service:
+    """Everything that HTTP needs, and what works behind it."""
+
+    settings: Settings
+    store: Store
+    notifier: Notifier
+    converger: Converger
+    platform_of: PlatformOf
+
+    def reserved(self, switch: Switch) -> VlanSet:
+        """Say which numbers a switch keeps for itself."""
+        return self.platform_of(switch).facts.reserved
+
+    def prepare(self) -> None:
+        """Bring the database to this version. Raises BadInput when it cannot be opened or written."""
+        migrate(self.store.engine)
+
+    def start(self) -> None:
+        """Start converging."""
+        self.converger.start()
+
+    def stop(self) -> None:
+        """Wake everybody who waits, and stop; takes a second at most."""
+        self.notifier.close()
+        self.converger.stop()
+        self.store.close()
+
+
+def make_service(settings: Settings, platforms: PlatformOf = platform_of, clock: Clock = database_clock) -> Service:
+    """Put the parts together; nothing is opened and no thread started."""
+    engine = make_engine(settings.database)
+    notifier = Notifier()
+    store = Store(engine, publish=notifier.publish, clock=clock)
+    worker = Worker(store, Sessions(settings, platforms), settings.timing, f"sbf@{replica_name(settings)}")
+    converger = Converger(store, worker, Sweep(store, settings.timing), settings)
+    notifier.listen(converger.wake)
+    return Service(settings, store, notifier, converger, platforms)
+
+
+def replica_name(settings: Settings) -> str:
+    """Name this replica: as set, or as the machine is called."""
+    return settings.replica or socket.gethostname()

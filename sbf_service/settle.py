@@ -1,0 +1,137 @@
+"""Which clusters move on, decided from what the elements have confirmed (DESIGN.md §3 point 4, §4). Pure.
+
+Nothing here is done by anyone's memory of what was started: the same facts give the same moves, after a crash too.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from virtcloud.model.cluster import ENDED, LEAVING, State, move
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import Name
+from virtcloud.model.views import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One element's part of a cluster: the revisions that added and removed it, and how far the element is."""
+
+    element: Name
+    kind: ElementKind
+    site: Name
+    added: int
+    removed: int | None
+    confirmed: int
+    reachable: bool = True
+    trouble: str | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """How far the element is with this cluster."""
+        if self.removed is None:
+            return Progress.CONFIRMED if self.confirmed >= self.added else Progress.ADDING
+        return Progress.REMOVED if self.confirmed >= self.removed else Progress.REMOVING
+
+    @property
+    def carried(self) -> bool:
+        """Whether the element was read to carry it, and can still be asked."""
+        return self.progress is Progress.CONFIRMED and self.reachable
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A cluster as it stands."""
+
+    id: str
+    state: State
+    parts: tuple[Part, ...]
+    deadline: datetime
+    lease_ends: datetime
+    leaving_since: datetime | None = None
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A cluster's next state, why, and what becomes of its numbers."""
+
+    to: State
+    reason: str | None = None
+    frees: bool = False
+    quarantines: bool = False
+
+
+def settle(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move | None:
+    """Say the cluster's next move, or nothing when it stays. Ask again after each move: it may have another one."""
+    found = _next(cluster, now, drain_deadline)
+    if found is not None and found.to is not cluster.state:
+        move(cluster.state, found.to)
+    return found
+
+
+def _next(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move | None:
+    if cluster.state in ENDED:
+        return _after_end(cluster)
+    if cluster.state in LEAVING:
+        return _end(cluster, now, drain_deadline)
+    if now >= cluster.lease_ends:
+        return Move(State.DRAINING, f"its lease ended at {cluster.lease_ends:%Y-%m-%d %H:%M:%S} UTC")
+    if cluster.state is State.CONFIGURING:
+        return _configure(cluster, now)
+    return _watch(cluster)
+
+
+def _configure(cluster: Standing, now: datetime) -> Move | None:
+    if all(part.carried for part in _staying(cluster)):
+        return Move(State.ACTIVE)
+    if now >= cluster.deadline:
+        return Move(State.FAILING, f"not set up in time: {_behind(_staying(cluster))}")
+    return None
+
+
+def _watch(cluster: Standing) -> Move | None:
+    whole = all(part.carried for part in _staying(cluster))
+    if cluster.state is State.ACTIVE and not whole:
+        return Move(State.DEGRADED, f"being put back: {_behind(_staying(cluster))}")
+    if cluster.state is State.DEGRADED and whole:
+        return Move(State.ACTIVE)
+    return None
+
+
+def _end(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move | None:
+    end = State.FAILED if cluster.state is State.FAILING else State.RELEASED
+    if _all_removed(cluster):
+        return Move(end, frees=True)
+    if cluster.leaving_since is not None and now >= cluster.leaving_since + drain_deadline:
+        return Move(end, f"its numbers are kept back: {_behind(cluster.parts)}", quarantines=True)
+    return None
+
+
+def _after_end(cluster: Standing) -> Move | None:
+    """Let the numbers of an ended cluster come back; its state is left by nothing."""
+    if cluster.quarantined and _all_removed(cluster):
+        return Move(cluster.state, frees=True)
+    return None
+
+
+def _staying(cluster: Standing) -> list[Part]:
+    return [part for part in cluster.parts if part.removed is None]
+
+
+def _all_removed(cluster: Standing) -> bool:
+    return all(part.progress is Progress.REMOVED for part in cluster.parts)
+
+
+def _behind(parts: Iterable[Part]) -> str:
+    """Name the elements that keep a cluster from its next state, with what they say."""
+    return "; ".join(_waits(parts)) or "nothing"
+
+
+def _waits(parts: Iterable[Part]) -> Iterator[str]:
+    done = {Progress.CONFIRMED, Progress.REMOVED}
+    for part in sorted(parts, key=lambda part: part.element):
+        if part.progress not in done or (part.removed is None and not part.reachable):
+            yield f"{part.kind} {part.element} at {part.site} has not confirmed" + (
+                f" ({part.trouble})" if part.trouble else ""
+            )

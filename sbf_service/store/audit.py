@@ -1,0 +1,23 @@
+"""The audit log: who changed what, when, why, on which element, with the difference (DESIGN.md §7.8)."""
+
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import AuditRow
+from virtcloud.model.document import Document
+
+
+def record(  # noqa: PLR0913 - these are the questions that an audit row answers
+    unit: Unit,
+    what: str,
+    *,
+    why: str | None = None,
+    element: str | None = None,
+    cluster_id: str | None = None,
+    difference: Document | None = None,
+) -> None:
+    """Write one row, in the transaction that makes the change."""
+    shown = None if difference is None else difference.model_dump_json(exclude_defaults=True)
+    unit.session.add(
+        AuditRow(
+            at=unit.now, who=unit.who, what=what, why=why, element=element, cluster_id=cluster_id, difference=shown
+        )
+    )

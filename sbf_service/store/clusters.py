@@ -1,0 +1,119 @@
+"""Clusters: asking for one, looking at it, ending it. What a repeated call means is decided in ``calls.py``."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement
+
+from sbf_service.calls import Blocked, Former, New, Same, decide
+from sbf_service.paths import ports_of, sites_of
+from sbf_service.pools import take
+from sbf_service.store.audit import record
+from sbf_service.store.moves import drain
+from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import grow
+from sbf_service.store.session import Store, Unit
+from sbf_service.store.standing import clusters_where, latest, spec_of, view, views
+from sbf_service.store.tables import ClaimRow, ClusterRow
+from sbf_service.store.topology import add_part
+from sbf_service.wanted import elements_of
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State, move
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.views import ClusterView
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """The answer to a request for a cluster."""
+
+    view: ClusterView
+    created: bool
+
+
+def put_cluster(store: Store, key: str, request: ClusterRequest, reserved: Reserved, who: str) -> Put:
+    """Make a cluster, or give the one that this key and attempt mean; may be repeated.
+
+    Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
+    Conflict, NoVlanFree, Gone. A Conflict with a former attempt that still runs ends that attempt.
+    """
+    with store.change(who=who) as unit:
+        row = latest(unit, key)
+        decision = decide(key, request, _former(row))
+        if isinstance(decision, Same) and row is not None:
+            return Put(view(unit, row), created=False)
+        if isinstance(decision, New):
+            made = _new_row(unit, store.new_id(), key, request.spec)
+            made.attempt, made.version = decision.attempt, row.version + 1 if row else 1
+            return Put(_create(unit, made, request.spec, reserved), created=True)
+        if row is not None:
+            drain(unit, row, f"attempt {request.attempt} was asked for")
+    raise Conflict(decision.message if isinstance(decision, Blocked) else f"cluster {key} cannot be made")
+
+
+def get_cluster(unit: Unit, key: str) -> ClusterView:
+    """Show the newest attempt under a key; raises NotFound."""
+    return view(unit, _found(unit, key))
+
+
+def version_of(unit: Unit, key: str) -> int:
+    """Give the version of the view under a key; raises NotFound. Cheap: for those who wait."""
+    return _found(unit, key).version
+
+
+def list_clusters(unit: Unit, owner: str | None, *, ended: bool) -> list[ClusterView]:
+    """Show clusters, oldest first; those that have ended only when asked for."""
+    conditions: list[ColumnElement[bool]] = [] if ended else [ClusterRow.state.not_in(ENDED)]
+    if owner is not None:
+        conditions.append(ClusterRow.owner == owner)
+    return views(unit, clusters_where(unit, *conditions))
+
+
+def delete_cluster(unit: Unit, key: str, reason: str) -> ClusterView:
+    """End a cluster; may be repeated. Raises NotFound for a key never seen."""
+    row = _found(unit, key)
+    drain(unit, row, reason)
+    return view(unit, row)
+
+
+def _found(unit: Unit, key: str) -> ClusterRow:
+    row = latest(unit, key)
+    if row is None:
+        raise NotFound(f"cluster {key} is not known")
+    return row
+
+
+def _former(row: ClusterRow | None) -> Former | None:
+    return None if row is None else Former(row.attempt, State(row.state), spec_of(row))
+
+
+def _create(unit: Unit, row: ClusterRow, spec: ClusterSpec, reserved: Reserved) -> ClusterView:
+    """Claim a number at every site, give every element on the way its part: all in the unit's transaction."""
+    topology = read_topology(unit)
+    elements = sorted(elements_of(ports_of(topology, spec)))
+    sites = sites_of(topology, spec)
+    vlan = take(site_pools(unit, sites, reserved))
+    unit.session.add(row)
+    unit.session.flush()
+    unit.session.add_all(ClaimRow(site=site.name, vlan=vlan, cluster_id=row.id) for site in sites)
+    grow(unit, elements)
+    for element in elements:
+        add_part(unit, row.id, element)
+    unit.session.flush()
+    unit.changed.add(f"cluster:{row.key}")
+    record(unit, "cluster_created", why=f"asked for by {spec.owner}: VLAN {vlan}", cluster_id=row.id)
+    return view(unit, row)
+
+
+def _new_row(unit: Unit, cluster_id: str, key: str, spec: ClusterSpec) -> ClusterRow:
+    return ClusterRow(
+        id=cluster_id,
+        key=key,
+        owner=spec.owner,
+        spec=spec.model_dump_json(),
+        state=move(State.REQUESTED, State.CONFIGURING),
+        created_at=unit.now,
+        deadline=unit.now + timedelta(seconds=spec.deadline_s),
+        lease_ends=unit.now + timedelta(seconds=spec.lease_s),
+        quarantined=False,
+    )

@@ -1,0 +1,141 @@
+"""What elements are to carry and were seen to carry: the store's side of every converger and agent."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, func, select
+
+from sbf_service.store.audit import record
+from sbf_service.store.carried import carried_of, keep_carried
+from sbf_service.store.moves import settle_clusters, touch_clusters
+from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import live_clusters, on_element
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.wanted import wanted
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import Name
+from virtcloud.model.views import ElementView
+from virtcloud.model.wanted import HostWanted, PortVlans, SwitchWanted, WantedDocument
+
+MOST_TROUBLE_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an element must carry, and the revisions that belong to it, read in one transaction."""
+
+    revision: int
+    confirmed: int
+    wanted: SwitchWanted | HostWanted
+
+
+def target_of(unit: Unit, name: str) -> Target:
+    """Read what an element must carry. Raises NotFound."""
+    row = element_row(unit, name)
+    clusters = live_clusters(unit, _placed(name))
+    found = wanted(Name(name), read_topology(unit), clusters)
+    return Target(row.wanted_revision, row.confirmed_revision, found)
+
+
+def confirm(unit: Unit, name: str, revision: int, drain_deadline: timedelta, carried: PortVlans | None = None) -> None:
+    """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
+
+    May be repeated; an older revision than one confirmed already changes nothing. Raises Conflict for one that is not
+    wanted yet.
+    """
+    row = element_row(unit, name)
+    if revision > row.wanted_revision:
+        raise Conflict(f"{row.kind} {name} confirmed revision {revision}, but the newest is {row.wanted_revision}")
+    _seen(unit, row, carried)
+    if revision < row.confirmed_revision:
+        return
+    before, row.confirmed_revision = row.confirmed_revision, revision
+    well, row.trouble, row.reachable = row.trouble is None and row.reachable, None, True
+    if before == revision and well:
+        return
+    unit.session.flush()
+    record(unit, "element_confirmed", element=name, why=f"revision {revision}")
+    touch_clusters(unit, _progressed(name, before, revision) if well else on_element(name))
+    settle_clusters(unit, drain_deadline, on_element(name))
+
+
+def set_trouble(unit: Unit, name: str, message: str, drain_deadline: timedelta, *, reachable: bool = True) -> None:
+    """Write what an element says is wrong; clusters that were well degrade when it cannot be reached. Repeatable."""
+    row = element_row(unit, name)
+    text = message[:MOST_TROUBLE_CHARACTERS]
+    if (row.trouble, row.reachable) == (text, reachable):
+        return
+    row.trouble, row.reachable = text, reachable
+    unit.session.flush()
+    record(unit, "element_trouble", element=name, why=text)
+    touch_clusters(unit, on_element(name))
+    settle_clusters(unit, drain_deadline, on_element(name))
+
+
+def set_back(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
+    """Believe nothing of what an element confirmed: it restarted or was found changed. Its clusters degrade."""
+    row = element_row(unit, name)
+    if row.confirmed_revision == 0:
+        return
+    row.confirmed_revision = 0
+    unit.session.flush()
+    unit.changed.add(f"element:{name}")
+    record(unit, "element_drifted", element=name, why=why)
+    touch_clusters(unit, on_element(name))
+    settle_clusters(unit, drain_deadline, on_element(name))
+
+
+def wanted_document(unit: Unit, name: str) -> WantedDocument:
+    """Give what a host or gateway must carry, as its agent fetches it. Raises NotFound, Conflict for a switch."""
+    target = target_of(unit, name)
+    if not isinstance(target.wanted, HostWanted):
+        raise Conflict(f"switch {name} has no agent: SBF configures it")
+    return WantedDocument(
+        element=Name(name), revision=target.revision, confirmed_revision=target.confirmed, wanted=target.wanted
+    )
+
+
+def element_views(unit: Unit) -> list[ElementView]:
+    """Give every element of the topology, in name order."""
+    found = select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)
+    return [_view(row) for row in unit.session.scalars(found)]
+
+
+def element_view(unit: Unit, name: str) -> ElementView:
+    """Give one element. Raises NotFound."""
+    return _view(element_row(unit, name))
+
+
+def _view(row: ElementRow) -> ElementView:
+    return ElementView(
+        name=Name(row.name),
+        kind=ElementKind(row.kind),
+        site=Name(row.site),
+        wanted_revision=row.wanted_revision,
+        confirmed_revision=row.confirmed_revision,
+        trouble=row.trouble,
+        last_seen=row.last_seen,
+        carried=carried_of(row),
+    )
+
+
+def _seen(unit: Unit, row: ElementRow, carried: PortVlans | None) -> None:
+    row.last_seen = row.checked_at = unit.now
+    if carried is not None:
+        keep_carried(row, carried)
+
+
+def _placed(element: str) -> ColumnElement[bool]:
+    """Select the clusters that this element is to carry: it has a part in them that was not removed."""
+    kept = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*kept))
+
+
+def _progressed(element: str, before: int, after: int) -> ColumnElement[bool]:
+    """Select the clusters whose part on this element these revisions complete."""
+    awaited = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
+    newly = PlacementRow.element == element, awaited > before, awaited <= after
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*newly))

@@ -1,0 +1,47 @@
+"""Bringing a database to the tables of this version, at every start; nothing is done when it is there already."""
+
+from importlib.resources import files
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from virtcloud.model.errors import BadInput
+
+
+def migrate(engine: Engine) -> None:
+    """Apply what is missing, all in one transaction; may be repeated.
+
+    Raises BadInput when the database cannot be opened or written, or was made by a newer version.
+    """
+    shown = engine.url.render_as_string(hide_password=True)
+    try:
+        with engine.execution_options(virtcloud_write=True).begin() as connection:
+            _upgrade(connection)
+    except CommandError as error:
+        raise BadInput(f"database {shown} was made by a newer version of virtcloud ({error}): upgrade sbf") from error
+    except SQLAlchemyError as error:
+        cause = getattr(error, "orig", None) or error
+        raise BadInput(
+            f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
+        ) from error
+
+
+def config() -> Config:
+    """Say where the migrations are."""
+    found = Config()
+    found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
+    return found
+
+
+def _upgrade(connection: Connection) -> None:
+    settings = config()
+    head = ScriptDirectory.from_config(settings).get_current_head()
+    if MigrationContext.configure(connection).get_current_revision() == head:
+        return
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")

@@ -1,0 +1,1 @@
+"""The history of the tables; each step is one file in ``versions``."""

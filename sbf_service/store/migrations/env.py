@@ -1,0 +1,13 @@
+"""Run by Alembic: the connection, within its transaction, is given by ``store.migrate``."""
+
+from alembic import context
+
+from sbf_service.store.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    render_as_batch=True,
+    compare_type=True,
+)
+context.run_migrations()

@@ -1,0 +1,1 @@
+"""Steps, oldest first by their ``down_revision``."""

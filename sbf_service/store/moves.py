@@ -1,0 +1,90 @@
+"""Making the moves that were decided: states, removals, numbers given back. The decisions are in ``settle.py``."""
+
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, delete, select
+
+from sbf_service.settle import Move, settle
+from sbf_service.store.audit import record
+from sbf_service.store.revisions import grow
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import UNSETTLED, clusters_where, standings
+from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, PlacementRow
+from virtcloud.model.cluster import LEAVING, WANTED, State, move
+
+MOST_MOVES_AT_ONCE = 3
+"""A cluster may pass several states in one go: configuring, draining, released."""
+
+
+def settle_clusters(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
+    """Move every cluster that may move on. May be repeated; what is settled stays."""
+    for _ in range(MOST_MOVES_AT_ONCE):
+        moves = due_moves(unit, drain_deadline, *conditions)
+        for row, found in moves:
+            make(unit, row, found)
+        if not moves:
+            return
+
+
+def due_moves(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> list[tuple[ClusterRow, Move]]:
+    """Give the moves that are due; changes nothing."""
+    rows = clusters_where(unit, UNSETTLED, *conditions)
+    found = [(row, settle(one, unit.now, drain_deadline)) for row, one in zip(rows, standings(unit, rows), strict=True)]
+    return [(row, one) for row, one in found if one is not None]
+
+
+def drain(unit: Unit, row: ClusterRow, reason: str) -> None:
+    """End a cluster, unless it is ending or has ended already."""
+    if State(row.state) in WANTED:
+        make(unit, row, Move(State.DRAINING, reason))
+
+
+def make(unit: Unit, row: ClusterRow, found: Move) -> None:
+    """Make one move, with its audit row, in the unit's transaction."""
+    before = State(row.state)
+    row.state = before if found.to is before else move(before, found.to)
+    row.reason = _reason(row.reason, found)
+    row.quarantined = found.quarantines
+    row.version += 1
+    unit.changed.add(f"cluster:{row.key}")
+    record(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id)
+    if found.to in LEAVING:
+        row.leaving_since = unit.now
+        _remove(unit, row)
+    if found.frees:
+        _free(unit, row)
+    unit.session.flush()
+
+
+def _reason(before: str | None, found: Move) -> str | None:
+    """Leave a cluster that is well no reason; keep the reason of an end, and add what keeps its numbers."""
+    if found.to is State.ACTIVE:
+        return None
+    if found.quarantines and before:
+        return f"{before}; {found.reason}"
+    return found.reason or before
+
+
+def _remove(unit: Unit, row: ClusterRow) -> None:
+    """Let each element that carries the cluster, or may carry it, lose it."""
+    carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
+    placements = unit.session.scalars(carrying).all()
+    revisions = grow(unit, [placement.element for placement in placements])
+    for placement in placements:
+        placement.removed_revision = revisions[placement.element]
+
+
+def _free(unit: Unit, row: ClusterRow) -> None:
+    """Give all its numbers back at once: every element has confirmed that it lost the cluster."""
+    claims = unit.session.scalars(select(ClaimRow).where(ClaimRow.cluster_id == row.id)).all()
+    for claim in claims:
+        unit.session.merge(FreedRow(site=claim.site, vlan=claim.vlan, freed_at=unit.now))
+        record(unit, "number_freed", why=f"VLAN {claim.vlan} at {claim.site}", cluster_id=row.id)
+    unit.session.execute(delete(ClaimRow).where(ClaimRow.cluster_id == row.id))
+
+
+def touch_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> None:
+    """Let the views of unsettled clusters grow a version, and wake those who wait for them."""
+    for row in clusters_where(unit, UNSETTLED, *conditions):
+        row.version += 1
+        unit.changed.add(f"cluster:{row.key}")

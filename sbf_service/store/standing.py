@@ -1,0 +1,142 @@
+"""Reading clusters out of the tables: as they stand, as elements are to carry them, and as their owners see them."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import ColumnElement, or_, select
+
+from sbf_service.settle import Part, Standing
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.wanted import LiveCluster
+from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.views import ClusterView, PlacementView, Progress
+
+UNSETTLED = or_(ClusterRow.state.not_in(ENDED), ClusterRow.quarantined)
+"""Clusters that may still move: not ended, or ended with numbers kept back."""
+
+
+def clusters_where(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
+    """Find clusters, oldest first."""
+    found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.id)
+    return unit.session.scalars(found).all()
+
+
+def latest(unit: Unit, key: str) -> ClusterRow | None:
+    """Find the highest attempt under a key."""
+    found = select(ClusterRow).where(ClusterRow.key == key).order_by(ClusterRow.attempt.desc()).limit(1)
+    return unit.session.scalars(found).first()
+
+
+def on_element(element: str) -> ColumnElement[bool]:
+    """Select the clusters that have a part on an element."""
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element))
+
+
+def parts_of(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Part, ...]]:
+    """Give the parts of each of these clusters, in the order of the elements' names."""
+    found: dict[str, list[Part]] = defaultdict(list)
+    rows = (
+        select(PlacementRow, ElementRow)
+        .join(ElementRow, ElementRow.name == PlacementRow.element)
+        .where(PlacementRow.cluster_id.in_(list(ids)))
+        .order_by(PlacementRow.element)
+    )
+    for placement, element in unit.session.execute(rows):
+        found[placement.cluster_id].append(_part(placement, element))
+    return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
+
+
+def standings(unit: Unit, rows: Sequence[ClusterRow]) -> list[Standing]:
+    """Give these clusters as they stand."""
+    parts = parts_of(unit, [row.id for row in rows])
+    return [standing(row, parts.get(row.id, ())) for row in rows]
+
+
+def standing(row: ClusterRow, parts: tuple[Part, ...]) -> Standing:
+    """Give one cluster as it stands."""
+    return Standing(
+        id=row.id,
+        state=State(row.state),
+        parts=parts,
+        deadline=row.deadline,
+        lease_ends=row.lease_ends,
+        leaving_since=row.leaving_since,
+        quarantined=row.quarantined,
+    )
+
+
+def live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
+    """Give the clusters that elements are to carry now."""
+    rows = clusters_where(unit, ClusterRow.state.in_(WANTED), *conditions)
+    numbers = numbers_of(unit, [row.id for row in rows])
+    return [LiveCluster(row.id, ClusterKey(row.key), spec_of(row), numbers[row.id]) for row in rows]
+
+
+def numbers_of(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
+    """Give the numbers that each of these clusters holds, by site."""
+    found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
+    claims = select(ClaimRow).where(ClaimRow.cluster_id.in_(list(ids))).order_by(ClaimRow.site)
+    for claim in unit.session.scalars(claims):
+        found[claim.cluster_id][Name(claim.site)] = VlanId(claim.vlan)
+    return found
+
+
+def spec_of(row: ClusterRow) -> ClusterSpec:
+    """Read what was asked for."""
+    return ClusterSpec.model_validate_json(row.spec)
+
+
+def views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
+    """Give these clusters as their owners see them."""
+    ids = [row.id for row in rows]
+    parts, numbers = parts_of(unit, ids), numbers_of(unit, ids)
+    return [_view(row, parts.get(row.id, ()), numbers[row.id]) for row in rows]
+
+
+def view(unit: Unit, row: ClusterRow) -> ClusterView:
+    """Give one cluster as its owner sees it."""
+    return views(unit, [row])[0]
+
+
+def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId]) -> ClusterView:
+    return ClusterView(
+        key=ClusterKey(row.key),
+        id=row.id,
+        attempt=row.attempt,
+        version=row.version,
+        state=State(row.state),
+        reason=row.reason,
+        vlans=numbers,
+        quarantined=row.quarantined,
+        lease_ends=row.lease_ends,
+        spec=spec_of(row),
+        placements=tuple(_placement(part) for part in parts),
+    )
+
+
+def _placement(part: Part) -> PlacementView:
+    """Show an element's trouble only where it keeps this cluster waiting."""
+    waits = part.progress in {Progress.ADDING, Progress.REMOVING} or not part.reachable
+    return PlacementView(
+        element=part.element,
+        kind=part.kind,
+        site=part.site,
+        progress=part.progress,
+        trouble=part.trouble if waits else None,
+    )
+
+
+def _part(placement: PlacementRow, element: ElementRow) -> Part:
+    return Part(
+        element=Name(element.name),
+        kind=ElementKind(element.kind),
+        site=Name(element.site),
+        added=placement.added_revision,
+        removed=placement.removed_revision,
+        confirmed=element.confirmed_revision,
+        reachable=element.reachable,
+        trouble=element.trouble,
+    )

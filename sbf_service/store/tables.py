@@ -1,0 +1,155 @@
+"""The tables. What must always hold stands here as constraints as well as in the code (STYLE rule 8)."""
+
+from datetime import datetime
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, Text, UniqueConstraint
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from sbf_service.store.columns import NAME, Instant, Vlans
+from virtcloud.model.cluster import State
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.vlans import VlanSet
+
+CONVENTION = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def _one_of(column: str, values: type[State] | type[ElementKind]) -> str:
+    return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+
+
+class Base(DeclarativeBase):
+    """All tables of the service."""
+
+    metadata = MetaData(naming_convention=CONVENTION)
+
+
+class TopologyRow(Base):
+    """The one topology; the row is there from the first migration on, so that it can be locked."""
+
+    __tablename__ = "topology"
+    __table_args__ = (CheckConstraint("id = 1", name="one"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    version: Mapped[int]
+    document: Mapped[str | None] = mapped_column(Text)
+
+
+class SiteRow(Base):
+    """A site and its pool; ``present`` is false once the topology no longer has it."""
+
+    __tablename__ = "sites"
+
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    present: Mapped[bool]
+    pool: Mapped[VlanSet] = mapped_column(Vlans)
+
+
+class ElementRow(Base):
+    """An element: its two revisions, what was last seen of it, and who is converging it.
+
+    ``fence`` grows with every lease taken; only its newest value may confirm. ``checked_at`` is the last time it was
+    read and found as confirmed. Rows stay when the topology loses the element, so that revisions never start again.
+    """
+
+    __tablename__ = "elements"
+    __table_args__ = (
+        CheckConstraint("confirmed_revision >= 0 AND confirmed_revision <= wanted_revision", name="revisions"),
+        CheckConstraint(_one_of("kind", ElementKind), name="kind"),
+    )
+
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), index=True)
+    kind: Mapped[str] = mapped_column(NAME)
+    present: Mapped[bool]
+    wanted_revision: Mapped[int]
+    confirmed_revision: Mapped[int]
+    trouble: Mapped[str | None] = mapped_column(Text)
+    reachable: Mapped[bool]
+    last_seen: Mapped[datetime | None] = mapped_column(Instant)
+    checked_at: Mapped[datetime | None] = mapped_column(Instant)
+    carried: Mapped[str | None] = mapped_column(Text)
+    lease_holder: Mapped[str | None] = mapped_column(NAME)
+    lease_until: Mapped[datetime | None] = mapped_column(Instant)
+    fence: Mapped[int]
+
+
+class ClusterRow(Base):
+    """A cluster, also after its end. ``version`` grows with every change of its view."""
+
+    __tablename__ = "clusters"
+    __table_args__ = (
+        UniqueConstraint("key", "attempt"),
+        CheckConstraint(_one_of("state", State), name="state"),
+        Index("ix_clusters_state_quarantined", "state", "quarantined"),
+    )
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    key: Mapped[str] = mapped_column(NAME)
+    attempt: Mapped[int]
+    owner: Mapped[str] = mapped_column(NAME, index=True)
+    spec: Mapped[str] = mapped_column(Text)
+    version: Mapped[int]
+    state: Mapped[str] = mapped_column(NAME)
+    reason: Mapped[str | None] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    deadline: Mapped[datetime] = mapped_column(Instant)
+    lease_ends: Mapped[datetime] = mapped_column(Instant)
+    leaving_since: Mapped[datetime | None] = mapped_column(Instant)
+    quarantined: Mapped[bool]
+
+
+class PlacementRow(Base):
+    """A cluster on an element, from the revision that added it to the revision that removed it."""
+
+    __tablename__ = "placements"
+    __table_args__ = (CheckConstraint("removed_revision > added_revision", name="order"),)
+
+    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True, index=True)
+    added_revision: Mapped[int]
+    removed_revision: Mapped[int | None]
+
+
+class ClaimRow(Base):
+    """One VLAN number at one site, held by one cluster: the primary key is DESIGN.md §7.1."""
+
+    __tablename__ = "claims"
+    __table_args__ = (
+        UniqueConstraint("cluster_id", "site"),
+        CheckConstraint("vlan BETWEEN 2 AND 4094", name="vlan"),
+    )
+
+    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"))
+
+
+class FreedRow(Base):
+    """When a number was last given back at a site, so that the longest unused is taken first."""
+
+    __tablename__ = "freed_numbers"
+
+    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    freed_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class AuditRow(Base):
+    """Who changed what, when, why, on which element, with the difference. Never a secret."""
+
+    __tablename__ = "audit"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(Instant)
+    who: Mapped[str] = mapped_column(Text)
+    what: Mapped[str] = mapped_column(NAME)
+    why: Mapped[str | None] = mapped_column(Text)
+    element: Mapped[str | None] = mapped_column(NAME, index=True)
+    cluster_id: Mapped[str | None] = mapped_column(NAME, index=True)
+    difference: Mapped[str | None] = mapped_column(Text)

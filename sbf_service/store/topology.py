@@ -1,0 +1,109 @@
+"""The topology document, and what follows from it: rows of sites and elements, and where live clusters go."""
+
+from sqlalchemy import select
+
+from sbf_service.paths import ports_of
+from sbf_service.store.audit import record
+from sbf_service.store.losses import refuse_loss
+from sbf_service.store.reading import parsed
+from sbf_service.store.revisions import grow
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import live_clusters
+from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
+from sbf_service.wanted import LiveCluster, elements_of, wanted
+from virtcloud.model.topology import Element, Topology, kind_of
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+
+
+def put_topology(unit: Unit, topology: Topology) -> None:
+    """Replace the topology; may be repeated.
+
+    Raises Conflict when an element or a port that a cluster uses, or may still use, would vanish. What stays reachable
+    by another way is moved there: elements get their part of it, and others lose it, by the one mechanism.
+    """
+    row = unit.session.scalars(select(TopologyRow)).one()
+    document = topology.model_dump_json()
+    if row.document == document:
+        return
+    former = None if row.document is None else parsed(row.document)
+    live = live_clusters(unit)
+    if former is not None:
+        refuse_loss(unit, former, topology, live)
+    row.document, row.version = document, row.version + 1
+    unit.changed.add("topology")
+    record(unit, "topology_put", why=f"version {row.version}")
+    _keep_sites(unit, topology)
+    _keep_elements(unit, former, topology)
+    if former is not None:
+        _move_parts(unit, former, topology, live)
+
+
+def _keep_sites(unit: Unit, topology: Topology) -> None:
+    rows = {row.name: row for row in unit.session.scalars(select(SiteRow))}
+    names = {site.name for site in topology.sites}
+    for name in names - rows.keys():
+        unit.session.add(SiteRow(name=name, present=True, pool=VlanSet()))
+    for row in rows.values():
+        row.present = row.name in names
+    unit.session.flush()
+
+
+def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
+    """Let a new element start at revision 1, confirmed 0: it is read, and what it must not carry is taken off it.
+
+    So does one that was described anew, since another device may stand behind its name.
+    """
+    rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
+    before = former.elements if former else {}
+    for name, element in topology.elements.items():
+        row = rows.get(name) or _new_row(unit, element, topology)
+        row.site, row.kind = topology.site_of[name].name, kind_of(element)
+        if before.get(name) != element:
+            row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
+            unit.changed.add(f"element:{name}")
+    unit.session.flush()
+    for row in unit.session.scalars(select(ElementRow)):
+        row.present = row.name in topology.elements
+
+
+def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
+    site, kind = topology.site_of[element.name].name, kind_of(element)
+    row = ElementRow(name=element.name, site=site, kind=kind, present=True, reachable=True, fence=0)
+    row.wanted_revision = row.confirmed_revision = 0
+    unit.session.add(row)
+    return row
+
+
+def _move_parts(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
+    """Give elements whose part changed a new revision, and clusters parts on the elements they go over now."""
+    both = former.elements.keys() & topology.elements.keys()
+    grow(unit, [name for name in both if wanted(name, former, live) != wanted(name, topology, live)])
+    unit.session.flush()
+    for cluster in live:
+        _move_cluster(unit, cluster, elements_of(ports_of(topology, cluster.spec)))
+
+
+def _move_cluster(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -> None:
+    found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
+    parts = {part.element: part for part in found}
+    for name in sorted(elements):
+        part = parts.get(name)
+        if part is None:
+            add_part(unit, cluster.id, name)
+        elif part.removed_revision is not None:
+            part.added_revision, part.removed_revision = _wanted_revision(unit, name), None
+    for gone in sorted(parts.keys() - elements):
+        if parts[gone].removed_revision is None:
+            parts[gone].removed_revision = _wanted_revision(unit, gone)
+    unit.changed.add(f"cluster:{cluster.key}")
+
+
+def add_part(unit: Unit, cluster_id: str, element: str) -> None:
+    """Put a cluster on an element, from the element's wanted revision on: let that grow first."""
+    revision = _wanted_revision(unit, element)
+    unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
+
+
+def _wanted_revision(unit: Unit, element: str) -> int:
+    return unit.session.get_one(ElementRow, element).wanted_revision

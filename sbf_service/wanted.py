@@ -1,0 +1,78 @@
+"""From clusters to what each element must carry: the pure half of the one mechanism (DESIGN.md §3)."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sbf_service.paths import ports_of
+from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.values import ClusterKey, Mac, Name, PortName, PortRef, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWanted
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A cluster that elements are to carry, with its VLAN number at each of its sites."""
+
+    id: str
+    key: ClusterKey
+    spec: ClusterSpec
+    vlans: Mapping[Name, VlanId]
+
+
+def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted | HostWanted:
+    """Say what ``element`` must carry. Raises NotFound when the topology does not have it."""
+    found = topology.element(element)
+    if isinstance(found, Switch):
+        return _switch_wanted(found, topology, clusters)
+    ordered = sorted(clusters, key=lambda cluster: cluster.id)
+    return HostWanted(segments=tuple(one for cluster in ordered for one in _segments(element, topology, cluster)))
+
+
+def elements_of(ports: Iterable[PortRef]) -> frozenset[Name]:
+    """Give the elements that these ports belong to."""
+    return frozenset(port.element for port in ports)
+
+
+def made_mac(cluster_id: str, guest: Name) -> Mac:
+    """Make a guest's MAC address: the same each time, another one in another cluster.
+
+    It is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
+    """
+    octets = bytearray(hashlib.sha256(f"{cluster_id}/{guest}".encode()).digest()[:6])
+    octets[0] = octets[0] & 0xFC | 0x02
+    return Mac(octets.hex(":"))
+
+
+def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
+    """Every managed port appears, also the one that is to carry nothing."""
+    site = topology.site_of[switch.name].name
+    numbers: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
+    for cluster in clusters:
+        for port in ports_of(topology, cluster.spec):
+            if port.element == switch.name:
+                numbers[port.port].add(cluster.vlans[site])
+    return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()})
+
+
+def _segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segment]:
+    site = topology.site_of[host].name
+    guests = tuple(_guest(cluster.id, guest) for guest in cluster.spec.guests if guest.host == host)
+    return [
+        Segment(id=cluster.id, key=cluster.key, vlan=cluster.vlans[site], port=end.port, guests=guests)
+        for end in ports_of(topology, cluster.spec)
+        if end.element == host
+    ]
+
+
+def _guest(cluster_id: str, guest: Guest) -> GuestWanted:
+    return GuestWanted(
+        name=guest.name,
+        image=guest.image,
+        memory_mb=guest.memory_mb,
+        cpus=guest.cpus,
+        mac=guest.mac or made_mac(cluster_id, guest.name),
+        addresses=guest.addresses,
+    )
