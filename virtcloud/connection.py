@@ -1,6 +1,7 @@
 """A connection to SBF: addresses, timeouts, and errors made into the model's exceptions. Only this knows of httpx."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -92,7 +93,11 @@ def _http(url: str) -> httpx.Client:
 
 
 def _unreachable(url: str, error: httpx.RequestError) -> str:
-    why = "it took too long" if isinstance(error, httpx.TimeoutException) else str(error) or type(error).__name__
+    why = (
+        "it took too long"
+        if isinstance(error, httpx.TimeoutException)
+        else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
+    )
     return (
         f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
         "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"

@@ -9,11 +9,11 @@ from virtcloud.agent.hypervisor import Libvirt
 from virtcloud.agent.kernel import Netlink
 from virtcloud.agent.links import Links
 from virtcloud.agent.machine import Machine
-from virtcloud.agent.settings import Settings
+from virtcloud.agent.settings import AgentSettings
 
 
 @contextmanager
-def machine(settings: Settings, pause: Callable[[float], None]) -> Iterator[Machine]:
+def machine(settings: AgentSettings, pause: Callable[[float], None]) -> Iterator[Machine]:
     """Open this machine's kernel and hypervisors, and close them again; ``pause`` as in :class:`Guests`."""
     netlink = Netlink()
     hypervisors = {kind: Libvirt(uri) for kind, uri in settings.hypervisors.items()}
@@ -25,7 +25,7 @@ def machine(settings: Settings, pause: Callable[[float], None]) -> Iterator[Mach
             hypervisor.close()
 
 
-def _guest_settings(settings: Settings) -> GuestSettings:
+def _guest_settings(settings: AgentSettings) -> GuestSettings:
     logs = settings.state / "guests"
     logs.mkdir(parents=True, exist_ok=True)
     keys = settings.guests

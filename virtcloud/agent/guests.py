@@ -59,14 +59,13 @@ class Guests:
         libvirt says no, :class:`Unreachable` when libvirt does not answer.
         """
         name, wanted = names.domain(segment.id, guest.name), digest(segment, guest)
-        for _, domain in self._domains():
-            if domain.name == name:
-                _check_ours(domain, segment)
-                if domain.running and domain.owner and domain.owner.digest == wanted:
-                    return
-                self.ensure_no_guests(segment.id, (guest.name,))
         image = read_image(self._settings.images, guest.image)
         hypervisor = self._hypervisor(image, guest)
+        for existing in filter(None, (one.domain(name) for one in self._hypervisors.values())):
+            _check_ours(existing, segment)
+            if existing.running and existing.owner and existing.owner.digest == wanted:
+                return
+            self.ensure_no_guests(segment.id, (guest.name,))
         hypervisor.start(domain_xml(segment, guest, image, wanted, self._site(image, hypervisor)))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
@@ -78,15 +77,13 @@ class Guests:
         ]
         for hypervisor, domain in ours:
             hypervisor.shut_down(domain.name)
-        self._await_end({domain.name for _, domain in ours})
+        self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
 
-    def _await_end(self, leaving: set[str]) -> None:
+    def _await_end(self, leaving: list[tuple[Hypervisor, str]]) -> None:
         waited = 0.0
-        while waited < self._settings.stop_grace_s and leaving & {
-            one.name for _, one in self._domains() if one.running
-        }:
+        while waited < self._settings.stop_grace_s and any(_runs(*one) for one in leaving):
             self._pause(POLL_S)
             waited += POLL_S
 
@@ -107,6 +104,11 @@ class Guests:
             self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.accelerates())
         )
         return Site(self._settings.architecture, accelerated, self._settings.confined, self._settings.logs)
+
+
+def _runs(hypervisor: Hypervisor, name: str) -> bool:
+    domain = hypervisor.domain(name)
+    return domain is not None and domain.running
 
 
 def _check_ours(domain: Domain, segment: Segment) -> None:

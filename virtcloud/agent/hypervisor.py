@@ -38,6 +38,10 @@ class Libvirt:
         """Give every domain."""
         return self._call("list domains", lambda at: [_domain(one) for one in at.listAllDomains(0)])
 
+    def domain(self, name: str) -> Domain | None:
+        """Give one domain, or None."""
+        return self._call(f"find domain {name}", lambda at: _found(at, name))
+
     def start(self, xml: str) -> None:
         """Start a transient domain: it is forgotten by libvirt when it ends."""
         name = ET.fromstring(xml).findtext("name")  # noqa: S314 - we wrote it
@@ -92,6 +96,15 @@ def _domain(domain: Any) -> Domain:  # noqa: ANN401 - libvirt has no types
         return Domain(domain.name(), running=False)  # it ended since it was listed
 
 
+def _found(connection: Any, name: str) -> Domain | None:  # noqa: ANN401 - libvirt has no types
+    try:
+        return _domain(connection.lookupByName(name))
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+        return None
+
+
 def _owner(domain: Any) -> Ownership | None:  # noqa: ANN401 - libvirt has no types
     try:
         return ownership(domain.metadata(libvirt.VIR_DOMAIN_METADATA_ELEMENT, NAMESPACE, 0))
@@ -104,8 +117,10 @@ def _owner(domain: Any) -> Ownership | None:  # noqa: ANN401 - libvirt has no ty
 
 
 def _ask_to_end(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
+    # Without a flag, the LXC driver (seen with 9.0) says yes and does nothing when the container has no initctl.
+    flags = libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0
     try:
-        connection.lookupByName(name).shutdown()
+        connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:
         if _lost(error):
             raise  # anything else means: it does not listen, or is gone; destroy() sees to it

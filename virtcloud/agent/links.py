@@ -29,8 +29,7 @@ class Links:
         Raises :class:`Unsafe` when something of another's stands where they belong, :class:`Refused` when the uplink
         is missing or the kernel says no.
         """
-        self._sweep(segment.vlan)
-        links = {link.name: link for link in self._kernel.links()}
+        links = {link.name: link for link in self._swept(segment.vlan)}
         uplink = _uplink(segment, links)
         tagged, bridge = names.tagged_interface(segment.port, segment.vlan), names.bridge(segment.vlan)
         _check_free(segment, links, uplink)
@@ -39,18 +38,22 @@ class Links:
             segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
         ports = {names.guest_port(segment.id, guest.name, segment.vlan) for guest in segment.guests} & links.keys()
+        for index in (
+            tagged_index,
+            bridge_index,
+        ):  # before there are ports: a bridge whose MTU was never set follows them
+            self._kernel.change(index, mtu=uplink.mtu)
         for index in (tagged_index, *(links[port].index for port in sorted(ports))):
             self._kernel.change(index, master=bridge_index)
         for index in (tagged_index, bridge_index):
-            self._kernel.change(index, mtu=uplink.mtu, up=True)
+            self._kernel.change(index, up=True)
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove what bears the cluster's mark in this VLAN; nothing there is success.
 
         Raises :class:`Unsafe` when the bridge has a port that we did not make.
         """
-        self._sweep(vlan)
-        links = self._kernel.links()
+        links = self._swept(vlan)
         ours = [link for link in links if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         for bridge in (link for link in ours if link.kind == "bridge"):
             _check_ports(cluster, bridge, links)
@@ -68,12 +71,14 @@ class Links:
         self._kernel.hush(index, name)
         return index
 
-    def _sweep(self, vlan: int) -> None:
-        """Delete what a crash left between creation and mark."""
+    def _swept(self, vlan: int) -> list[Link]:
+        """Give all interfaces but those of this VLAN that a crash left between creation and mark: they are deleted."""
         leftovers = {names.unmarked(names.bridge(vlan), vlan), names.unmarked("", vlan)}
-        for link in self._kernel.links():
+        links = self._kernel.links()
+        for link in links:
             if link.name in leftovers:
                 self._kernel.delete(link.index)
+        return [link for link in links if link.name not in leftovers]
 
 
 def carried_segments(links: Iterable[Link]) -> Iterator[CarriedSegment]:

@@ -24,7 +24,6 @@ LONGEST_DOMAIN = 64  # systemd-machined's limit for a machine's name
 MARK = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
-_UNMARKED = re.compile(r"vcnewb?-[1-9][0-9]{0,3}")
 
 
 def tagged_interface(uplink: str, vlan: int) -> str:
@@ -57,11 +56,6 @@ def is_guest_port(name: str) -> bool:
 def unmarked(final: str, vlan: int) -> str:
     """Name what was created and does not have its mark yet, so that a crash in between leaves nothing unknown."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
-
-
-def is_unmarked(name: str) -> bool:
-    """Say whether an interface was left behind between its creation and its mark."""
-    return bool(_UNMARKED.fullmatch(name))
 
 
 def mark(cluster: str) -> str:

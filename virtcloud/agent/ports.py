@@ -62,6 +62,9 @@ class Hypervisor(Protocol):
     def domains(self) -> list[Domain]:
         """Give every domain."""
 
+    def domain(self, name: str) -> Domain | None:
+        """Give one domain, or None."""
+
     def start(self, xml: str) -> None:
         """Start a transient domain."""
 

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from virtcloud.agent import log
 from virtcloud.agent.loop import Converger, Timing
-from virtcloud.agent.settings import Settings, read_settings
+from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.stopping import Stop
 from virtcloud.client import SbfClient
 from virtcloud.model.errors import BadInput, VirtcloudError
@@ -43,7 +43,7 @@ def run(path: Path) -> None:
         Converger(settings.element, service, machine, stop, _timing(settings)).run()
 
 
-def _timing(settings: Settings) -> Timing:
+def _timing(settings: AgentSettings) -> Timing:
     keys = settings.timing
     return Timing(keys.check, keys.retry_first, keys.retry_most)
 

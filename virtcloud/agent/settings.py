@@ -2,7 +2,7 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, ValidationError
 
@@ -12,46 +12,53 @@ from virtcloud.model.errors import BadDocument
 from virtcloud.model.topology import Hypervisor
 from virtcloud.model.values import Name
 
-Seconds = Annotated[float, Field(gt=0, le=3600)]
-
 
 class GuestKeys(Document):
-    """``[guests]``: how guests run here.
+    """``[guests]``: how guests run here."""
 
-    ``accelerator``: ``auto`` takes KVM when libvirt lists it; ``tcg`` emulates the processor, for machines on which
-    ``/dev/kvm`` is there and does not work. ``confined = false`` runs them without libvirt's security driver.
-    ``stop_grace``: seconds that a guest has to end by itself.
-    """
-
-    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
-    confined: bool = True
-    stop_grace: Annotated[float, Field(ge=0, le=3600)] = 5
+    accelerator: Literal["auto", "kvm", "tcg"] = Field(
+        "auto",
+        description="`auto` takes KVM when libvirt lists it; `tcg` emulates the processor, for machines on which "
+        "`/dev/kvm` is there and does not work.",
+    )
+    confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
+    stop_grace: float = Field(5, ge=0, le=3600, description="Seconds that a guest has to end by itself.")
 
 
 class TimingKeys(Document):
-    """``[timing]``, in seconds: how often the machine is read when nothing changes; pauses after a failure."""
+    """``[timing]``, in seconds."""
 
-    check: Annotated[float, Field(gt=0, le=60)] = 30
-    retry_first: Seconds = 0.5
-    retry_most: Annotated[float, Field(gt=0, le=60)] = 30
+    check: float = Field(
+        30, gt=0, le=60, description="Seconds between two readings of the machine when nothing changes."
+    )
+    retry_first: float = Field(0.5, gt=0, le=60, description="Seconds before the first retry after a failure.")
+    retry_most: float = Field(
+        30, gt=0, le=60, description="Seconds before a retry at most; each pause is twice the last."
+    )
 
 
-class Settings(Document):
-    """All of it. ``element`` is this machine's name in the topology, ``sbf`` the service's address."""
+class AgentSettings(Document):
+    """All of it."""
 
-    element: Name
-    sbf: str
-    images: Path = Path("/var/lib/virtcloud/images")
-    state: Path = Path("/var/lib/virtcloud/agent")
-    hypervisors: dict[Hypervisor, str] = Field(default_factory=dict)
+    element: Name = Field(description="This machine's name in the topology.")
+    sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
+    images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
+    state: Path = Field(
+        Path("/var/lib/virtcloud/agent"), description="Folder for the lock and the guests' serial logs."
+    )
+    hypervisors: dict[Hypervisor, str] = Field(
+        default_factory=dict,
+        description='libvirt\'s address per kind: `lxc = "lxc:///system"`, `qemu = "qemu:///system"`; '
+        "none on a gateway.",
+    )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path) -> AgentSettings:
     """Read settings; raises :class:`BadDocument` that lists every fault as ``file: key: expected …, got …``."""
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text()))
+        return AgentSettings.model_validate(tomllib.loads(path.read_text()))
     except OSError as error:
         raise BadDocument(f"{path}: cannot be read: {error.strerror}; give the settings' file with --config") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

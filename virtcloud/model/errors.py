@@ -11,6 +11,8 @@
     │   └── IllegalMove       a state machine was asked for a move it does not have
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
+    ├── ClusterFailed         a cluster that was waited for will not be
+    ├── TimedOut              what was waited for did not come in time; it may still
     └── ElementError          an element could not do its part
         ├── Unreachable       it does not answer: to be tried again
         ├── Refused           it said no, in its own words
@@ -79,6 +81,18 @@ class ServiceUnreachable(VirtcloudError):
     """SBF does not answer."""
 
     slug = "service-unreachable"
+
+
+class ClusterFailed(VirtcloudError):
+    """A cluster that was waited for will not be; the message carries the reason."""
+
+    slug = "cluster-failed"
+
+
+class TimedOut(VirtcloudError):
+    """What was waited for did not come in time; it may still, and nothing was changed."""
+
+    slug = "timed-out"
 
 
 class ElementError(VirtcloudError):

@@ -1,0 +1,36 @@
+"""The ``virtcloud`` command. Exit codes: see :mod:`virtcloud.cli.ends`."""
+
+import click
+
+from virtcloud import __version__
+from virtcloud.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "agent": ("virtcloud.cli.agent:agent", "Converge this machine: its segments and guests."),
+    "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
+    "doctor": ("virtcloud.cli.doctor:doctor", "Say what this machine has and lacks for a lab."),
+    "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
+    "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
+    "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
+    "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
+    "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--url",
+    envvar="VIRTCLOUD_URL",
+    metavar="URL",
+    help="Address of SBF: http://host:port or unix:///path.  [default: VIRTCLOUD_URL, or unix:///run/virtcloud/sbf.sock]",
+)
+@click.version_option(__version__, prog_name="virtcloud")
+@click.pass_context
+def main(context: click.Context, url: str | None) -> None:
+    """Private layer-2 networks across sites, with virtual machines on them.
+
+    Exit codes: 0 done; 1 the cluster failed, or SBF said no; 2 bad input, or SBF not reachable; 130 interrupted.
+
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
+    """
+    context.obj = url

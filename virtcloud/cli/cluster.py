@@ -1,0 +1,177 @@
+"""``virtcloud cluster``: create, list, show, wait, delete."""
+
+import click
+
+from virtcloud.cli import ends, show
+from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.durations import Duration
+from virtcloud.cli.progress import ShowProgress
+from virtcloud.cli.specs import Wishes, read_spec
+from virtcloud.cluster import Cluster
+from virtcloud.model.cluster import State
+from virtcloud.model.views import ClusterView
+
+
+@click.group()
+def cluster() -> None:
+    """Create, watch and delete virtual clusters.
+
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
+    """
+
+
+@cluster.command()
+@click.argument("key")
+@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host that takes part; may be repeated.")
+@click.option(
+    "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
+)
+@click.option("--image", default="busybox", show_default=True, help="The guests' image.")
+@click.option("--network", default="10.0.0.0/24", show_default=True, help="Guests get its addresses in order.")
+@click.option(
+    "--spec", "file", type=click.File(), help="The whole spec as YAML or JSON, instead of --host ('-': stdin)."
+)
+@click.option("--owner", help="Whose it is.  [default: you]")
+@click.option("--lease", type=Duration(), help="When it ends unless extended.  [default: 4h]")
+@click.option("--deadline", type=Duration(), help="How long setting up may take.  [default: 2m]")
+@click.option(
+    "--attempt", type=click.IntRange(0), help="For a caller that may try again: counts up; a lower one is refused."
+)
+@click.option("--no-wait", is_flag=True, help="Return when SBF has taken it on, before it is active.")
+@as_json
+@click.pass_context
+def create(
+    context: click.Context, /, key: str, *, attempt: int | None, no_wait: bool, as_json: bool, **wishes: object
+) -> None:
+    """Create the cluster KEY and wait until it is active. The same again changes nothing.
+
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --network 10.0.0.0/24 --lease 4h
+    """
+    made = client(context).create(key, read_spec(Wishes(**wishes)), attempt=attempt)  # type: ignore[arg-type]
+    seconds = None if no_wait else _watch(context, made, "goes on being set up", State.ACTIVE)
+    if as_json:
+        show.json_document(made.view)
+    elif seconds is None:
+        click.echo(f"cluster {key} is {made.state}; wait for it: virtcloud cluster wait {key}")
+    else:
+        click.echo(f"cluster {key} is active after {seconds:.1f} s: {_vlans(made.view)}; lease ends {_time(made.view)}")
+
+
+@cluster.command("list")
+@click.option("--owner", help="Only those of this owner.")
+@click.option("--ended", is_flag=True, help="Also those that have ended.")
+@as_json
+@click.pass_context
+def list_(context: click.Context, owner: str | None, ended: bool, as_json: bool) -> None:
+    """List clusters.
+
+    Example: virtcloud cluster list --owner eva
+    """
+    views = [one.view for one in client(context).list(owner, ended=ended)]
+    if as_json:
+        show.json_documents(views)
+        return
+    columns = ("cluster", "owner", "state", "VLANs", "guests", "lease ends", "reason")
+    rows = [
+        (one.key, one.spec.owner, one.state, _vlans(one), len(one.spec.guests), _time(one), one.reason) for one in views
+    ]
+    show.table(columns, rows, "no clusters")
+
+
+@cluster.command("show")
+@click.argument("key")
+@as_json
+@click.pass_context
+def show_(context: click.Context, key: str, as_json: bool) -> None:
+    """Show the cluster KEY: its VLANs, its guests, and how far each element is.
+
+    Example: virtcloud cluster show demo
+    """
+    view = client(context).get(key).view
+    if as_json:
+        show.json_document(view)
+        return
+    click.echo(f"cluster {view.key} of {view.spec.owner} is {view.state}" + (f": {view.reason}" if view.reason else ""))
+    click.echo(f"attempt {view.attempt}, id {view.id}, {_vlans(view)}, lease ends {_time(view)}")
+    if view.quarantined:
+        click.echo("its VLANs are quarantined until the elements below are clean")
+    click.echo()
+    guests = [
+        (one.name, one.host, one.image, " ".join(one.addresses), f"{one.memory_mb} MiB", one.cpus)
+        for one in view.spec.guests
+    ]
+    show.table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
+    click.echo()
+    parts = [(one.element, one.kind, one.site, one.progress, one.trouble) for one in view.placements]
+    show.table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
+
+
+@cluster.command()
+@click.argument("key")
+@click.option(
+    "--for", "goal", type=click.Choice(["active", "gone"]), default="active", show_default=True, help="What for."
+)
+@click.option("--timeout", type=Duration(), help="How long at most.  [default: as long as it takes]")
+@as_json
+@click.pass_context
+def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_json: bool) -> None:
+    """Wait until the cluster KEY is active, or gone.
+
+    Example: virtcloud cluster wait demo --for gone --timeout 2m
+    """
+    found = client(context).get(key)
+    seconds = _watch(context, found, "goes on", State.ACTIVE if goal == "active" else State.RELEASED, timeout)
+    show.json_document(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
+
+
+@cluster.command()
+@click.argument("key")
+@click.option("--no-wait", is_flag=True, help="Return at once; it drains by itself.")
+@as_json
+@click.pass_context
+def delete(context: click.Context, key: str, no_wait: bool, as_json: bool) -> None:
+    """Delete the cluster KEY and wait until nothing of it is left anywhere. May be repeated.
+
+    Example: virtcloud cluster delete demo
+    """
+    going = client(context).get(key).delete()
+    seconds = None if no_wait else _watch(context, going, "goes on being removed", State.RELEASED)
+    if as_json:
+        show.json_document(going.view)
+    else:
+        click.echo(
+            f"cluster {key} is {going.state}"
+            + ("" if seconds is None else f" after {seconds:.1f} s: {_left(going.view)}")
+        )
+
+
+def _watch(context: click.Context, watched: Cluster, goes_on: str, goal: State, timeout: float | None = None) -> float:
+    """Wait for ``goal`` with progress shown, and give the seconds that it took."""
+    try:
+        with ShowProgress() as progress:
+            (watched.wait_active if goal == State.ACTIVE else watched.wait_ended)(progress, timeout)
+            return progress.seconds
+    except KeyboardInterrupt:
+        key = watched.key
+        ends.interrupted(
+            context,
+            f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}; "
+            f"delete it: virtcloud cluster delete {key}",
+        )
+
+
+def _vlans(view: ClusterView) -> str:
+    numbers = sorted(set(view.vlans.values()))
+    if len(numbers) == 1:
+        return f"VLAN {numbers[0]} at {', '.join(sorted(view.vlans))}"
+    return ", ".join(f"VLAN {number} at {site}" for site, number in sorted(view.vlans.items())) or "no VLAN"
+
+
+def _left(view: ClusterView) -> str:
+    if view.quarantined:
+        return "its VLANs are quarantined, since an element did not confirm that it is clean (virtcloud cluster show)"
+    return "nothing of it is left"
+
+
+def _time(view: ClusterView) -> str:
+    return view.lease_ends.astimezone().strftime("%Y-%m-%d %H:%M")

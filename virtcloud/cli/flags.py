@@ -1,0 +1,52 @@
+"""PURE. A cluster's spec from the flags of ``cluster create``."""
+
+from collections.abc import Iterator, Sequence
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from itertools import islice
+
+from pydantic import ValidationError
+
+from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.documents import explain, faults
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Address, Name
+
+
+def guests_of(hosts: Sequence[str], per_host: int, image: str, network: str | None) -> tuple[Guest, ...]:
+    """Give the guests g1, g2, … host by host, with the addresses of ``network`` in order.
+
+    Raises :class:`BadInput` when a name is malformed or the network is too small.
+    """
+    places = [Name(host) for host in hosts for _ in range(per_host)]
+    addresses = [()] * len(places) if network is None else _addresses(network, len(places))
+    return tuple(
+        Guest(name=Name(f"g{number}"), host=host, image=Name(image), addresses=given)
+        for number, (host, given) in enumerate(zip(places, addresses, strict=True), 1)
+    )
+
+
+def spec_of(**keys: object) -> ClusterSpec:
+    """Make a spec; keys that are None are left to their defaults. Raises :class:`BadInput` with every fault."""
+    try:
+        return ClusterSpec.model_validate({key: value for key, value in keys.items() if value is not None})
+    except ValidationError as error:
+        raise BadInput(
+            "\n".join(f"{'.'.join(map(str, one['loc'])) or 'spec'}: {explain(one)}" for one in faults(error))
+        ) from error
+
+
+def _addresses(network: str, count: int) -> list[tuple[Address, ...]]:
+    try:
+        parsed = ip_network(network)
+    except ValueError as error:
+        raise BadInput(f"expected a network such as 10.0.0.0/24, got {network!r}: {error}") from error
+    found: list[tuple[Address, ...]] = [
+        (Address(f"{address}/{parsed.prefixlen}"),) for address in islice(_hosts(parsed), count)
+    ]
+    if len(found) < count:
+        raise BadInput(f"network {network} has {len(found)} addresses, {count} guests need one each; give a larger one")
+    return found
+
+
+def _hosts(network: IPv4Network | IPv6Network) -> Iterator[object]:
+    return iter(network.hosts())

@@ -1,0 +1,50 @@
+"""A group whose commands are imported when they are called, so that ``--help`` is quick and needs no extra."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import click
+
+from virtcloud.cli import ends
+from virtcloud.model.errors import BadInput, VirtcloudError
+
+
+class LazyGroup(click.Group):
+    """Commands by name: ``module:attribute`` and a line of help. Turns errors of ours into messages and exit codes."""
+
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401 - click's
+        """Remember where the commands are."""
+        super().__init__(*args, **kwargs)
+        self._lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Give the names."""
+        return sorted(self._lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import a command; raises :class:`BadInput` that names the extra which it needs."""
+        if cmd_name not in self._lazy:
+            return None
+        module, _, attribute = self._lazy[cmd_name][0].partition(":")
+        try:
+            command: click.Command = getattr(import_module(module), attribute)
+        except ImportError as error:
+            raise BadInput(
+                f"the command {cmd_name} needs {error.name}; install it with: pip install 'virtcloud[lab]'"
+            ) from error
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the help of the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
+
+    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+        """Run the command; an error of ours is a message and an exit code, never a traceback."""
+        try:
+            return super().invoke(ctx)
+        except VirtcloudError as error:
+            ends.fail(ctx, error)
+        except KeyboardInterrupt:
+            ends.interrupted(ctx)

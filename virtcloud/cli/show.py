@@ -1,0 +1,38 @@
+"""What commands print: tables that also read well in a pipe, and JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from virtcloud.model.document import Document
+
+PIPE_WIDTH = 1000
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+    """Print a table; ``nothing`` is what is said when there is no row. In a pipe no cell is cut or wrapped."""
+    terminal = sys.stdout.isatty()
+    if not rows:
+        click.echo(nothing, err=not terminal)
+        return
+    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False)
+    for column in columns:
+        made.add_column(column, overflow="fold", no_wrap=not terminal)
+    for row in rows:
+        made.add_row(*("" if cell is None else str(cell) for cell in row))
+    Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, soft_wrap=not terminal).print(made)
+
+
+def json_document(document: Document) -> None:
+    """Print one document."""
+    click.echo(document.model_dump_json(indent=2))
+
+
+def json_documents(documents: Sequence[Document]) -> None:
+    """Print a list of documents."""
+    click.echo(json.dumps([one.model_dump(mode="json") for one in documents], indent=2))

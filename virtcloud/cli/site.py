@@ -1,0 +1,46 @@
+"""``virtcloud site``: sites and the state of their pools."""
+
+import click
+
+from virtcloud.cli import show
+from virtcloud.cli.asking import as_json, client
+from virtcloud.model.views import SiteView
+
+COLUMNS = ("site", "pool", "claimed", "quarantined", "free")
+
+
+@click.group()
+def site() -> None:
+    """Look at sites and their pools.
+
+    Example: virtcloud site list
+    """
+
+
+@site.command("list")
+@as_json
+@click.pass_context
+def list_(context: click.Context, as_json: bool) -> None:
+    """List all sites.
+
+    Example: virtcloud site list
+    """
+    views = client(context).sbf.sites()
+    show.json_documents(views) if as_json else show.table(COLUMNS, [_row(one) for one in views], "no sites")
+
+
+@site.command("show")
+@click.argument("name")
+@as_json
+@click.pass_context
+def show_(context: click.Context, name: str, as_json: bool) -> None:
+    """Show the site NAME: its pool, and which numbers are claimed, quarantined, free.
+
+    Example: virtcloud site show brno
+    """
+    view = client(context).sbf.site(name)
+    show.json_document(view) if as_json else show.table(COLUMNS, [_row(view)], "")
+
+
+def _row(view: SiteView) -> tuple[object, ...]:
+    return (view.name, view.pool, view.claimed, view.quarantined, view.free)

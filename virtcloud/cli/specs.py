@@ -1,0 +1,39 @@
+"""What ``cluster create`` is given, made into a spec."""
+
+import getpass
+from dataclasses import dataclass
+from typing import IO
+
+from virtcloud.cli.flags import guests_of, spec_of
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.documents import read_document
+from virtcloud.model.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The flags."""
+
+    hosts: tuple[str, ...]
+    guests_per_host: int
+    image: str
+    network: str
+    file: IO[str] | None
+    owner: str | None
+    lease: float | None
+    deadline: float | None
+
+
+def read_spec(wishes: Wishes) -> ClusterSpec:
+    """Give the spec of the file or of the flags; owner, lease and deadline on the command line go before the file's.
+
+    Raises :class:`BadInput` when both or neither are given, or when either is malformed.
+    """
+    if bool(wishes.hosts) == bool(wishes.file):
+        raise BadInput("expected either --host (at least one) or --spec FILE")
+    over = {"owner": wishes.owner, "lease_s": wishes.lease, "deadline_s": wishes.deadline}
+    if wishes.file:
+        spec = read_document(wishes.file.read(), wishes.file.name, ClusterSpec)
+        return spec_of(**spec.model_dump() | {key: value for key, value in over.items() if value is not None})
+    guests = guests_of(wishes.hosts, wishes.guests_per_host, wishes.image, wishes.network)
+    return spec_of(**over | {"owner": wishes.owner or getpass.getuser()}, hosts=wishes.hosts, guests=guests)

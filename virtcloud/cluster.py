@@ -1,0 +1,164 @@
+"""The Python API: virtual clusters, created, watched and deleted.
+
+::
+
+    from virtcloud import Client, ClusterSpec
+
+    with Client() as client:
+        cluster = client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1", "praha-h1")))
+        cluster.wait_active(progress=lambda view: print(view.state))
+        print(cluster.vlans)
+        cluster.delete(wait=True)
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from virtcloud.client import DEFAULT_URL, SbfClient
+from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
+from virtcloud.model.errors import ClusterFailed, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import ClusterView
+
+Progress = Callable[[ClusterView], None]
+POLL_S = 1.0
+PATIENCE_S = 30.0
+URL_VARIABLE = "VIRTCLOUD_URL"
+
+
+class Client:
+    """The virtual clusters of one installation, at ``url`` (see :class:`SbfClient`) or where ``VIRTCLOUD_URL`` says."""
+
+    def __init__(self, url: str | None = None, timeout: float = 10.0) -> None:
+        """Prepare; nothing is sent yet. ``timeout`` is in seconds, of one call."""
+        self.sbf = SbfClient(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, timeout)
+
+    def __enter__(self) -> Self:
+        """Use it as a context."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.sbf.close()
+
+    def create(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> "Cluster":
+        """Want a cluster; it is being set up when this returns. The same key and spec again is the same cluster.
+
+        Raises Conflict (the key is another cluster's), NoVlanFree, Gone (an older attempt), NotFound (a host).
+        """
+        return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt)))
+
+    def get(self, key: str) -> "Cluster":
+        """Give a cluster, also one that has ended; raises NotFound."""
+        return Cluster(self.sbf, self.sbf.cluster(key))
+
+    def list(self, owner: str | None = None, *, ended: bool = False) -> "Sequence[Cluster]":
+        """Give the clusters, of one owner if given, the ended ones too if asked."""
+        return [Cluster(self.sbf, view) for view in self.sbf.clusters(owner, ended=ended)]
+
+    def delete(self, key: str, *, wait: bool = False) -> None:
+        """Let a cluster drain, and wait until it is gone if asked; one that never was, or is gone, is no error."""
+        try:
+            Cluster(self.sbf, self.sbf.delete_cluster(key)).delete(wait=wait)
+        except NotFound:
+            return
+
+
+class Cluster:
+    """A cluster as it was last seen. As a context it is deleted, and gone, at the end.
+
+    Waiting asks SBF with long polls, and outlasts its being away for half a minute.
+    """
+
+    def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
+        """Wrap a view; ``clock`` counts seconds."""
+        self._sbf = sbf
+        self._clock = clock
+        self.view = view
+
+    def __enter__(self) -> Self:
+        """Use it as a context."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Delete it and wait until it is gone."""
+        self.delete(wait=True)
+
+    @property
+    def key(self) -> str:
+        """The caller's name for it."""
+        return self.view.key
+
+    @property
+    def state(self) -> State:
+        """Where it is in its life."""
+        return self.view.state
+
+    @property
+    def vlans(self) -> dict[Name, VlanId]:
+        """Its VLAN number at each site."""
+        return self.view.vlans
+
+    def refresh(self) -> ClusterView:
+        """Look again."""
+        self.view = self._sbf.cluster(self.key)
+        return self.view
+
+    def wait_active(self, progress: Progress | None = None, timeout: float | None = None) -> Self:
+        """Wait until it is active; calls ``progress`` with each new view, and at least every second.
+
+        Raises :class:`ClusterFailed` with the reason when it will not be, :class:`TimedOut` after ``timeout`` seconds.
+        """
+        view = self._wait(frozenset({State.ACTIVE}) | LEAVING | ENDED, progress, timeout, "active")
+        if view.state == State.FAILING:
+            view = self._wait(ENDED, progress, timeout, "rid of what it had")
+        if view.state != State.ACTIVE:
+            raise ClusterFailed(f"cluster {self.key} is {view.state}: {view.reason or 'it was deleted'}")
+        return self
+
+    def wait_ended(self, progress: Progress | None = None, timeout: float | None = None) -> Self:
+        """Wait until nothing of it is left anywhere; ``progress``, ``timeout`` as for :meth:`wait_active`."""
+        self._wait(ENDED, progress, timeout, "gone")
+        return self
+
+    def delete(self, *, wait: bool = False, progress: Progress | None = None, timeout: float | None = None) -> Self:
+        """Let it drain; may be repeated. With ``wait``, return when nothing of it is left anywhere."""
+        self.view = self._sbf.delete_cluster(self.key)
+        return self.wait_ended(progress, timeout) if wait else self
+
+    def _wait(
+        self, until: frozenset[State], progress: Progress | None, timeout: float | None, goal: str
+    ) -> ClusterView:
+        ends = None if timeout is None else self._clock() + timeout
+        answered = self._clock()
+        while True:
+            if progress:
+                progress(self.view)
+            if self.view.state in until:
+                return self.view
+            if ends is not None and self._clock() >= ends:
+                raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; it goes on")
+            answered = self._poll(answered)
+
+    def _poll(self, answered: float) -> float:
+        """Wait a moment for a newer view; give when SBF last answered."""
+        try:
+            view = self._sbf.cluster(self.key, after=self.view.version, wait=POLL_S)
+        except ServiceUnreachable:
+            if self._clock() - answered > PATIENCE_S:
+                raise
+            time.sleep(POLL_S)
+            return answered
+        if view.id != self.view.id:
+            raise ClusterFailed(
+                f"cluster {self.key} has ended, and another one has its key now (attempt {view.attempt})"
+            )
+        self.view = view
+        return self._clock()
