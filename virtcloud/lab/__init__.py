@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from virtcloud.lab.errors import LabError, LabFailed, LabImpossible, LabIsDown, LabIsUp
+    from virtcloud.lab.event import Event
     from virtcloud.lab.file import LabFile, read_lab_file
     from virtcloud.lab.lab import Lab, ServiceHandle, take_down
-    from virtcloud.lab.launch import Event, Wishes
+    from virtcloud.lab.launch import Wishes
 
 _HOMES = {
-    "Event": "launch",
+    "Event": "event",
     "Lab": "lab",
     "LabError": "errors",
     "LabFailed": "errors",

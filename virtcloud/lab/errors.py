@@ -22,7 +22,7 @@ class LabError(VirtcloudError):
 
 
 class LabImpossible(LabError):
-    """This machine lacks something; nothing was changed."""
+    """The machine lacks something; nothing was changed."""
 
     slug = "lab-impossible"
 

@@ -5,7 +5,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from virtcloud.lab.names import RESERVED_NODES, RESERVED_PORTS
 from virtcloud.model.documents import read_document
@@ -21,7 +21,7 @@ DEFAULT = "metacenter.yaml"
 class LabFile(Topology):
     """What ``virtcloud lab up`` builds. Beside what a topology asks for, names must suit Linux interfaces."""
 
-    pools: dict[Name, VlanSet] = {}
+    pools: dict[Name, VlanSet] = Field(default_factory=dict)
 
     @property
     def topology(self) -> Topology:

@@ -1,7 +1,6 @@
 """The lab's own images: a busybox container, and a busybox machine for QEMU."""
 
 import gzip
-import os
 import shutil
 import stat
 import subprocess
@@ -93,14 +92,16 @@ def _machine_tree(image: Path, modules: Path) -> Path:
 
 def _archive(tree: Path) -> bytes:
     """Pack a tree in the kernel's format for an initial file system (cpio, newc), everything owned by root."""
-    entries = [_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)]
+    entries = [
+        _entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)
+    ]
     return b"".join(entries) + _record("TRAILER!!!", 0, 0, b"")
 
 
 def _entry(path: Path, name: str, number: int) -> bytes:
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
-        return _record(name, number, mode, os.readlink(path).encode())
+        return _record(name, number, mode, str(path.readlink()).encode())
     return _record(name, number, mode, path.read_bytes() if path.is_file() else b"")
 
 

@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from virtcloud.lab.errors import LabFailed
+
 
 def make_keys(folder: Path, switches: Iterable[str]) -> tuple[str, Mapping[str, str]]:
     """Make all keys; gives the public key of the account, and the switches' private host keys by switch."""
@@ -14,5 +16,7 @@ def make_keys(folder: Path, switches: Iterable[str]) -> tuple[str, Mapping[str, 
 
 def _make(path: Path) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "virtcloud-lab", "-f", str(path)]
-    subprocess.run(command, check=True)  # noqa: S603 - nothing in it comes from outside
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - nothing comes from outside
+    if done.returncode:
+        raise LabFailed(f"ssh-keygen made no key {path}: {done.stderr.strip()}")
     return path

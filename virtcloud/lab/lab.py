@@ -2,17 +2,19 @@
 
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
-from collections.abc import Iterator
 from virtcloud.lab import kernel, names, preflight, session
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
-from virtcloud.lab.file import LabFile
-from virtcloud.lab.launch import Event, Watcher, Wishes, launch
-from virtcloud.lab.state import State, remains, remove
+from virtcloud.lab.event import Event, Watcher
+from virtcloud.lab.file import LabFile, read_lab_file
+from virtcloud.lab.launch import Wishes, launch
+from virtcloud.lab.plan import addressed
+from virtcloud.lab.state import LAB_FILE, State, remains, remove
+from virtcloud.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +63,6 @@ class Lab:
         _clear(state, watch)
         with _nothing_left_on_error(state):
             launch(lab, state, wishes, chosen, watch)
-            if not wishes.bare:
-                from virtcloud.lab.feed import feed  # noqa: PLC0415 - the client is not needed for a bare lab
-
-                feed(lab, watch)
         return cls(state)
 
     @classmethod
@@ -101,17 +99,27 @@ class Lab:
         """Give a handle on a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
         return ServiceHandle(self.state, node, name)
 
+    @property
+    def file(self) -> LabFile:
+        """What the lab was built from."""
+        return read_lab_file(self.state.folder / LAB_FILE)
+
+    @property
+    def topology(self) -> Topology:
+        """The topology as SBF has it: with the switches' management addresses."""
+        return addressed(self.file.topology)
+
     def status(self) -> dict[str, Any]:
         """Say what runs: ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` by name with their services."""
         about = {key: value for key, value in self.state.about.items() if key != "token"}
         url = None if about.get("bare") else f"http://{names.STATION_ADDRESS}:{names.SBF_PORT}"
         answer = session.ask(self.state, {"do": "status", "node": names.STATION})
-        return {**about, "sbf": url, "socket": url and names.SBF_SOCKET, **answer}
+        return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
     @property
     def sbf_socket(self) -> str:
         """Where SBF is reached from the machine itself."""
-        return names.SBF_SOCKET
+        return str(self.state.sbf_socket)
 
 
 def take_down(state: State) -> list[str]:
@@ -153,7 +161,7 @@ def _nothing_left_on_error(state: State) -> Iterator[None]:
         _set(signal.SIGTERM, before)
 
 
-def _set(number: int, handler: Any) -> None:
+def _set(number: int, handler: Any) -> None:  # noqa: ANN401 - whatever the signal module gave us
     try:
         signal.signal(number, handler)
     except ValueError:  # not in the main thread: then nobody interrupts us either

@@ -6,15 +6,17 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtcloud.lab import images, kernel, names, services
 from virtcloud.lab.errors import LabFailed
+from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
 from virtcloud.lab.fabric import settings
 from virtcloud.lab.fabric.settings import FabricSettings
+from virtcloud.lab.feed import await_hosts, feed
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.keys import make_keys
 from virtcloud.lab.plan import TMPFS, joined, station_plan
@@ -28,15 +30,6 @@ NAMESPACES = ("unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """A step of the start has come to a state: ``begin``, ``done``, ``failed``, or ``note``."""
-
-    step: str
-    state: str
-    text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Wishes:
     """How a lab is to be started. ``kernel``: ``direct``, ``uml`` or whichever goes; ``timing``: seconds for SBF."""
 
@@ -45,7 +38,7 @@ class Wishes:
     timing: Mapping[str, float] = field(default_factory=dict)
 
 
-Watcher = Callable[[Event], None]
+SBF_RUNS = Event(f"{names.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:
@@ -54,19 +47,30 @@ def launch(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watch
     _prepare(lab, state, wishes, chosen, watch)
     watch(Event("files", "done"))
     process = _start(state)
-    _await(state, chosen, process, watch)
+
+    def seen(event: Event) -> None:
+        watch(event)
+        if event == SBF_RUNS:
+            feed(lab, state, watch)
+
+    _await(state, chosen, process, seen)
+    if not wishes.bare:
+        await_hosts(state, watch)
 
 
 def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:
     state.make()
-    Path(names.SBF_SOCKET).parent.mkdir(parents=True, exist_ok=True)
+    state.sbf_socket.parent.mkdir(parents=True, exist_ok=True)
     Path(services.CACHE, "qemu").mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(16)
     state.write_about({"name": lab.name, "kernel": chosen, "bare": wishes.bare, "token": token})
+    state.write_lab_file(lab)
     materials = _materials(lab, state, wishes)
     _write_plans(lab, state, chosen, token, materials)
     if not wishes.bare:
-        (state.folder / "sbf.toml").write_text(services.sbf_config(str(state.folder), wishes.timing))
+        (state.folder / "sbf.toml").write_text(
+            services.sbf_config(str(state.folder), str(state.sbf_socket), wishes.timing)
+        )
     images.make_container_image(state.folder / "images")
     missing = images.make_machine_image(state.folder / "images")
     if missing:

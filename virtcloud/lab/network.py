@@ -53,9 +53,7 @@ def _core_port(site: Site, number: int) -> str:
 def cables(topology: Topology) -> list[Cable]:
     """Give the cables of all wires; a port that is joined to nothing gets a cable that ends in the air."""
     joined = [
-        Cable(
-            one.node, one.port, mtu(topology, one.node), one.peer_node, one.peer_port, mtu(topology, one.peer_node)
-        )
+        Cable(one.node, one.port, mtu(topology, one.node), one.peer_node, one.peer_port, mtu(topology, one.peer_node))
         for one in wires(topology)
     ]
     used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
@@ -67,7 +65,7 @@ def cables(topology: Topology) -> list[Cable]:
 
 def mtu(topology: Topology, node: str) -> int:
     """Give the MTU of a node's ports: switches and cores have room for tags, hosts are as hosts are."""
-    return HOST_MTU if node in topology.elements and not isinstance(topology.elements[node], Switch) else TRUNK_MTU
+    return HOST_MTU if node in topology.elements and not isinstance(topology.element(node), Switch) else TRUNK_MTU
 
 
 def switch_lines(ports: tuple[str, ...]) -> tuple[str, ...]:

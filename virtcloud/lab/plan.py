@@ -19,7 +19,7 @@ def station_plan(materials: Materials, *, tap: bool) -> Plan:
 
 
 def fabric_plan(topology: Topology, materials: Materials, *, uplink: str = "") -> Plan:
-    """Plan all other nodes. ``uplink`` is the fabric's interface towards the station, when that is in another kernel."""
+    """Plan all other nodes. ``uplink`` is the fabric's interface towards a station that is in another kernel."""
     numbers = numbering(topology)
     hosts = hosts_file(topology)
     nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
@@ -44,7 +44,7 @@ def joined(station: Plan, fabric: Plan) -> Plan:
 
 
 def numbering(topology: Topology) -> dict[str, int]:
-    """Number all nodes from 1: switches and hosts as they stand in the topology, transports, the user's machine."""
+    """Give all nodes numbers from 1: the elements as they stand in the topology, transports, the user's machine."""
     known = [*topology.elements, *(transport.name for transport in topology.transports), names.USER]
     return {str(name): number for number, name in enumerate(known, start=1)}
 

@@ -3,9 +3,11 @@
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.file import LabFile
+from virtcloud.lab.services import DRIVER_LIBRARIES as DRIVER_FOLDER
 from virtcloud.model.topology import Hypervisor
 
 PACKAGES = {
@@ -21,13 +23,17 @@ PACKAGES = {
     "tcpdump": "tcpdump",
 }
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
-DRIVER_FOLDER = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def find(program: str) -> str | None:
     """Find a program where the lab looks for it."""
     return shutil.which(program, path=PATH)
+
+
+def has_driver(kind: Hypervisor) -> bool:
+    """Say whether libvirt's driver for a hypervisor is installed."""
+    return Path(DRIVER_FOLDER, f"libvirt_driver_{kind.value}.so").exists()
 
 
 def check(lab: LabFile) -> None:
@@ -48,7 +54,7 @@ def _hypervisors(lab: LabFile) -> set[Hypervisor]:
 def _missing(kinds: Iterable[Hypervisor]) -> Iterator[tuple[str, str]]:
     yield from ((program, package) for program, package in PACKAGES.items() if find(program) is None)
     for kind in kinds:
-        if not os.path.exists(f"{DRIVER_FOLDER}/libvirt_driver_{kind.value}.so"):  # noqa: PTH110 - a plain question
+        if not has_driver(kind):
             yield f"libvirt's {kind.value} driver", DRIVERS[kind]
         if kind is Hypervisor.QEMU and find("qemu-system-x86_64") is None:
             yield "qemu-system-x86_64", "qemu-system-x86"

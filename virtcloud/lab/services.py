@@ -10,6 +10,7 @@ from virtcloud.model.topology import Host, Hypervisor
 DRIVERS = "/run/libvirt-drivers"
 DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
 AGENT_FILE = "/run/virtcloud/agent.toml"
+AGENT_STATE = "/run/virtcloud/agent"
 CACHE = "/var/cache/virtcloud/lab"
 
 SSHD_CONFIG = """\
@@ -112,8 +113,13 @@ def agent_config(host: Host, images: str) -> str:
         f'element = "{host.name}"',
         f'sbf = "http://{names.STATION_ADDRESS}:{names.SBF_PORT}"',
         f'images = "{images}"',
+        f'state = "{AGENT_STATE}"',
         "[hypervisors]",
         *(f'{kind.value} = "{uris[kind]}"' for kind in host.hypervisors),
+        "[guests]",
+        'accelerator = "tcg"  # a lab runs where KVM may boot nothing',
+        "confined = false",
+        "stop_grace = 1",
     ]
     return "\n".join(lines) + "\n"
 
@@ -136,7 +142,9 @@ def libvirtd() -> Service:
 
 def agent() -> Service:
     """Run a host's agent."""
-    return Service("agent", ("virtcloud", "agent", "--config", AGENT_FILE), module="virtcloud.agent.__main__")
+    heavy = tuple(f"virtcloud.agent.{name}" for name in ("guests", "hypervisor", "kernel", "links", "machine"))
+    argv = ("virtcloud-agent", "--config", AGENT_FILE)
+    return Service("agent", argv, module="virtcloud.agent.run", imports=heavy)
 
 
 def sbf(materials: Materials) -> Service:
@@ -149,12 +157,12 @@ def sbf(materials: Materials) -> Service:
     )
 
 
-def sbf_config(state: str, timing: Mapping[str, float]) -> str:
+def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
     """Write the service's settings (TOML)."""
     lines = [
         f'database = "sqlite:///{state}/sbf.db"',
         f'listen = "{names.STATION_ADDRESS}:{names.SBF_PORT}"',
-        f'socket = "{names.SBF_SOCKET}"',
+        f'socket = "{socket}"',
         f"[credentials.{names.CREDENTIAL}]",
         f'username = "{names.SWITCH_ACCOUNT}"',
         f'key_file = "{state}/keys/switch"',

@@ -62,7 +62,9 @@ def run(
             if letter in seen:
                 seen[letter] += payload
             else:
-                return subprocess.CompletedProcess(list(argv), _end(letter, payload), bytes(seen[b"o"]), bytes(seen[b"r"]))
+                return subprocess.CompletedProcess(
+                    list(argv), _end(letter, payload), bytes(seen[b"o"]), bytes(seen[b"r"])
+                )
 
 
 def attach(state: State, node: str, argv: Sequence[str], *, terminal: bool) -> int:
@@ -102,8 +104,19 @@ def _carry(link: socket.socket) -> int:
                 letter, payload = receive_frame(link)
                 if letter not in outputs:
                     return _end(letter, payload)
-                outputs[letter].write(payload)
-                outputs[letter].flush()
+                if not _written(outputs[letter], payload):
+                    return -signal.SIGPIPE
+
+
+def _written(output: BinaryIO, payload: bytes) -> bool:
+    """Write, and say whether anybody still reads."""
+    try:
+        output.write(payload)
+        output.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        return False
+    return True
 
 
 def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
@@ -142,7 +155,7 @@ def _raw_terminal(link: socket.socket) -> Iterator[None]:
     before = termios.tcgetattr(sys.stdin)
     handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window()).encode()))
     try:
-        tty.setraw(sys.stdin)
+        tty.setraw(sys.stdin, termios.TCSADRAIN)
         yield
     finally:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)

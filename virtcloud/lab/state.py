@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virtcloud.lab.file import LabFile
 from virtcloud.lab.names import SBF_SOCKET
 
 VARIABLE = "VIRTCLOUD_LAB_STATE"
 DEFAULT = "/run/virtcloud/lab"
+LAB_FILE = "lab.yaml"
 CGROUP = Path("/sys/fs/cgroup/virtcloud-lab")
 END_S = 20.0
 
@@ -35,6 +37,11 @@ class State:
         return self.folder / "lab.sock"
 
     @property
+    def sbf_socket(self) -> Path:
+        """Where SBF listens for the machine's users: where they look for it, unless the lab's folder is another one."""
+        return Path(SBF_SOCKET) if str(self.folder) == DEFAULT else self.folder / "sbf.sock"
+
+    @property
     def about(self) -> dict[str, Any]:
         """What the lab is: its name, kernel, token, whether it is bare; empty when that was never written."""
         return _read(self.folder / "lab.json")
@@ -44,6 +51,10 @@ class State:
         target = self.folder / "lab.json"
         target.touch(mode=0o600)
         target.write_text(json.dumps(about))
+
+    def write_lab_file(self, lab: LabFile) -> None:
+        """Keep what the lab is built from (as JSON, which is YAML too)."""
+        (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
         """Give the process id of the lab's first process if that process lives."""
@@ -102,23 +113,20 @@ def remains(state: State) -> list[str]:
     """Say in words what a lab has left on this machine: processes, folder, control groups, the service's socket."""
     found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
     found += [str(one) for one in (state.folder, CGROUP) if one.exists()]
-    if _is_ours(state):
-        found.append(SBF_SOCKET)
+    if state.folder.exists() and state.sbf_socket.exists():
+        found.append(str(state.sbf_socket))
     return found
-
-
-def _is_ours(state: State) -> bool:
-    return bool(state.about) and Path(SBF_SOCKET).exists()
 
 
 def remove(state: State) -> list[str]:
     """Remove all that :func:`remains` finds; gives what is still there, which is nothing when all went well."""
     end(state)
-    if _is_ours(state):
-        Path(SBF_SOCKET).unlink(missing_ok=True)
+    if not state.folder.exists():
+        return remains(state)
+    state.sbf_socket.unlink(missing_ok=True)
     shutil.rmtree(state.folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        state.folder.parent.rmdir() if str(state.folder) == DEFAULT else None
+    with contextlib.suppress(OSError):  # others may keep things there
+        Path(SBF_SOCKET).parent.rmdir()
     _remove_cgroups()
     return remains(state)
 

@@ -67,7 +67,7 @@ def _run(told: FabricSettings, events: Events) -> None:
 
 def _settle_station(told: FabricSettings) -> None:
     """Note who we are as seen from outside, then see our own processes only."""
-    outside = os.readlink("/proc/self")
+    outside = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
     syscalls.mount("proc", "/proc", "proc")
@@ -83,7 +83,12 @@ def _boot(told: FabricSettings) -> subprocess.Popen[bytes]:
     with Path(told.state, "console.log").open("ab") as console:
         subprocess.run(["ip", "tuntap", "add", "dev", "kernel0", "mode", "tap"], check=True)  # noqa: S607
         return subprocess.Popen(  # noqa: S603 - the command comes from our own launcher
-            told.kernel, stdin=subprocess.DEVNULL, stdout=console, stderr=console, env=environment, start_new_session=True
+            told.kernel,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env=environment,
+            start_new_session=True,
         )
 
 

@@ -61,7 +61,8 @@ class Fabric:
 
 
 def _zygote(plan: Plan) -> Zygote | None:
-    modules = sorted({service.module for node in plan.nodes for service in node.services if service.module})
+    services = [service for node in plan.nodes for service in node.services if service.module]
+    modules = sorted({name for service in services for name in (service.module, *service.imports)})
     return Zygote(tuple(modules)) if modules else None
 
 

@@ -16,9 +16,7 @@ from virtcloud.lab.fabric import syscalls
 from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, furnish
 from virtcloud.lab.fabric.plan import Node
 
-NAMESPACES = (
-    syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
-)
+NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
 BRANCH = "virtcloud-lab"
 Message = dict[str, Any]
 
@@ -154,7 +152,8 @@ def cgroup_for(name: str) -> None:
     if (CGROUPS / "cgroup.procs").exists():
         group = CGROUPS / BRANCH / name
         group.mkdir(parents=True, exist_ok=True)
-        _delegate(CGROUPS), _delegate(group.parent)
+        _delegate(CGROUPS)
+        _delegate(group.parent)
         (group / "cgroup.procs").write_text("0")
 
 

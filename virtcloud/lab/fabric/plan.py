@@ -9,13 +9,15 @@ from typing import Any
 class Service:
     """A program that runs on a node.
 
-    With ``module`` set, ``main(argv)`` of that Python module runs in a copy of a process that has imported it already.
+    With ``module`` set, ``main(argv[1:])`` of that Python module runs in a copy of a process that has imported it and
+    ``imports`` already.
     ``ready`` says when it may be relied on: ``unix:PATH``, ``tcp:ADDRESS:PORT`` or nothing (as soon as it runs).
     """
 
     name: str
     argv: tuple[str, ...]
     module: str = ""
+    imports: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
     ready: str = ""
 
@@ -80,14 +82,16 @@ def from_json(text: str) -> Plan:
 
 
 def _node(data: dict[str, Any]) -> Node:
-    services = tuple(Service(**{**one, "argv": tuple(one["argv"])}) for one in data.pop("services"))
-    lists = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc")}
+    services = tuple(
+        Service(**{**one, "argv": tuple(one["argv"]), "imports": tuple(one["imports"])}) for one in data.pop("services")
+    )
+    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc")}
     binds = tuple((source, target) for source, target in data.pop("binds"))
     return Node(**data, **lists, binds=binds, services=services)
 
 
 def cable_line(cable: Cable, pids: dict[str, int]) -> str:
-    """Give the ip batch line that makes a cable, each end at once in its node (``pids``: the nodes' first processes)."""
+    """Give the ip line that makes a cable, each end at once in its node (``pids``: the nodes' first processes)."""
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_inside(cable.node, pids)} type veth "
         f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_inside(cable.peer_node, pids)}"

@@ -15,7 +15,11 @@ from virtcloud.lab.fabric.zygote import Zygote
 READY_S = 60.0
 STOP_S = 15.0
 POLL_S = 0.05
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "HOME": "/run/home"}
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/run/home",
+}
 
 
 class ServiceControl:

@@ -62,7 +62,10 @@ def bind(source: str, target: str) -> None:
     place = Path(target)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
-        _ = place.mkdir() if Path(source).is_dir() else place.touch()
+        if Path(source).is_dir():
+            place.mkdir()
+        else:
+            place.touch()
     mount(source, target, None, MS_BIND)
 
 

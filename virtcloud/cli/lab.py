@@ -1,0 +1,143 @@
+"""``virtcloud lab``: a whole installation of several sites on this machine."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
+from virtcloud.lab.session import attach
+from virtcloud.lab.state import State
+
+SHELL = ("/bin/bash", "--norc", "--noprofile")
+
+
+@click.group()
+def lab() -> None:
+    """Run a whole installation of several sites on this machine, for trying and testing."""
+
+
+@lab.command()
+@click.argument("topology", type=click.Path(path_type=Path), required=False)
+@click.option("--bare", is_flag=True, help="Network, sshd and libvirtd only: neither SBF nor agents.")
+@click.option(
+    "--kernel", type=click.Choice(["direct", "uml"]), help="Insist on this machine's kernel, or on User-mode Linux."
+)
+def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
+    """Start the lab that TOPOLOGY describes (by default: Brno, Praha and Plzeň, two hosts each)."""
+    described = read_lab_file(topology)
+    with Progress(Console(stderr=True)) as progress:
+        running = Lab.up(described, Wishes(bare=bare, kernel=kernel), progress.watch)
+        seconds = progress.seconds
+    click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summary(described)}")
+    click.echo("look at it: virtcloud lab status; into a node: virtcloud lab shell NODE; end it: virtcloud lab down")
+    if not bare:
+        click.echo(f"SBF listens on {running.sbf_socket}: virtcloud site list")
+
+
+def _summary(described: LabFile) -> str:
+    sites = ", ".join(site.name for site in described.sites)
+    hosts = sum(len(site.hosts) for site in described.sites)
+    return f"{len(described.sites)} sites ({sites}), {hosts} hosts"
+
+
+@lab.command()
+def down() -> None:
+    """Stop the lab and remove everything of it, also what a crashed one left."""
+    state = State.of_machine()
+    lived = state.pid() is not None
+    found = take_down(state)
+    if not found:
+        click.echo("no lab is up, and none has left anything")
+    elif lived:
+        click.echo("the lab is down; nothing of it is left on this machine")
+    else:
+        click.echo(f"a lab that ended by itself had left {', '.join(found)}; removed, nothing is left")
+
+
+@lab.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def status(as_json: bool) -> None:
+    """Show the lab's nodes and services."""
+    found = Lab.running().status()
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    table = Table("node", "kind", "address", "services")
+    for name, node in found["nodes"].items():
+        services = ", ".join(f"{service} {state}" for service, state in node["services"].items())
+        table.add_row(name, node["kind"], node["address"], services)
+    kernels = {"direct": "this machine's kernel", "uml": "User-mode Linux"}
+    click.echo(f"lab {found['name']} on {kernels[found['kernel']]}; SBF: {found['sbf'] or 'none (bare)'}")
+    Console().print(table)
+
+
+@lab.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.argument("node")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def execute(node: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND on NODE, with this terminal's input and output; gives its exit code."""
+    sys.exit(attach(Lab.running().state, node, command, terminal=False))
+
+
+@lab.command()
+@click.argument("node")
+def shell(node: str) -> None:
+    """Open a shell on NODE."""
+    sys.exit(attach(Lab.running().state, node, SHELL, terminal=True))
+
+
+@lab.command()
+@click.argument("node")
+@click.argument("service")
+@click.argument("action", type=click.Choice(["start", "stop", "kill"]))
+def service(node: str, service: str, action: str) -> None:
+    """Start, stop or kill one SERVICE of NODE (the service itself: station sbf)."""
+    handle = Lab.running().service(node, service)
+    {"start": handle.start, "stop": handle.stop, "kill": handle.kill}[action]()
+    click.echo(f"{node}: {service}: {action} done")
+
+
+class Progress:
+    """Shows what is being waited for and for how long, and what is done."""
+
+    def __init__(self, console: Console) -> None:
+        """Show it on ``console``."""
+        self._console = console
+        self._since = time.monotonic()
+        self._open: dict[str, float] = {}
+        self._status = console.status(self)
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it; what was printed stays."""
+        self._status.stop()
+
+    @property
+    def seconds(self) -> float:
+        """How long it has been going on."""
+        return time.monotonic() - self._since
+
+    def __rich__(self) -> str:
+        """Give the line that is shown now."""
+        return f"{self.seconds:5.1f} s  waiting for {', '.join(list(self._open)[:4]) or 'the next step'}"
+
+    def watch(self, event: Event) -> None:
+        """Take in one event."""
+        now = time.monotonic()
+        if event.state == "begin":
+            self._open[event.step] = now
+        elif event.state == "note":
+            self._console.print(f"         {event.text}", highlight=False, soft_wrap=True)
+        else:
+            took = now - self._open.pop(event.step, now)
+            self._console.print(f"{self.seconds:5.1f} s  {event.step} ({took:.1f} s)", highlight=False)

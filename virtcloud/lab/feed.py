@@ -1,0 +1,42 @@
+"""Tells the lab's SBF what there is, and waits until the hosts' agents have found it."""
+
+import time
+
+from virtcloud.client import SbfClient
+from virtcloud.lab.errors import LabFailed
+from virtcloud.lab.event import Event, Watcher
+from virtcloud.lab.file import LabFile
+from virtcloud.lab.plan import addressed
+from virtcloud.lab.state import State
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.views import Pool
+
+AGENTS_S = 60.0
+POLL_S = 0.2
+
+
+def feed(lab: LabFile, state: State, watch: Watcher) -> None:
+    """Put the topology, with the switches' management addresses, and the pools; may be repeated."""
+    watch(Event("topology and pools", "begin"))
+    with SbfClient(f"unix://{state.sbf_socket}") as client:
+        client.put_topology(addressed(lab.topology))
+        for site, vlans in lab.pools.items():
+            client.put_pool(site, Pool(vlans=vlans))
+    watch(Event("topology and pools", "done"))
+
+
+def await_hosts(state: State, watch: Watcher) -> None:
+    """Wait until SBF has heard of every host's agent; raises :class:`LabFailed` that names the silent ones."""
+    watch(Event("agents", "begin"))
+    deadline = time.monotonic() + AGENTS_S
+    with SbfClient(f"unix://{state.sbf_socket}") as client:
+        while silent := _silent(client):
+            if time.monotonic() > deadline:
+                raise LabFailed(f"agents of {', '.join(silent)} did not reach SBF within {AGENTS_S:.0f} s")
+            time.sleep(POLL_S)
+    watch(Event("agents", "done"))
+
+
+def _silent(client: SbfClient) -> list[str]:
+    elements = client.elements()
+    return [one.name for one in elements if one.kind is ElementKind.HOST and one.last_seen is None]
