@@ -13,6 +13,11 @@ def refuse_outside(name: Name, managed: Managed, difference: SwitchDifference) -
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port not in managed.ports or vlans - managed.vlans:
             raise Unsafe(f"switch {name}, port {port}: VLAN {vlans} is not all ours to change (ours: {managed.vlans})")
+    strangers = [port for port in difference.close if port not in managed.ports]
+    if strangers:
+        raise Unsafe(
+            f"switch {name}, port {', '.join(strangers)}: not ours to change (ours: {', '.join(managed.ports)})"
+        )
     outside = (difference.create | difference.delete) - managed.vlans
     if outside:
         raise Unsafe(f"switch {name}: VLAN {outside} is not ours to create or delete (ours: {managed.vlans})")
@@ -30,6 +35,8 @@ def _faults(left: SwitchDifference) -> Iterator[str]:
         yield f"port {port}: wanted VLAN {vlans} tagged, found none"
     for port, vlans in left.remove.items():
         yield f"port {port}: wanted no VLAN {vlans}, found it tagged"
+    for port in left.close:
+        yield f"port {port}: wanted a list of allowed VLANs, found all allowed"
     if left.create:
         yield f"wanted VLAN {left.create} to exist, found none"
     if left.delete:

@@ -24,15 +24,24 @@ class SwitchWanted(Document):
 
 
 class SwitchCarried(Document):
-    """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it."""
+    """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it.
+
+    ``open`` are managed ports without a list of their own: they carry every VLAN there is, or would if their neighbour
+    asked. In ``ports`` they stand as empty: nothing was ever allowed on them by us.
+    """
 
     vlans: VlanSet
     ports: dict[PortName, VlanSet]
+    open: tuple[PortName, ...] = ()
 
 
 class SwitchDifference(Document):
-    """What to change on a switch; removals come first on each port, creations before they are used."""
+    """What to change on a switch; removals come first on each port, creations before they are used.
 
+    ``close`` comes before all else: these ports get a list of their own, an empty one (DESIGN.md §7.4).
+    """
+
+    close: tuple[PortName, ...] = ()
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
     add: PortVlans = Field(default_factory=dict)
@@ -46,13 +55,18 @@ class SwitchDifference(Document):
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
-        return any((self.create, self.delete, self.add, self.remove))
+        return any((self.close, self.create, self.delete, self.add, self.remove))
 
 
 def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDifference:
-    """Compute what makes ``carried`` into ``wanted``. Ports that are not wanted-managed are never named."""
+    """Compute what makes ``carried`` into ``wanted``. Ports that are not wanted-managed are never named.
+
+    Open ports are closed once the switch is to carry anything at all: what is created for one port would be carried on
+    them too.
+    """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     return SwitchDifference(
+        close=tuple(sorted(port for port in carried.open if port in wanted.ports and wanted.vlans)),
         create=wanted.vlans - carried.vlans,
         delete=carried.vlans - wanted.vlans,
         add=_kept({port: vlans - seen[port] for port, vlans in wanted.ports.items()}),

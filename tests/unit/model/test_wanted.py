@@ -31,6 +31,13 @@ def test_a_port_that_is_not_managed_is_never_named(wanted: dict, carried: dict) 
     assert {*difference.add, *difference.remove} <= set(wanted)
 
 
+@given(ports, vlans)
+def test_an_open_port_is_closed_once_the_switch_is_to_carry_anything(wanted: dict, existing: VlanSet) -> None:
+    target = SwitchWanted(ports={**wanted, PortName("open"): VlanSet()})
+    carried = SwitchCarried(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
+    assert switch_difference(target, carried).close == ((PortName("open"),) if target.vlans else ())
+
+
 def test_the_smallest_change_is_made() -> None:
     wanted = SwitchWanted(ports={PortName("p1"): VlanSet([100, 101]), PortName("p2"): VlanSet()})
     carried = SwitchCarried(
