@@ -83,7 +83,7 @@ def difference(wanted: HostWanted, carried: Carried) -> list[Step]:
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Give what tells whether a running guest is still the wanted one."""
-    return sha256(f"{segment.vlan} {guest.model_dump_json()}".encode()).hexdigest()[:16]
+    return sha256(f"{segment.port}.{segment.vlan} {guest.model_dump_json()}".encode()).hexdigest()[:16]
 
 
 def _removals(wanted: HostWanted, carried: Carried) -> Iterator[Step]:

@@ -37,13 +37,10 @@ class Links:
         tagged_index = self._ensure(
             segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
-        ports = {names.guest_port(segment.id, guest.name, segment.vlan) for guest in segment.guests} & links.keys()
-        for index in (
-            tagged_index,
-            bridge_index,
-        ):  # before there are ports: a bridge whose MTU was never set follows them
+        ports = self._guest_ports(segment, links)
+        for index in (tagged_index, bridge_index):  # first of all: a bridge whose MTU was never set follows its ports
             self._kernel.change(index, mtu=uplink.mtu)
-        for index in (tagged_index, *(links[port].index for port in sorted(ports))):
+        for index in (tagged_index, *ports):
             self._kernel.change(index, master=bridge_index)
         for index in (tagged_index, bridge_index):
             self._kernel.change(index, up=True)
@@ -62,6 +59,15 @@ class Links:
         ]
         for link in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
             self._kernel.delete(link.index)
+
+    def _guest_ports(self, segment: Segment, links: dict[str, Link]) -> list[int]:
+        """Give the indices of the ports of wanted guests; those of guests that are gone are deleted."""
+        wanted = {names.guest_port(segment.id, guest.name, segment.vlan) for guest in segment.guests}
+        ports = [link for name, link in links.items() if names.is_guest_port(name, segment.vlan)]
+        for link in ports:
+            if link.name not in wanted:
+                self._kernel.delete(link.index)
+        return [link.index for link in ports if link.name in wanted]
 
     def _ensure(self, segment: Segment, existing: Link | None, name: str, create: Callable[[str], int]) -> int:
         """Give the index of the interface ``name``, created if need be; mark and name come in one message."""
@@ -114,7 +120,7 @@ def _faults(tagged: Link | None, bridge: Link | None, uplink: Link | None, links
         if not link.quiet:
             yield f"the host speaks on {link.name}"
     for link in links:
-        if names.is_guest_port(link.name) and link.name.startswith(f"vc{tagged.vlan}-") and link.master != bridge.index:
+        if names.is_guest_port(link.name, tagged.vlan) and link.master != bridge.index:
             yield f"{link.name} is not on {bridge.name}"
 
 

@@ -4,7 +4,7 @@
 what                    name                                   example
 ======================  =====================================  ==========================
 tagged interface        ``<uplink>.<vlan>``                    ``eth0.100``
-… if that is too long   ``<5 of uplink>~<4 hex>.<vlan>``       ``enp65~41c7.1234``
+… if that is too long   ``<5 of uplink>~<4 hex>.<vlan>``       ``enp65~a64b.1234``
 bridge                  ``br<vlan>``                           ``br100``
 a guest's bridge port   ``vc<vlan>-<8 hex>``                   ``vc100-9f3a2b1c``
 not yet marked          ``vcnew-<vlan>`` and ``vcnewb-<vlan>``  ``vcnew-100``
@@ -48,9 +48,10 @@ def guest_port(cluster: str, guest: str, vlan: int) -> str:
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
-def is_guest_port(name: str) -> bool:
-    """Say whether a bridge port is one of a guest of ours."""
-    return bool(_GUEST_PORT.fullmatch(name))
+def is_guest_port(name: str, vlan: int | None = None) -> bool:
+    """Say whether an interface is a port of a guest of ours, in ``vlan`` if given."""
+    found = _GUEST_PORT.fullmatch(name)
+    return bool(found) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
 
 def unmarked(final: str, vlan: int) -> str:

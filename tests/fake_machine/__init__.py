@@ -1,0 +1,7 @@
+"""A kernel, a hypervisor, a service and a machine in memory, for the agent's tests."""
+
+from fake_machine.hypervisor import FakeHypervisor
+from fake_machine.kernel import FakeKernel
+from fake_machine.loop import FakeMachine, FakeService
+
+__all__ = ["FakeHypervisor", "FakeKernel", "FakeMachine", "FakeService"]

@@ -1,0 +1,69 @@
+"""What the agent's tests share: fakes, wanted documents, and a real kernel in a network namespace of its own."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pytest
+from fake_machine import FakeHypervisor, FakeKernel
+
+from virtcloud.model.wanted import GuestWanted, Segment
+
+T = TypeVar("T")
+CLONE_NEWNET = 0x40000000
+
+
+@pytest.fixture
+def kernel() -> FakeKernel:
+    return FakeKernel()
+
+
+@pytest.fixture
+def hypervisor() -> FakeHypervisor:
+    return FakeHypervisor()
+
+
+@pytest.fixture
+def guest() -> Callable[..., GuestWanted]:
+    def make(name: str = "g1", **changes: Any) -> GuestWanted:  # noqa: ANN401 - a guest's keys
+        keys = {
+            "image": "busybox",
+            "memory_mb": 64,
+            "cpus": 1,
+            "mac": "02:00:00:00:00:01",
+            "addresses": ["10.0.0.1/24"],
+        }
+        return GuestWanted.model_validate({"name": name, **keys, **changes})
+
+    return make
+
+
+@pytest.fixture
+def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
+    def make(cluster: str = "c1", vlan: int = 100, guests: tuple[str, ...] = (), port: str = "eth0") -> Segment:
+        made = tuple(guest(name) for name in guests)
+        return Segment.model_validate(
+            {"id": cluster, "key": f"key-{cluster}", "vlan": vlan, "port": port, "guests": made}
+        )
+
+    return make
+
+
+@pytest.fixture
+def in_namespace() -> Callable[[Callable[[], T]], T]:
+    """Give what runs a function in a fresh network namespace of the real kernel, in a thread of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: the real kernel's bridges need root")
+
+    def run(work: Callable[[], T]) -> T:
+        with ThreadPoolExecutor(1, initializer=_unshare) as thread:
+            return thread.submit(work).result()
+
+    return run
+
+
+def _unshare() -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "cannot make a network namespace")

@@ -1,0 +1,165 @@
+"""The netlink adapter against the real kernel, in a network namespace of its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.carried import CarriedSegment
+from virtcloud.agent.kernel import Netlink
+from virtcloud.agent.links import Links
+from virtcloud.agent.ports import Link
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.wanted import Segment
+
+Run = Callable[[Callable[[], object]], object]
+
+
+@contextmanager
+def netlink() -> Iterator[Netlink]:
+    opened = Netlink()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def named(kernel: Netlink, name: str) -> Link | None:
+    return next((link for link in kernel.links() if link.name == name), None)
+
+
+def test_a_bridge_gets_name_mark_and_mtu_and_is_read_back(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            index = kernel.add_bridge("vcnewb-100")
+            kernel.change(index, name="br100", alias="virtcloud:a")
+            kernel.change(index, mtu=1400, up=True)
+            return named(kernel, "br100") == Link(index, "br100", "bridge", "virtcloud:a", mtu=1400, up=True)
+
+    assert in_namespace(work)
+
+
+def test_a_bridge_has_no_spanning_tree_and_no_multicast_snooping(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            kernel.add_bridge("br100")
+            data = kernel._socket.link("get", ifname="br100")[0].get_attr("IFLA_LINKINFO").get_attr("IFLA_INFO_DATA")
+            return data.get_attr("IFLA_BR_STP_STATE"), data.get_attr("IFLA_BR_MCAST_SNOOPING")
+
+    assert in_namespace(work) == (0, 0)
+
+
+def test_the_host_does_not_speak_on_a_hushed_bridge(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            index = kernel.add_bridge("br100")
+            kernel.hush(index, "br100")
+            kernel.change(index, up=True)
+            link = named(kernel, "br100")
+            return link and link.quiet, kernel._socket.addr("dump", index=index), _setting("br100")
+
+    quiet, addresses, setting = in_namespace(work)  # type: ignore[misc]
+    assert (quiet, list(addresses), setting) == (True, [], "1")
+
+
+def _setting(name: str) -> str:
+    return Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").read_text().strip()
+
+
+def test_deleting_what_is_gone_is_success(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            index = kernel.add_bridge("br100")
+            kernel.delete(index)
+            kernel.delete(index)
+            return named(kernel, "br100")
+
+    assert in_namespace(work) is None
+
+
+def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            kernel.add_bridge("br100")
+            with pytest.raises(Refused, match="the kernel refused to create bridge br100: File exists"):
+                kernel.add_bridge("br100")
+
+    in_namespace(work)
+
+
+def _uplink(kernel: Netlink) -> None:
+    kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
+    for name in ("uplink0", "uplink1"):
+        link = named(kernel, name)
+        assert link
+        kernel.change(link.index, mtu=1600, up=True)
+
+
+def _need_tags(kernel: Netlink) -> None:
+    uplink = named(kernel, "uplink0")
+    assert uplink
+    try:
+        kernel.delete(kernel.add_vlan("probe", uplink, 4094))
+    except Refused as error:
+        pytest.skip(f"NOT TESTED: this kernel has no 802.1Q interfaces (module 8021q): {error}")
+
+
+@pytest.mark.lab
+def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
+    in_namespace: Run, segment: Callable[..., Segment]
+) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel)
+            _need_tags(kernel)
+            links, wanted = Links(kernel), segment("a", 100, port="uplink0")
+            links.ensure_segment(wanted)
+            made = links.segments()
+            bridge = named(kernel, "br100")
+            assert bridge
+            kernel.delete(bridge.index)
+            broken = links.segments()
+            links.ensure_segment(wanted)
+            again = links.segments()
+            links.ensure_no_segment("a", 100)
+            return made, broken, again, sorted(link.name for link in kernel.links())
+
+    sound = (CarriedSegment("a", 100, "uplink0"),)
+    made, broken, again, left = in_namespace(work)  # type: ignore[misc]
+    assert (made, again, left) == (sound, sound, ["lo", "uplink0", "uplink1"])
+    assert broken == (CarriedSegment("a", 100, "uplink0", ("the bridge is missing",)),)
+
+
+@pytest.mark.lab
+def test_a_bridge_keeps_the_uplinks_mtu_when_a_smaller_port_joins(
+    in_namespace: Run, segment: Callable[..., Segment]
+) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel)
+            _need_tags(kernel)
+            Links(kernel).ensure_segment(segment("a", 100, port="uplink0"))
+            kernel._socket.link("add", ifname="small0", kind="veth", peer="small1")
+            small, bridge = named(kernel, "small0"), named(kernel, "br100")
+            assert small
+            assert bridge
+            kernel.change(small.index, master=bridge.index)
+            return named(kernel, "br100")
+
+    bridge = in_namespace(work)
+    assert isinstance(bridge, Link)
+    assert bridge.mtu == 1600
+
+
+def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(in_namespace: Run, segment: Callable[..., Segment]) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel)
+            foreign = kernel.add_bridge("br100")
+            with pytest.raises(Unsafe, match="br100"):
+                Links(kernel).ensure_segment(segment("a", 100, port="uplink0"))
+            left = named(kernel, "br100")
+            return left and (left.index == foreign, left.up, left.alias)
+
+    assert in_namespace(work) == (True, False, None)

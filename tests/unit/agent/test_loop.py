@@ -1,0 +1,222 @@
+"""The converger, with a service and a machine in memory that behave as the real ones do."""
+
+from collections.abc import Callable
+
+import pytest
+from fake_machine import FakeMachine, FakeService
+
+from virtcloud.agent.carried import Carried
+from virtcloud.agent.difference import Step
+from virtcloud.agent.loop import Converger, Timing
+from virtcloud.agent.stopping import Stop
+from virtcloud.model.errors import NotFound, ServiceUnreachable
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+
+
+@pytest.fixture
+def service() -> FakeService:
+    return FakeService()
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine()
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def stop(slept: list[float]) -> Stop:
+    return Stop(slept.append)
+
+
+@pytest.fixture
+def converger(service: FakeService, machine: FakeMachine, stop: Stop) -> Converger:
+    return Converger("h1", service, machine, stop, Timing(check_s=30, retry_first_s=0.5, retry_most_s=4))
+
+
+def test_what_is_wanted_is_made_and_confirmed(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    assert ([str(step) for step in machine.steps], service.told) == (
+        ["build VLAN 100 on eth0", "start g1"],
+        [("confirmed", 1)],
+    )
+
+
+def test_a_revision_that_changes_nothing_here_is_confirmed_without_a_step(
+    converger: Converger, service: FakeService, machine: FakeMachine
+) -> None:
+    service.want()
+    converger.round()
+    assert (machine.steps, service.told) == ([], [("confirmed", 1)])
+
+
+def test_what_was_confirmed_is_not_confirmed_again(converger: Converger, service: FakeService, segment: Make) -> None:
+    service.want(segment("a", 100))
+    converger.round()
+    converger.round()
+    assert service.told == [("confirmed", 1)]
+
+
+def test_the_first_fetch_does_not_wait_and_the_next_wait_for_something_newer(
+    converger: Converger, service: FakeService
+) -> None:
+    service.want()
+    converger.round()
+    converger.round()
+    assert service.polls == [(None, 30), (1, 30)]
+
+
+def test_nothing_is_confirmed_that_was_not_read_back(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.forgets = True
+    service.want(segment("a", 100))
+    converger.round()
+    assert service.told == [("trouble", 1)]
+    assert service.messages == [
+        "read back after all steps were done, there is still to do: build VLAN 100 on eth0 of cluster a"
+    ]
+
+
+def test_drift_is_told_before_it_is_put_right_and_confirmed_again(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    converger.round()
+    machine.carried = Carried()
+    converger.round()
+    assert service.told == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
+
+
+def test_a_machine_that_restarted_empty_says_so_at_its_start(
+    service: FakeService, machine: FakeMachine, stop: Stop, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    service.document = service.document.model_copy(update={"confirmed_revision": 1})
+    Converger("h1", service, machine, stop, Timing()).round()
+    assert service.told == [("drifted", 1), ("confirmed", 1)]
+
+
+def test_trouble_names_the_cluster_the_step_and_the_cause(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
+
+
+def test_one_clusters_trouble_does_not_keep_the_others_from_being_made(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert ([step.cluster for step in machine.steps], service.told) == (["b"], [("trouble", 1)])
+
+
+def test_after_trouble_it_is_tried_again_with_growing_pauses(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    for _ in range(6):
+        converger.round()
+    assert [wait for _, wait in service.polls] == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+def test_once_trouble_is_over_the_revision_is_confirmed(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    converger.round()
+    machine.refuses = set()
+    converger.round()
+    assert service.told == [("trouble", 1), ("confirmed", 1)]
+
+
+def test_a_cluster_that_failed_leaves_without_a_trace(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    converger.round()
+    machine.refuses = set()
+    service.want()
+    converger.round()
+    assert (machine.carried, service.told) == (Carried(), [("trouble", 1), ("confirmed", 2)])
+
+
+def test_while_sbf_is_away_everything_keeps_running(
+    converger: Converger, service: FakeService, machine: FakeMachine, slept: list[float], segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    before = machine.carried
+    service.failing = ServiceUnreachable("gone")
+    for _ in range(5):
+        converger.round()
+    assert (machine.carried, slept) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
+
+
+def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    class Deaf(FakeService):
+        def confirm(self, element: str, revision: int) -> None:
+            if not self.told:
+                self.told.append(("lost", revision))
+                raise ServiceUnreachable("gone")
+            super().confirm(element, revision)
+
+    deaf = Deaf()
+    deaf.want(segment("a", 100))
+    again = Converger("h1", deaf, machine, Stop(lambda _: None), Timing())
+    again.round()
+    again.round()
+    assert deaf.told == [("lost", 1), ("confirmed", 1)]
+
+
+def test_an_element_that_sbf_does_not_know_waits_for_it(
+    converger: Converger, service: FakeService, slept: list[float]
+) -> None:
+    service.failing = NotFound("element h1 is not known")
+    converger.round()
+    assert slept == [0.5]
+
+
+def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    def broken(_step: Step) -> None:
+        raise TypeError("oops")
+
+    machine.apply = broken
+    service.want(segment("a", 100))
+    converger.round()
+    assert service.messages == ["a fault in the agent: TypeError: oops; see its log"]
+
+
+def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
+    converger: Converger, service: FakeService, machine: FakeMachine, stop: Stop, segment: Make
+) -> None:
+    apply = machine.apply
+
+    def apply_and_stop(step: Step) -> None:
+        apply(step)
+        stop.request()
+
+    machine.apply = apply_and_stop
+    service.want(segment("a", 100, ("g1",)))
+    converger.run()
+    assert ([str(step) for step in machine.steps], service.told) == (["build VLAN 100 on eth0"], [])

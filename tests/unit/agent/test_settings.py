@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.settings import read_settings
+from virtcloud.model.errors import BadDocument
+from virtcloud.model.topology import Hypervisor
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "agent.toml"
+    path.write_text(text)
+    return path
+
+
+def test_two_keys_are_enough(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path, 'element = "brno-h1"\nsbf = "unix:///run/sbf.sock"\n'))
+    assert (settings.element, settings.hypervisors, settings.guests.stop_grace) == ("brno-h1", {}, 5)
+
+
+def test_every_key_can_be_set(tmp_path: Path) -> None:
+    text = """
+    element = "brno-h1"
+    sbf = "http://sbf:8800"
+    images = "/images"
+    state = "/state"
+    [hypervisors]
+    lxc = "lxc:///system"
+    [guests]
+    accelerator = "tcg"
+    confined = false
+    stop_grace = 0.5
+    [timing]
+    check = 10
+    retry_first = 1
+    retry_most = 5
+    """
+    settings = read_settings(write(tmp_path, text))
+    assert settings.hypervisors == {Hypervisor.LXC: "lxc:///system"}
+    assert (settings.guests.accelerator, settings.guests.confined, settings.timing.retry_most) == ("tcg", False, 5)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('element = "h1"\n', "sbf: expected this key, got nothing"),
+        ('element = "H1"\nsbf = "x"\n', "element: expected a name"),
+        ('element = "h1"\nsbf = "x"\nimage = "y"\n', "image: expected no such key; is it misspelt"),
+        (
+            'element = "h1"\nsbf = "x"\n[timing]\ncheck = 600\n',
+            "timing.check: expected less than or equal to 60, got 600",
+        ),
+        ("element = \n", "not TOML: .*line 1"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_and_key(tmp_path: Path, text: str, fault: str) -> None:
+    with pytest.raises(BadDocument, match=rf"agent\.toml: {fault}"):
+        read_settings(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadDocument, match=r"gone\.toml: cannot be read: No such file"):
+        read_settings(tmp_path / "gone.toml")
