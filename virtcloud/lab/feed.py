@@ -1,4 +1,4 @@
-"""Tells the lab's SBF what there is, and waits until the hosts' agents have found it."""
+"""Tells the lab's SBF what there is, and waits until all agents have found it."""
 
 import time
 
@@ -25,8 +25,8 @@ def feed(lab: LabFile, state: State, watch: Watcher) -> None:
     watch(Event("topology and pools", "done"))
 
 
-def await_hosts(state: State, watch: Watcher) -> None:
-    """Wait until SBF has heard of every host's agent; raises :class:`LabFailed` that names the silent ones."""
+def await_agents(state: State, watch: Watcher) -> None:
+    """Wait until SBF has heard of every agent; raises :class:`LabFailed` that names the silent ones."""
     watch(Event("agents", "begin"))
     deadline = time.monotonic() + AGENTS_S
     with SbfClient(f"unix://{state.sbf_socket}") as client:
@@ -39,4 +39,4 @@ def await_hosts(state: State, watch: Watcher) -> None:
 
 def _silent(client: SbfClient) -> list[str]:
     elements = client.elements()
-    return [one.name for one in elements if one.kind is ElementKind.HOST and one.last_seen is None]
+    return [one.name for one in elements if one.kind is not ElementKind.SWITCH and one.last_seen is None]

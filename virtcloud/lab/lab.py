@@ -116,6 +116,11 @@ class Lab:
         answer = session.ask(self.state, {"do": "status", "node": names.STATION})
         return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
+    def is_whole(self) -> bool:
+        """Say whether every service of every node runs."""
+        services = [state for node in self.status()["nodes"].values() for state in node["services"].values()]
+        return all(state == "running" for state in services)
+
     @property
     def sbf_socket(self) -> str:
         """Where SBF is reached from the machine itself."""

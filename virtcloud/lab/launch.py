@@ -16,7 +16,7 @@ from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
 from virtcloud.lab.fabric import settings
 from virtcloud.lab.fabric.settings import FabricSettings
-from virtcloud.lab.feed import await_hosts, feed
+from virtcloud.lab.feed import await_agents, feed
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.keys import make_keys
 from virtcloud.lab.plan import TMPFS, joined, station_plan
@@ -55,7 +55,7 @@ def launch(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watch
 
     _await(state, chosen, process, seen)
     if not wishes.bare:
-        await_hosts(state, watch)
+        await_agents(state, watch)
 
 
 def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:

@@ -97,7 +97,9 @@ def _parts(name: str, number: int, topology: Topology, materials: Materials) -> 
         return _host(element, number, materials)
     if isinstance(element, Gateway):
         lines = (*network.plain_lines(element), *network.outside_lines(number, "outside0"))
-        return Node(name, "gateway", ip=lines)
+        settings = services.agent_config(name, (), f"{materials.state}/images")
+        running = () if materials.bare else (services.agent(),)
+        return Node(name, "gateway", files={services.AGENT_FILE: settings}, ip=lines, services=running)
     if name == names.USER:
         return Node(name, "user", ip=network.outside_lines(number, "eth0"))
     return _core(topology.transport(name), topology)

@@ -1,6 +1,6 @@
 """PURE. The files and services of each kind of node."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from virtcloud.lab import names
@@ -102,20 +102,20 @@ def host_files(host: Host, number: int, images: str) -> dict[str, str]:
         "/etc/libvirt/qemu.conf": QEMU_CONFIG,
         "/var/log/libvirt/lxc/.keep": "",
         "/var/log/libvirt/qemu/.keep": "",
-        AGENT_FILE: agent_config(host, images),
+        AGENT_FILE: agent_config(host.name, host.hypervisors, images),
     }
 
 
-def agent_config(host: Host, images: str) -> str:
+def agent_config(element: str, hypervisors: Iterable[Hypervisor], images: str) -> str:
     """Write an agent's settings (TOML)."""
     uris = {Hypervisor.LXC: "lxc:///system", Hypervisor.QEMU: "qemu:///system"}
     lines = [
-        f'element = "{host.name}"',
+        f'element = "{element}"',
         f'sbf = "http://{names.STATION_ADDRESS}:{names.SBF_PORT}"',
         f'images = "{images}"',
         f'state = "{AGENT_STATE}"',
         "[hypervisors]",
-        *(f'{kind.value} = "{uris[kind]}"' for kind in host.hypervisors),
+        *(f'{kind.value} = "{uris[kind]}"' for kind in hypervisors),
         "[guests]",
         'accelerator = "tcg"  # a lab runs where KVM may boot nothing',
         "confined = false",

@@ -52,9 +52,14 @@ def furnish(node: Node) -> None:
 def _own_cgroups() -> None:
     with contextlib.suppress(OSError):  # a machine without cgroup v2: guests then do without limits
         syscalls.mount("cgroup2", str(CGROUPS), "cgroup2")
-        inner = CGROUPS / "init"
-        inner.mkdir(exist_ok=True)
-        (inner / "cgroup.procs").write_text("0")
+        delegate(CGROUPS)
+
+
+def delegate(group: Path) -> None:
+    """Let the groups below this one have all controllers it has."""
+    for controller in (group / "cgroup.controllers").read_text().split():
+        with contextlib.suppress(OSError):  # one that is not there to be had does not keep the others away
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
 def _write(path: Path, text: str) -> None:

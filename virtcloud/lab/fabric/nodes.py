@@ -13,7 +13,7 @@ from queue import Queue
 from typing import Any, NoReturn
 
 from virtcloud.lab.fabric import syscalls
-from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, furnish
+from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, delegate, furnish
 from virtcloud.lab.fabric.plan import Node
 
 NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
@@ -135,8 +135,10 @@ def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
             syscalls.adopt_orphans()
             os.write(told, str(os.getpid()).encode())
             _be_first(node, channel)
-        cgroup_for(node.name)
+        group = cgroup_for(node.name)
         syscalls.unshare(NAMESPACES)
+        if group:
+            _enter(group / "init")  # the node's own root group must hold no process before it can be divided
         pid = os.fork()
         if pid == 0:
             _be_first(node, channel)
@@ -147,22 +149,21 @@ def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
     os._exit(0)
 
 
-def cgroup_for(name: str) -> None:
-    """Put this process into the node's own control group, where there is cgroup v2."""
-    if (CGROUPS / "cgroup.procs").exists():
-        group = CGROUPS / BRANCH / name
-        group.mkdir(parents=True, exist_ok=True)
-        _delegate(CGROUPS)
-        _delegate(group.parent)
-        (group / "cgroup.procs").write_text("0")
+def cgroup_for(name: str) -> Path | None:
+    """Put this process into the node's own control group, and give it, where there is cgroup v2."""
+    if not (CGROUPS / "cgroup.procs").exists():
+        return None
+    group = CGROUPS / BRANCH / name
+    group.mkdir(parents=True, exist_ok=True)
+    delegate(CGROUPS)
+    delegate(group.parent)
+    _enter(group)
+    return group
 
 
-def _delegate(group: Path) -> None:
-    for controller in (group / "cgroup.controllers").read_text().split():
-        try:
-            (group / "cgroup.subtree_control").write_text(f"+{controller}")
-        except OSError:
-            continue  # one that is not there to be had does not keep the others away
+def _enter(group: Path) -> None:
+    group.mkdir(exist_ok=True)
+    (group / "cgroup.procs").write_text("0")
 
 
 def _be_first(node: Node, channel: socket.socket) -> NoReturn:
