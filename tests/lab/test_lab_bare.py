@@ -1,0 +1,167 @@
+"""A bare lab: real tags cross the real core, programs run on nodes, and nothing is left however it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from virtcloud.lab import Event, Lab, LabFailed, LabImpossible, LabIsDown, LabIsUp, Wishes, read_lab_file
+from virtcloud.lab.state import State, remains, started
+
+pytestmark = pytest.mark.lab
+BARE = Wishes(bare=True)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    try:
+        lab = Lab.up(read_lab_file(), BARE, state=State(tmp_path_factory.mktemp("bare") / "state"))
+    except LabImpossible as error:
+        pytest.skip(f"NO LAB: {error}")
+    yield lab
+    lab.down()
+
+
+def below(pid: int) -> set[int]:
+    """Give the processes in a lab: those whose PID namespace is that of its first process."""
+    wanted = Path(f"/proc/{pid}/ns/pid").readlink()
+    found = set()
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and (entry / "ns/pid").readlink() == wanted:
+                found.add(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def gone(pids: set[int], within_s: float = 10) -> bool:
+    deadline = time.monotonic() + within_s
+    while any(started(pid) is not None for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(started(pid) is not None for pid in pids)
+
+
+def carry(lab: Lab, host: str, switch: str, address: str) -> None:
+    for port in ("p1", "uplink"):
+        lab.run(switch, ["bridge", "vlan", "add", "dev", port, "vid", "100"], check=True)
+    lab.run(host, ["ip", "link", "add", "link", "eth0", "name", "eth0.100", "type", "vlan", "id", "100"], check=True)
+    lab.run(host, ["ip", "addr", "add", address, "dev", "eth0.100"], check=True)
+    lab.run(host, ["ip", "link", "set", "eth0.100", "up"], check=True)
+
+
+def test_switches_carry_nothing_at_first(bare: Lab) -> None:
+    """Neither VLAN 1 nor any other is on any port of a new switch."""
+    assert json.loads(bare.run("plzen-sw1", ["bridge", "-json", "vlan"]).stdout) == []
+
+
+def test_full_frames_cross_the_core_in_their_vlan_and_in_no_other(bare: Lab) -> None:
+    carry(bare, "brno-h1", "brno-sw1", "10.0.0.1/24")
+    carry(bare, "praha-h1", "praha-sw1", "10.0.0.2/24")
+    full = ["ping", "-c", "2", "-W", "2", "-s", "1472", "-M", "do", "10.0.0.2"]
+    assert bare.run("brno-h1", full).returncode == 0
+    bare.run("praha-sw1", ["bridge", "vlan", "del", "dev", "uplink", "vid", "100"], check=True)
+    assert bare.run("brno-h1", ["ping", "-c", "1", "-W", "1", "10.0.0.2"]).returncode == 1
+
+
+def test_light_takes_its_time(bare: Lab) -> None:
+    """Brno and Plzeň are 400 km apart: 2 ms one way on their way through the core."""
+    carry(bare, "brno-h2", "brno-sw1", "10.0.1.1/24")
+    bare.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p2", "vid", "100"], check=True)
+    carry(bare, "plzen-h1", "plzen-sw1", "10.0.1.2/24")
+    answer = bare.run("brno-h2", ["ping", "-c", "4", "-i", "0.2", "10.0.1.2"], check=True).stdout
+    least = float(answer.rsplit("=", 1)[1].split("/")[0])
+    assert 4 <= least < 15
+
+
+def test_streams_and_exit_codes_pass_through(bare: Lab) -> None:
+    done = bare.run("brno-h1", ["sh", "-c", "cat; echo lost >&2; exit 7"], given="found\n")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "found\n", "lost\n")
+
+
+def test_a_signal_is_seen_as_such(bare: Lab) -> None:
+    assert bare.run("brno-h1", ["sh", "-c", "kill -TERM $$"]).returncode == -signal.SIGTERM
+
+
+def test_a_large_input_comes_back_whole(bare: Lab) -> None:
+    text = "0123456789abcdef" * 40_000
+    assert bare.run("user", ["cat"], given=text).stdout == text
+
+
+@pytest.mark.parametrize("words", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
+def test_words_arrive_as_they_were(bare: Lab, words: list[str]) -> None:
+    done = bare.run("core", ["printf", "%s\\0", *words])
+    assert done.stdout.split("\0")[:-1] == words
+
+
+def test_a_node_sees_only_itself(bare: Lab) -> None:
+    assert bare.run("brno-gw1", ["hostname"]).stdout == "brno-gw1\n"
+    links = json.loads(bare.run("brno-gw1", ["ip", "-json", "link"]).stdout)
+    assert {link["ifname"] for link in links} == {"lo", "eth0", "mgmt0", "outside0"}
+
+
+def test_the_user_outside_reaches_the_gateway(bare: Lab) -> None:
+    assert bare.run("user", ["ping", "-c", "1", "-W", "2", "198.19.1.4"]).returncode == 0
+
+
+def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
+    with pytest.raises(LabFailed, match="node ostrava-h1 is not known"):
+        bare.run("ostrava-h1", ["true"])
+    with pytest.raises(LabFailed, match="no service agent; it has: libvirtd"):
+        bare.service("brno-h1", "agent").stop()
+
+
+def test_a_service_that_dies_by_itself_is_reported_and_can_be_started_again(bare: Lab) -> None:
+    bare.run("praha-h2", ["sh", "-c", "kill -KILL $(pidof libvirtd)"], check=True)
+    time.sleep(0.5)
+    assert bare.status()["nodes"]["praha-h2"]["services"] == {"libvirtd": "died (-9)"}
+    assert not bare.is_whole()
+    bare.service("praha-h2", "libvirtd").start()
+    assert bare.status()["nodes"]["praha-h2"]["services"] == {"libvirtd": "running"}
+    assert bare.run("praha-h2", ["virsh", "-c", "lxc:///system", "list"]).returncode == 0
+
+
+def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
+    with pytest.raises(LabIsUp, match="virtcloud lab down"):
+        Lab.up(read_lab_file(), BARE, state=bare.state)
+    assert bare.is_whole()
+
+
+def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_state: State) -> None:
+    lab = Lab.up(read_lab_file(), BARE, state=own_state)
+    first = own_state.pid()
+    assert first is not None
+    processes = below(first)
+    mounts = Path("/proc/mounts").read_text()
+    os.kill(first, signal.SIGKILL)
+    assert gone(processes)
+    assert Path("/proc/mounts").read_text() == mounts
+    with pytest.raises(LabIsDown):
+        Lab.running(own_state)
+    assert remains(own_state) == [str(own_state.folder)]
+    said: list[Event] = []
+    Lab.up(read_lab_file(), BARE, said.append, own_state)
+    assert any(event.step == "remains" and str(own_state.folder) in event.text for event in said)
+    lab.down()
+    assert remains(own_state) == []
+
+
+@pytest.mark.parametrize("after_s", [0.7, 3, 6])
+def test_an_interrupt_leaves_nothing(own_state: State, after_s: float) -> None:
+    """Ctrl-C while the kernel boots, while nodes start, while services start."""
+    command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", "--bare"]
+    environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder)}
+    starting = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)  # noqa: S603 - our own command
+    time.sleep(after_s)
+    launcher = own_state.launcher()
+    starting.send_signal(signal.SIGINT)
+    starting.communicate(timeout=30)
+    assert starting.returncode != 0
+    assert launcher is None or gone({launcher})
+    assert remains(own_state) == []
