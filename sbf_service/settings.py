@@ -10,12 +10,20 @@ from pydantic import Field, ValidationError
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, Text
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
 DEFAULT_DATABASE = "sqlite:////var/lib/virtcloud/sbf.db"
 DEFAULT_LISTEN = "127.0.0.1:8800"
+
+
+class ListenAddress(Text):
+    """Where to listen, written ``host:port``; an IPv6 address stands in brackets."""
+
+    __slots__ = ()
+    pattern = r".+:[0-9]{1,5}"
+    meaning = "an address and a port such as 127.0.0.1:8800"
 
 
 class Credential(Document):
@@ -56,7 +64,7 @@ class Settings(Document):
     """Everything that can be set. ``replica`` tells several services on one database apart."""
 
     database: str = DEFAULT_DATABASE
-    listen: Annotated[str, Field(pattern=r"^.+:[0-9]+$")] = DEFAULT_LISTEN
+    listen: ListenAddress = ListenAddress(DEFAULT_LISTEN)
     socket: Path | None = None
     replica: Name | None = None
     workers: Annotated[int, Field(ge=1, le=1000)] = 32

@@ -39,10 +39,11 @@ def elements_of(ports: Iterable[PortRef]) -> frozenset[Name]:
 def made_mac(cluster_id: str, guest: Name) -> Mac:
     """Make a guest's MAC address: the same each time, another one in another cluster.
 
-    It is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
+    It is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear). The
+    highest bit is clear too: libvirt keeps ``fe:…`` for the host's end of a guest's interface.
     """
     octets = bytearray(hashlib.sha256(f"{cluster_id}/{guest}".encode()).digest()[:6])
-    octets[0] = octets[0] & 0xFC | 0x02
+    octets[0] = octets[0] & 0x7C | 0x02
     return Mac(octets.hex(":"))
 
 

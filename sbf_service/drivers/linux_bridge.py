@@ -23,12 +23,13 @@ FACTS = DriverFacts(reserved=VlanSet([1]))
 """1 is ``vlan_default_pvid`` unless told otherwise."""
 
 SHOW = "bridge -compressvlans -json vlan show"
-BATCH = "bridge -batch -"
+BATCH = "bridge -force -batch -"
+"""``-force``: a line that is refused keeps none of the others from being done."""
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 BEGIN, END = "begin-of-answer", "end-of-answer:"
 MOST_CHARACTERS = 3500
 """A terminal line holds 4096 characters (termios(3), canonical mode)."""
-FAULTS = re.compile(r"RTNETLINK answers|Cannot find device|Command failed|Error:|not found|denied", re.IGNORECASE)
+FAILED_LINE = re.compile(r"(?P<words>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
 QUOTED_CHARACTERS = 300
 
 
@@ -68,29 +69,40 @@ class LinuxBridge:
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip."""
-        return carried_from(self._name, self._run(SHOW), managed)
+        code, said = self._run(SHOW)
+        if code:
+            raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {_quote(said)!r}")
+        return carried_from(self._name, said, managed)
 
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change; all of it in as few round trips as a terminal line allows."""
-        for lines in batches(commands(difference)):
-            said = self._run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {BATCH} 2>&1")
-            if FAULTS.search(said):
-                raise Refused(f"switch {self._name}: wanted {difference}, the switch said {_quote(said)!r}")
+        faults = [fault for lines in batches(commands(difference)) for fault in self._batch(lines)]
+        if faults:
+            raise Refused(f"switch {self._name}: {'; '.join(faults)}: look at its ports and at the account's rights")
 
     def close(self) -> None:
         """End the session."""
         self._line.close()
 
-    def _run(self, command: str) -> str:
-        """Run a command and give what it printed. The marks are written so that the terminal's echo lacks them."""
+    def _batch(self, lines: list[str]) -> list[str]:
+        """Send lines; give what was refused of them, in the switch's words."""
+        code, said = self._run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {BATCH} 2>&1")
+        found = [(lines[int(one["line"]) - 1], one["words"]) for one in FAILED_LINE.finditer(said)]
+        if not found and (code or said):
+            found = [(BATCH, f"{said} (exit code {code})")]
+        return [f"{line!r} was refused: the switch said {_quote(words)!r}" for line, words in found]
+
+    def _run(self, command: str) -> tuple[int, str]:
+        """Run a command; give its exit code and what it printed.
+
+        The marks are sent in two pieces, so that the terminal's echo of the command does not look like an answer.
+        """
         sent = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         said = self._line.ask(sent, until=rf"{END}\d+")
         found = re.search(rf"{BEGIN}\s*\n(.*?){END}(\d+)", said, re.DOTALL)
         if found is None:
             raise Unsafe(f"switch {self._name}: expected an answer between marks, got {_quote(said)!r}")
-        if found[2] != "0":
-            raise Refused(f"switch {self._name}: {_tool(command)!r} failed and said {_quote(found[1])!r}")
-        return found[1].strip()
+        return int(found[2]), found[1].strip()
 
 
 def carried_from(name: Name, said: str, managed: Managed) -> SwitchCarried:
@@ -143,11 +155,6 @@ def _pairs(ports: PortVlans) -> Iterator[tuple[PortName, tuple[VlanId, VlanId]]]
 def _range(pair: tuple[VlanId, VlanId]) -> str:
     first, last = pair
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _tool(command: str) -> str:
-    """Give the part of a pipe that says whether it went well."""
-    return command.rsplit(" | ", maxsplit=1)[-1]
 
 
 def _quote(said: str) -> str:

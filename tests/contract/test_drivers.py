@@ -1,0 +1,172 @@
+"""The driver contract (DESIGN.md §8): one suite that every driver passes.
+
+A new driver adds a ``Device`` to ``DEVICES``: something that keeps state like the device, and can be cut off.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pytest
+from sbf_fakes.linux import LinuxLine, LinuxSwitch
+from sbf_fakes.switches import FakeDriver, FakeSwitch
+
+from sbf_service.drivers.driver import Driver, Managed
+from sbf_service.drivers.linux_bridge import LinuxBridge
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import Switch
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+SWITCH = Switch.model_validate({"name": "sw1", "platform": "any", "address": "192.0.2.1", "ports": ["p1", "p2"]})
+MANAGED = Managed(SWITCH.ports, VlanSet.parse("100-199"))
+
+
+class Device(Protocol):
+    """A device with the ports p1, p2 (managed) and p3, seen from behind."""
+
+    driver: Driver
+
+    def tag(self, port: str, *vlans: int) -> None: ...
+    def carried(self, port: str) -> str: ...
+    def cut_off(self, *, off: bool) -> None: ...
+    def refuse(self, words: str) -> None: ...
+    def babble(self) -> None: ...
+
+
+@dataclass
+class InMemory:
+    """The fake switch of the converger's tests."""
+
+    switch: FakeSwitch = field(default_factory=lambda: FakeSwitch("sw1"))
+
+    def __post_init__(self) -> None:
+        self.driver = FakeDriver(self.switch)
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.switch.ports.setdefault(port, set()).update(vlans)
+
+    def carried(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports.get(port, ())))
+
+    def cut_off(self, *, off: bool) -> None:
+        self.switch.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        assert words == "% Invalid input"
+        self.switch.refuses = True
+
+    def babble(self) -> None:
+        self.switch.unsafe = True
+
+
+@dataclass
+class LinuxBridgeInMemory:
+    """The Linux bridge driver on a command line in memory."""
+
+    switch: LinuxSwitch = field(default_factory=lambda: LinuxSwitch({"p1": {}, "p2": {}, "p3": {}}))
+
+    def __post_init__(self) -> None:
+        self.driver = LinuxBridge(Name("sw1"), LinuxLine(self.switch))
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.switch.ports[port] |= {number: [] for number in vlans}
+
+    def carried(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports[port]))
+
+    def cut_off(self, *, off: bool) -> None:
+        self.switch.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        self.switch.refuses = words
+
+    def babble(self) -> None:
+        self.switch.says = "Dump terminated\n"
+
+
+DEVICES = {"in memory": InMemory, "linux_bridge": LinuxBridgeInMemory}
+
+
+@pytest.fixture(params=DEVICES.values(), ids=DEVICES.keys())
+def device(request: pytest.FixtureRequest) -> Device:
+    return request.param()
+
+
+def ports(**vlans: str) -> dict[PortName, VlanSet]:
+    return {PortName(port): VlanSet.parse(text) for port, text in vlans.items()}
+
+
+def read(device: Device) -> dict[str, str]:
+    return {port: str(vlans) for port, vlans in device.driver.read(MANAGED).ports.items()}
+
+
+def test_every_managed_port_is_read_also_an_empty_one(device: Device) -> None:
+    assert read(device) == {"p1": "", "p2": ""}
+
+
+def test_what_was_added_is_read(device: Device) -> None:
+    device.driver.apply(SwitchDifference(create=VlanSet.parse("100-105,107"), add=ports(p1="100-105,107", p2="103")))
+    assert read(device) == {"p1": "100-105,107", "p2": "103"}
+    assert str(device.driver.read(MANAGED).vlans) == "100-105,107"
+
+
+def test_what_was_removed_is_gone(device: Device) -> None:
+    device.tag("p1", 100, 101, 102)
+    device.driver.apply(SwitchDifference(delete=VlanSet([101]), remove=ports(p1="101")))
+    assert read(device) == {"p1": "100,102", "p2": ""}
+
+
+def test_a_change_may_be_repeated(device: Device) -> None:
+    device.tag("p1", 150)
+    difference = SwitchDifference(create=VlanSet([100]), add=ports(p1="100"), remove=ports(p1="150", p2="151"))
+    device.driver.apply(difference)
+    device.driver.apply(difference)
+    assert read(device) == {"p1": "100", "p2": ""}
+
+
+def test_foreign_numbers_and_ports_are_neither_shown_nor_touched(device: Device) -> None:
+    device.tag("p1", 50, 100)
+    device.tag("p3", 100)
+    assert read(device) == {"p1": "100", "p2": ""}
+    device.driver.apply(SwitchDifference(delete=VlanSet([100]), remove=ports(p1="100")))
+    assert (device.carried("p1"), device.carried("p3")) == ("50", "100")
+
+
+def test_a_change_of_hundreds_of_numbers_is_made(device: Device) -> None:
+    odd = VlanSet(range(101, 1500, 2))
+    device.driver.apply(SwitchDifference(create=odd, add={PortName("p1"): odd, PortName("p2"): odd}))
+    assert (device.carried("p1"), device.carried("p2")) == (str(odd), str(odd))
+
+
+def test_a_device_that_is_cut_off_is_unreachable_by_name(device: Device) -> None:
+    device.cut_off(off=True)
+    with pytest.raises(Unreachable, match=r"switch sw1 .*does not answer: .*; it is tried again"):
+        read(device)
+
+
+def test_a_device_that_comes_back_answers_over_a_new_session(device: Device) -> None:
+    read(device)
+    device.cut_off(off=True)
+    with pytest.raises(Unreachable):
+        device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
+    device.cut_off(off=False)
+    assert read(device) == {"p1": "", "p2": ""}
+
+
+def test_a_refusal_carries_the_devices_words(device: Device) -> None:
+    device.refuse("% Invalid input")
+    with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*% Invalid input"):
+        device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
+
+
+def test_an_answer_that_cannot_be_understood_is_unsafe(device: Device) -> None:
+    device.babble()
+    with pytest.raises(Unsafe, match="switch sw1: expected "):
+        read(device)
+
+
+def test_closing_may_be_repeated_and_ends_nothing_for_good(device: Device) -> None:
+    device.driver.close()
+    device.driver.close()
+    assert read(device) == {"p1": "", "p2": ""}

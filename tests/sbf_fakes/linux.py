@@ -1,0 +1,79 @@
+"""A Linux switch at the other end of a command line: it keeps its VLANs and runs the lines it is sent."""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from virtcloud.model.errors import Unreachable
+
+
+@dataclass
+class LinuxSwitch:
+    """The machine: VLANs of each port of its bridge, by number, with their flags."""
+
+    ports: dict[str, dict[int, list[str]]]
+    cut_off: bool = False
+    says: str | None = None
+    refuses: str | None = None
+
+    def show(self) -> str:
+        """Print what ``bridge -compressvlans -json vlan show`` of iproute2 6.1 prints: ranges, flags by their names."""
+        return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
+
+    def batch(self, lines: list[str]) -> tuple[int, str]:
+        """Do what ``bridge -force -batch -`` does; give its exit code and its words."""
+        faults = [f"{fault}\nCommand failed -:{n}\n" for n, line in enumerate(lines, 1) if (fault := self._do(line))]
+        return (1 if faults else 0), "".join(faults)
+
+    def _do(self, line: str) -> str | None:
+        _vlan, verb, _dev, port, _vid, numbers = line.split()
+        if self.refuses is not None:
+            return self.refuses
+        if port not in self.ports:
+            return f'Cannot find bridge device "{port}"'
+        first, _, last = numbers.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            if verb == "add":
+                self.ports[port][number] = []
+            else:
+                self.ports[port].pop(number, None)
+        return None
+
+
+@dataclass
+class LinuxLine:
+    """A command line on such a switch, with what a terminal adds to an answer."""
+
+    switch: LinuxSwitch
+    prompt: str = r"^# "
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Run a line."""
+        if self.switch.cut_off:
+            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
+        assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
+        code, said = self._run(command)
+        return f"{command[30:]}\nbegin-of-answer\n{said}end-of-answer:{code}"
+
+    def close(self) -> None:
+        """End the session."""
+
+    def _run(self, command: str) -> tuple[int, str]:
+        if self.switch.says is not None:
+            return 0, self.switch.says
+        if "vlan show" in command:
+            return 0, self.switch.show() + "\n"
+        words = shlex.split(command[command.index("printf") : command.index(" | bridge -force -batch -")])
+        assert words[:2] == ["printf", "%s\\n"]
+        return self.switch.batch(words[2:])
+
+
+def _entries(vlans: dict[int, list[str]]) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for number, flags in sorted(vlans.items()):
+        last = found[-1] if found else {}
+        if last and not flags and not last.get("flags") and last.get("vlanEnd", last["vlan"]) == number - 1:
+            last |= {"vlanEnd": number, "flags": []}
+        else:
+            found.append({"vlan": number} | ({"flags": flags} if flags else {}))
+    return found

@@ -1,0 +1,97 @@
+"""Switches in memory that keep state, and can be cut off, refuse, lie, lose their memory and hang."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from sbf_service.drivers.driver import DriverFacts, Login, Managed, Platform
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import Switch
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+
+
+@dataclass
+class FakeSwitch:
+    """A switch: what each port carries, what it does wrong, and what it was asked."""
+
+    name: str
+    ports: dict[str, set[int]] = field(default_factory=dict)
+    cut_off: bool = False
+    cut_off_after: int | None = None
+    refuses: bool = False
+    lies: bool = False
+    unsafe: bool = False
+    hangs: Event | None = None
+    calls: list[str] = field(default_factory=list)
+    applied: list[SwitchDifference] = field(default_factory=list)
+    sessions: int = 0
+    before_apply: Callable[[], None] = lambda: None
+
+    def carried(self) -> dict[str, str]:
+        """What each port that carries anything carries, as ranges."""
+        return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
+
+    def restart(self) -> None:
+        """Forget everything, as a switch that was never saved."""
+        self.ports = {}
+
+    def answer(self, call: str) -> None:
+        """Take a call, or do not."""
+        self.calls.append(call)
+        if self.hangs is not None:
+            self.hangs.wait()
+        if self.cut_off_after is not None:
+            self.cut_off = self.cut_off or len(self.calls) > self.cut_off_after
+        if self.cut_off:
+            raise Unreachable(f"switch {self.name} (fake) does not answer: cut off; it is tried again")
+
+
+@dataclass
+class FakeDriver:
+    """A session with a fake switch."""
+
+    switch: FakeSwitch
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        self.switch.answer("read")
+        if self.switch.unsafe:
+            raise Unsafe(f"switch {self.switch.name}: expected ranges, got rubbish")
+        ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
+        return SwitchCarried(vlans=VlanSet(n for vlans in ports.values() for n in vlans), ports=ports)
+
+    def apply(self, difference: SwitchDifference) -> None:
+        self.switch.answer("apply")
+        self.switch.before_apply()
+        if self.switch.refuses:
+            raise Refused(f'switch {self.switch.name}: the switch said "% Invalid input"')
+        self.switch.applied.append(difference)
+        if not self.switch.lies:
+            self._change(difference)
+
+    def close(self) -> None:
+        self.switch.calls.append("close")
+
+    def _change(self, difference: SwitchDifference) -> None:
+        for port, vlans in difference.remove.items():
+            self.switch.ports.setdefault(port, set()).difference_update(vlans)
+        for port, vlans in difference.add.items():
+            self.switch.ports.setdefault(port, set()).update(vlans)
+
+
+@dataclass
+class FakeSwitches:
+    """All fake switches, made when first asked for; a platform for each of them."""
+
+    found: dict[str, FakeSwitch] = field(default_factory=dict)
+    facts: DriverFacts = field(default_factory=DriverFacts)
+
+    def __getitem__(self, name: str) -> FakeSwitch:
+        return self.found.setdefault(name, FakeSwitch(name))
+
+    def platform_of(self, switch: Switch) -> Platform:
+        return Platform(self.facts, self._driver)
+
+    def _driver(self, login: Login) -> FakeDriver:
+        self[login.switch.name].sessions += 1
+        return FakeDriver(self[login.switch.name])

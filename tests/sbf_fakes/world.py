@@ -1,0 +1,187 @@
+"""A whole service on a SQLite file, with fake switches and agents, whose time a test moves."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from sbf_fakes.switches import FakeSwitches
+from sbf_service.converge.choose import is_due
+from sbf_service.converge.switches import candidates
+from sbf_service.converge.worker import Outcome
+from sbf_service.service import Service, make_service
+from sbf_service.settings import Settings
+from sbf_service.store import clusters, elements
+from sbf_service.store.pools import put_pool
+from sbf_service.store.tables import AuditRow
+from sbf_service.store.topology import put_topology
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.topology import ElementKind, Topology
+from virtcloud.model.views import ClusterView, Pool, SiteView
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted
+
+SITES = ("brno", "praha", "plzen")
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def site(name: str, hosts: int = 2) -> dict[str, object]:
+    """Describe a site with one switch, hosts on its ports p1…, and an uplink to the core."""
+    ports = [f"p{number}" for number in range(1, hosts + 1)]
+    return {
+        "name": name,
+        "attachments": [{"transport": "core", "port": f"{name}-sw1:uplink"}],
+        "switches": [{"name": f"{name}-sw1", "platform": "fake", "ports": [*ports, "uplink"]}],
+        "hosts": [{"name": f"{name}-h{number}", "ports": ["eth0"]} for number in range(1, hosts + 1)],
+    }
+
+
+def three_sites(**changes: object) -> Topology:
+    """Describe the paper's installation: Brno, Praha, Plzeň, two hosts each."""
+    links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in (1, 2)]
+    made = {
+        "name": "paper",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [site(name) for name in SITES],
+        "links": links,
+    }
+    return Topology.model_validate(made | changes)
+
+
+def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
+    """Ask for one guest on each host."""
+    guests = [{"name": f"g{n}", "host": host, "image": "debian"} for n, host in enumerate(hosts, start=1)]
+    return ClusterSpec.model_validate({"owner": owner, "guests": guests} | changes)
+
+
+@dataclass
+class FakeClock:
+    """A clock that stands."""
+
+    now: datetime = STARTED
+
+    def __call__(self, _session: Session) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@dataclass
+class World:
+    """The service and everything around it. Nothing happens by itself: a test says who acts."""
+
+    database: str
+    timing: dict[str, float] = field(default_factory=dict)
+    clock: FakeClock = field(default_factory=FakeClock)
+    switches: FakeSwitches = field(default_factory=FakeSwitches)
+    dead_hosts: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.service = self.restarted()
+        self.service.prepare()
+
+    def restarted(self) -> Service:
+        """Make the service anew on the same database, as after a crash."""
+        settings = Settings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
+        return make_service(settings, self.switches.platform_of, self.clock)
+
+    @property
+    def store(self) -> object:
+        return self.service.store
+
+    def close(self) -> None:
+        self.service.store.close()
+
+    def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
+        """Put the topology, and give each site this pool."""
+        chosen = topology or three_sites()
+        with self.store.change() as unit:
+            put_topology(unit, chosen)
+        for one in chosen.sites:
+            self.put_pool(one.name, pool)
+
+    def put_topology(self, topology: Topology) -> None:
+        with self.store.change() as unit:
+            put_topology(unit, topology)
+
+    def put_pool(self, name: str, pool: str) -> None:
+        with self.store.change() as unit:
+            put_pool(unit, name, Pool(vlans=VlanSet.parse(pool)), self.service.reserved)
+
+    def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> clusters.Put:
+        request = ClusterRequest(spec=wanted, attempt=attempt)
+        return clusters.put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
+
+    def delete(self, key: str) -> ClusterView:
+        with self.store.change() as unit:
+            return clusters.delete_cluster(unit, key, "ended by its user")
+
+    def view(self, key: str) -> ClusterView:
+        with self.store.read() as unit:
+            return clusters.get_cluster(unit, key)
+
+    def site(self, name: str) -> SiteView:
+        from sbf_service.store.pools import site_view  # noqa: PLC0415
+        from sbf_service.store.reading import read_topology  # noqa: PLC0415
+
+        with self.store.read() as unit:
+            return site_view(unit, read_topology(unit).site(name), self.service.reserved)
+
+    def converge(self, name: str) -> Outcome:
+        """Let a worker try one switch once."""
+        return self.service.converger.worker.converge(name)
+
+    def converge_switches(self) -> None:
+        """Let workers try every switch that is due, until each is at what is wanted or has failed once."""
+        for one in self._due():
+            while self.converge(one) is Outcome.OVERTAKEN:
+                pass
+
+    def confirm_hosts(self) -> None:
+        """Let every agent that lives confirm what is wanted of it."""
+        with self.store.read() as unit:
+            views = elements.element_views(unit)
+        for one in views:
+            if one.kind is not ElementKind.SWITCH and one.name not in self.dead_hosts:
+                self.confirm(one.name, one.wanted_revision)
+
+    def confirm(self, name: str, revision: int) -> None:
+        with self.store.change(who=name) as unit:
+            elements.confirm(unit, name, revision, self.service.settings.timing.drain)
+
+    def sweep(self) -> None:
+        self.service.converger.sweep.run()
+
+    def settle(self) -> None:
+        """Let everybody act until nothing more is to be done."""
+        for _ in range(3):
+            self.converge_switches()
+            self.confirm_hosts()
+            self.sweep()
+
+    def wanted_of_host(self, name: str) -> HostWanted:
+        with self.store.read() as unit:
+            return elements.wanted_document(unit, name).wanted
+
+    def element(self, name: str) -> object:
+        with self.store.read() as unit:
+            return elements.element_view(unit, name)
+
+    def audit(self, what: str | None = None) -> list[AuditRow]:
+        with self.store.read() as unit:
+            rows = unit.session.scalars(select(AuditRow).order_by(AuditRow.id)).all()
+            unit.session.expunge_all()
+        return [row for row in rows if what is None or row.what == what]
+
+    def _due(self) -> list[str]:
+        interval = timedelta(seconds=self.service.settings.timing.drift_interval)
+        with self.store.read() as unit:
+            return [one.name for one in candidates(unit, "nobody") if is_due(one, unit.now, interval)]
+
+
+def make_world(folder: Path, **timing: float) -> World:
+    """Make a world on a file in ``folder``."""
+    return World(f"sqlite:///{folder / 'sbf.db'}", timing=timing)

@@ -1,0 +1,29 @@
+"""Log lines and secrets."""
+
+import logging
+
+import pytest
+
+from sbf_service.log import get_log
+from sbf_service.secret import Secret
+
+
+def test_an_event_is_one_line_of_fields(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        get_log("test").info("port_tagged", element="sw1", vlan=100, said="% Invalid input")
+    assert caplog.messages == ["port_tagged element=sw1 vlan=100 said='% Invalid input'"]
+
+
+def test_a_secret_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    password = Secret("hunter2")
+    with caplog.at_level(logging.INFO):
+        get_log("test").info("login", password=password, all=[password])
+    assert caplog.messages == ["login password=*** all=[***]"]
+    assert f"{password} {password!r}" == "*** ***"
+    assert password.reveal() == "hunter2"
+
+
+def test_a_fault_shows_where_it_happened(caplog: pytest.LogCaptureFixture) -> None:
+    get_log("test").fault("sweep_fault", ValueError("no such thing"), element="sw1")
+    assert "sweep_fault element=sw1" in caplog.text
+    assert "ValueError: no such thing" in caplog.text

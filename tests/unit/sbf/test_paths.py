@@ -1,0 +1,210 @@
+"""Which ports carry a cluster."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sbf_fakes.world import spec, three_sites
+
+from sbf_service.paths import ports_of, sites_of
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.topology import Topology
+
+
+def topology(
+    sites: list[dict[str, object]], links: list[tuple[str, str]], transports: tuple[str, ...] = ()
+) -> Topology:
+    return Topology.model_validate(
+        {
+            "name": "test",
+            "transports": [{"name": name, "kind": "qinq", "s_tag": 2000} for name in transports],
+            "sites": sites,
+            "links": [{"a": a, "b": b} for a, b in links],
+        }
+    )
+
+
+def switch(name: str, *ports: str) -> dict[str, object]:
+    return {"name": name, "platform": "fake", "ports": list(ports)}
+
+
+def host(name: str, *ports: str) -> dict[str, object]:
+    return {"name": name, "ports": list(ports or ("eth0",))}
+
+
+def ports(found: frozenset[object]) -> list[str]:
+    return sorted(found)
+
+
+TRIANGLE = {
+    "name": "brno",
+    "switches": [
+        switch("sw1", "h", "a", "b"),
+        switch("sw2", "h", "a", "b"),
+        switch("sw3", "h", "a", "b"),
+    ],
+    "hosts": [host("h1"), host("h2"), host("h3")],
+}
+TRIANGLE_LINKS = [
+    ("h1:eth0", "sw1:h"),
+    ("h2:eth0", "sw2:h"),
+    ("h3:eth0", "sw3:h"),
+    ("sw1:a", "sw2:a"),
+    ("sw2:b", "sw3:b"),
+    ("sw3:a", "sw1:b"),
+]
+
+
+def test_one_site_one_switch_is_its_host_ports_only() -> None:
+    assert ports(ports_of(three_sites(), spec("brno-h1", "brno-h2"))) == [
+        "brno-h1:eth0",
+        "brno-h2:eth0",
+        "brno-sw1:p1",
+        "brno-sw1:p2",
+    ]
+
+
+def test_several_sites_are_joined_over_their_edge_ports() -> None:
+    assert ports(ports_of(three_sites(), spec("brno-h1", "plzen-h2"))) == [
+        "brno-h1:eth0",
+        "brno-sw1:p1",
+        "brno-sw1:uplink",
+        "plzen-h2:eth0",
+        "plzen-sw1:p2",
+        "plzen-sw1:uplink",
+    ]
+
+
+def test_hosts_without_guests_take_part() -> None:
+    wanted = spec("brno-h1", hosts=["brno-h2"])
+    assert "brno-sw1:p2" in ports_of(three_sites(), wanted)
+
+
+def test_a_ring_of_switches_is_opened() -> None:
+    """Three switches in a triangle, a host on each: two of the three links carry the cluster, the third does not."""
+    found = ports_of(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
+    assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
+
+
+def test_switches_off_the_way_carry_nothing() -> None:
+    found = ports_of(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2"))
+    assert ports(found) == ["h1:eth0", "h2:eth0", "sw1:a", "sw1:h", "sw2:a", "sw2:h"]
+
+
+def test_switches_between_carry_on_both_their_ports() -> None:
+    chain = {
+        "name": "brno",
+        "switches": [switch("sw1", "h", "x"), switch("sw2", "x", "y"), switch("sw3", "y", "h")],
+        "hosts": [host("h1"), host("h3")],
+    }
+    links = [("h1:eth0", "sw1:h"), ("sw1:x", "sw2:x"), ("sw2:y", "sw3:y"), ("h3:eth0", "sw3:h")]
+    found = ports_of(topology([chain], links), spec("h1", "h3"))
+    assert ports(found) == ["h1:eth0", "h3:eth0", "sw1:h", "sw1:x", "sw2:x", "sw2:y", "sw3:h", "sw3:y"]
+
+
+def test_the_tree_of_a_site_hangs_from_its_edge_switch() -> None:
+    brno = TRIANGLE | {
+        "switches": [*TRIANGLE["switches"][:2], switch("sw3", "h", "a", "b", "up")],
+        "attachments": [{"transport": "core", "port": "sw3:up"}],
+    }
+    praha = {
+        "name": "praha",
+        "switches": [switch("psw", "h", "up")],
+        "hosts": [host("p1")],
+        "attachments": [{"transport": "core", "port": "psw:up"}],
+    }
+    found = ports_of(
+        topology([brno, praha], [*TRIANGLE_LINKS, ("p1:eth0", "psw:h")], ("core",)), spec("h1", "h2", "p1")
+    )
+    assert [port for port in ports(found) if port.startswith("sw3")] == ["sw3:a", "sw3:b", "sw3:up"]
+
+
+def test_of_two_links_between_switches_the_first_listed_port_is_taken() -> None:
+    pair = {
+        "name": "brno",
+        "switches": [switch("sw1", "h", "z", "a"), switch("sw2", "h", "z", "a")],
+        "hosts": [host("h1"), host("h2")],
+    }
+    links = [("h1:eth0", "sw1:h"), ("h2:eth0", "sw2:h"), ("sw1:a", "sw2:a"), ("sw1:z", "sw2:z")]
+    assert "sw1:z" in ports_of(topology([pair], links), spec("h1", "h2"))
+    assert "sw1:a" not in ports_of(topology([pair], links), spec("h1", "h2"))
+
+
+def test_a_host_is_reached_by_its_first_linked_port() -> None:
+    one = {"name": "brno", "switches": [switch("sw1", "x", "y")], "hosts": [host("h1", "eth0", "eth1", "eth2")]}
+    links = [("h1:eth2", "sw1:x"), ("h1:eth1", "sw1:y")]
+    assert ports(ports_of(topology([one], links), spec("h1"))) == ["h1:eth1", "sw1:y"]
+
+
+def test_the_first_shared_transport_in_order_of_preference_is_taken() -> None:
+    def attached(name: str, *transports: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "attachments": [{"transport": one, "port": f"{name}-sw:{one}"} for one in transports],
+            "switches": [switch(f"{name}-sw", "h", *transports)],
+            "hosts": [host(f"{name}-h")],
+        }
+
+    sites = [attached("brno", "xponder", "vpls", "core"), attached("praha", "core", "vpls")]
+    made = topology(sites, [("brno-h:eth0", "brno-sw:h"), ("praha-h:eth0", "praha-sw:h")], ("xponder", "vpls", "core"))
+    edges = [port for port in ports(ports_of(made, spec("brno-h", "praha-h"))) if port.endswith("vpls")]
+    assert edges == ["brno-sw:vpls", "praha-sw:vpls"]
+
+
+def test_sites_without_a_common_transport_are_named() -> None:
+    sites = [
+        {
+            "name": "brno",
+            "attachments": [{"transport": "core", "port": "bsw:up"}],
+            "switches": [switch("bsw", "h", "up")],
+            "hosts": [host("bh")],
+        },
+        {"name": "praha", "switches": [switch("psw", "h")], "hosts": [host("ph")]},
+    ]
+    with pytest.raises(Conflict) as caught:
+        ports_of(topology(sites, [("bh:eth0", "bsw:h"), ("ph:eth0", "psw:h")], ("core",)), spec("bh", "ph"))
+    assert str(caught.value) == (
+        "no transport joins brno, praha: brno is on core; praha is on none; attach them to a common one or choose "
+        "other hosts"
+    )
+
+
+def test_switches_that_are_not_joined_are_named() -> None:
+    with pytest.raises(Conflict, match="switch sw2 is not joined to switch sw1 within their site: link them"):
+        ports_of(topology([TRIANGLE], TRIANGLE_LINKS[:3]), spec("h1", "h2"))
+
+
+def test_an_unknown_host_is_named_with_the_known_ones() -> None:
+    with pytest.raises(NotFound, match="host nowhere is not known; known are: brno-h1, brno-h2"):
+        sites_of(three_sites(), spec("nowhere"))
+
+
+@given(st.data())
+def test_what_carries_a_cluster_is_a_tree_over_all_its_hosts(data: st.DataObject) -> None:
+    """On any connected mesh of switches: the links used join all hosts, and taking any one away would part them."""
+    size = data.draw(st.integers(2, 7))
+    tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]
+    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
+    extra = data.draw(st.lists(st.sampled_from(pairs), max_size=6))
+    ends = [(a, f"l{n}", b) for n, (a, b) in enumerate([*tree, *extra])]
+    switches = [switch(f"s{n}", "h", *(port for a, port, b in ends if n in {a, b})) for n in range(size)]
+    site = {"name": "brno", "switches": switches, "hosts": [host(f"h{n}") for n in range(size)]}
+    links = [(f"h{n}:eth0", f"s{n}:h") for n in range(size)] + [(f"s{a}:{p}", f"s{b}:{p}") for a, p, b in ends]
+    hosts = data.draw(st.lists(st.sampled_from([f"h{n}" for n in range(size)]), min_size=1, unique=True))
+
+    found = ports_of(topology([site], links), spec(*hosts))
+
+    used = [(a, b) for a, port, b in ends if f"s{a}:{port}" in found]
+    assert all((f"s{a}:{port}" in found) == (f"s{b}:{port}" in found) for a, port, b in ends)
+    nodes = {int(name[1:]) for name in hosts} | {n for pair in used for n in pair}
+    assert len(used) == len(nodes) - 1
+    assert _joined(used, int(hosts[0][1:])) == nodes
+
+
+def _joined(links: list[tuple[int, int]], start: int) -> set[int]:
+    reached, before = {start}, set[int]()
+    while reached != before:
+        before = set(reached)
+        for a, b in links:
+            if reached & {a, b}:
+                reached |= {a, b}
+    return reached

@@ -1,0 +1,62 @@
+"""The service's settings."""
+
+from pathlib import Path
+
+import pytest
+
+from sbf_service.settings import Settings, read_settings
+from virtcloud.model.errors import BadDocument, BadInput
+
+WHOLE = """
+database = "postgresql+psycopg://sbf@db/sbf"
+listen = "0.0.0.0:8800"
+socket = "/run/virtcloud/sbf.sock"
+replica = "one"
+workers = 8
+[credentials.lab]
+username = "switch"
+key_file = "/etc/virtcloud/id_ed25519"
+[timing]
+connect_timeout = 5
+drain_deadline = 0.5
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "sbf.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    found = read_settings(written(tmp_path, WHOLE))
+    assert found.credentials["lab"].username == "switch"
+    assert found.timing.drain_deadline == 0.5
+    assert found.workers == 8
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert read_settings(written(tmp_path, "")) == Settings()
+    assert Settings().database == "sqlite:////var/lib/virtcloud/sbf.db"
+    assert Settings().listen == "127.0.0.1:8800"
+
+
+def test_every_key_at_fault_is_named_with_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'listen = "here"\nlisten_too = 1\n[timing]\nread_timeout = 0\n')
+    with pytest.raises(BadDocument) as caught:
+        read_settings(path)
+    assert str(caught.value).splitlines() == [
+        f"{path}: listen: expected an address and a port such as 127.0.0.1:8800 (.+:[0-9]{{1,5}}), got 'here'",
+        f"{path}: timing.read_timeout: expected greater than 0, got 0",
+        f"{path}: listen_too: expected no such key; is it misspelt?",
+    ]
+
+
+def test_what_is_not_toml_is_said_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(BadDocument, match=r"sbf.toml: not TOML: .*line 1"):
+        read_settings(written(tmp_path, "database = \n"))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none\.toml: cannot be read: No such file or directory"):
+        read_settings(tmp_path / "none.toml")
