@@ -8,11 +8,13 @@
         ├── LabIsUp          there is a lab already
         ├── LabIsDown        there is none
         └── LabFailed        something in the lab did not do what it should
+
+The first two are :class:`BadInput` as well, the third is :class:`NotFound`: nothing was changed.
 """
 
 from typing import ClassVar
 
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import BadInput, NotFound, VirtcloudError
 
 
 class LabError(VirtcloudError):
@@ -21,19 +23,19 @@ class LabError(VirtcloudError):
     slug: ClassVar[str] = "lab-error"
 
 
-class LabImpossible(LabError):
+class LabImpossible(LabError, BadInput):
     """The machine lacks something; nothing was changed."""
 
     slug = "lab-impossible"
 
 
-class LabIsUp(LabError):
+class LabIsUp(LabError, BadInput):
     """There is a lab already; nothing was changed."""
 
     slug = "lab-is-up"
 
 
-class LabIsDown(LabError):
+class LabIsDown(LabError, NotFound):
     """There is no lab."""
 
     slug = "lab-is-down"

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -151,6 +152,7 @@ def _start(state: State) -> subprocess.Popen[bytes]:
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
     state.note_launcher(process.pid)
+    threading.Thread(target=process.wait, daemon=True).start()  # it outlives us, or we are there when it ends
     return process
 
 
