@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import socket
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+import httpcore
 import httpx
 from pydantic import ValidationError
 
@@ -86,10 +88,31 @@ def _http(url: str) -> httpx.Client:
     except httpx.InvalidURL as error:
         raise BadInput(f"{url!r} is no address of SBF: {error}; expected http://host:port or unix:///path") from error
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
-        return httpx.Client(transport=httpx.HTTPTransport(uds=parsed.path), base_url="http://sbf", trust_env=False)
+        return httpx.Client(transport=_unix(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
         return httpx.Client(base_url=url, trust_env=False)
     raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
+
+
+def _unix(path: str) -> httpx.HTTPTransport:
+    transport = httpx.HTTPTransport()
+    transport._pool = httpcore.ConnectionPool(uds=path, network_backend=_TidyBackend())  # noqa: SLF001 - no other way
+    return transport
+
+
+class _TidyBackend(httpcore.SyncBackend):
+    """httpcore 1.0 leaves its socket open when nobody listens on a path: so it is only asked when somebody does."""
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
+    ) -> httpcore.NetworkStream:
+        """Connect."""
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+        except OSError as error:
+            raise httpcore.ConnectError(error) from error
+        return super().connect_unix_socket(path, timeout, socket_options)
 
 
 def _unreachable(url: str, error: httpx.RequestError) -> str:

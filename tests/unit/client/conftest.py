@@ -1,0 +1,80 @@
+"""A real SBF on a socket of its own, and a scripted HTTP server."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from fake_machine.script import Script
+
+from virtcloud.client import SbfClient
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    made = Script()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            made.asked.append((self.command, self.path, body))
+            status, kind, content = made.answers.pop(0)
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the base class's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def client(script: Script) -> Iterator[SbfClient]:
+    with SbfClient(script.url, timeout=2) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def sbf() -> Iterator[str]:
+    """The address of a real SBF with an empty database."""
+    pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
+    folder = Path(tempfile.mkdtemp(prefix="sbf"))  # a socket's path is short: at most 107 characters
+    config, socket = folder / "sbf.toml", folder / "sbf.sock"
+    lines = [f'database = "sqlite:///{folder}/sbf.db"', 'listen = "127.0.0.1:0"', f'socket = "{socket}"']
+    config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))
+    with (folder / "log").open("w") as log:
+        argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)]
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=os.environ)  # noqa: S603
+    try:
+        _await(lambda: socket.is_socket() or process.poll() is not None)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield f"unix://{socket}"
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(folder)
+
+
+def _await(reached: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < ends
+        time.sleep(0.02)

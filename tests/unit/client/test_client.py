@@ -1,0 +1,129 @@
+"""The client against a scripted HTTP server: what it sends, and what it makes of answers."""
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from fake_machine.script import Script
+
+from virtcloud.client import SbfClient
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    Gone,
+    NotFound,
+    NoVlanFree,
+    Refused,
+    ServiceUnreachable,
+    Unsafe,
+    VirtcloudError,
+)
+
+POOL = '{"vlans": "100-199"}'
+WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
+
+
+def test_a_document_is_read(client: SbfClient, script: Script) -> None:
+    script.answer(200, POOL)
+    assert str(client.pool("brno").vlans) == "100-199"
+    assert script.asked == [("GET", "/v1/sites/brno/pool", b"")]
+
+
+def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
+    script.answer(204, "")
+    client.confirm("h1", 7)
+    assert script.asked == [("POST", "/v1/elements/h1/confirmed", b'{"revision":7}')]
+
+
+def test_trouble_is_sent_with_its_message(client: SbfClient, script: Script) -> None:
+    script.answer(204, "")
+    client.trouble("h1", 7, "no uplink")
+    assert script.asked == [("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink"}')]
+
+
+def test_a_long_poll_says_what_it_has_seen_and_how_long_it_waits(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", after=2, wait=30)
+    assert script.asked[0][1] == "/v1/elements/h1/wanted?after=2&wait=30"
+
+
+def test_a_long_poll_never_asks_for_more_than_a_minute(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", after=2, wait=600)
+    assert script.asked[0][1].endswith("wait=60.0")
+
+
+def test_a_first_fetch_does_not_wait(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", wait=30)
+    assert script.asked[0][1] == "/v1/elements/h1/wanted"
+
+
+@pytest.mark.parametrize(
+    ("slug", "kind"),
+    [
+        ("bad-input", BadInput),
+        ("not-found", NotFound),
+        ("conflict", Conflict),
+        ("no-vlan-free", NoVlanFree),
+        ("gone", Gone),
+        ("refused", Refused),
+        ("unsafe", Unsafe),
+        ("something-newer", VirtcloudError),
+    ],
+)
+def test_the_exception_that_sbf_raised_is_raised_again(
+    client: SbfClient, script: Script, slug: str, kind: type[VirtcloudError]
+) -> None:
+    script.problem(409, slug, "no VLAN is free at brno")
+    with pytest.raises(VirtcloudError, match="no VLAN is free at brno") as raised:
+        client.topology()
+    assert type(raised.value) is kind
+
+
+def test_an_answer_that_is_no_problem_document_says_that_this_is_not_sbf(client: SbfClient, script: Script) -> None:
+    script.answer(502, "<html>Bad Gateway</html>", "text/html")
+    with pytest.raises(ServiceUnreachable, match=r"is not SBF: HTTP 502 for /v1/topology; check the address"):
+        client.topology()
+
+
+def test_an_answer_of_another_shape_says_that_versions_differ(client: SbfClient, script: Script) -> None:
+    script.answer(200, '{"pools": []}')
+    with pytest.raises(ServiceUnreachable, match="is not an SBF of this version"):
+        client.pool("brno")
+
+
+def test_nobody_there_says_what_to_do() -> None:
+    with SbfClient("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable) as raised:
+        client.sites()
+    assert str(raised.value) == (
+        "SBF does not answer at http://127.0.0.1:1: Connection refused; check that it runs (systemctl status "
+        "virtcloud-sbf) and that this is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
+    )
+
+
+def test_a_socket_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with SbfClient(f"unix://{tmp_path}/sbf.sock") as client, pytest.raises(ServiceUnreachable, match="No such file"):
+        client.sites()
+
+
+def test_a_service_that_hangs_is_given_up_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with SbfClient(address, timeout=0.2) as client, pytest.raises(ServiceUnreachable, match="it took too long"):
+            client.sites()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("url", ["", "sbf", "ftp://sbf", "http://", "unix://", "unix://host", "http://[::1", "8800"])
+def test_what_cannot_be_an_address_is_bad_input(url: str) -> None:
+    with pytest.raises(BadInput, match="no address of SBF"):
+        SbfClient(url)
+
+
+def test_a_malformed_name_is_not_sent(client: SbfClient, script: Script) -> None:
+    with pytest.raises(BadInput):
+        client.cluster("../elements")
+    assert script.asked == []

@@ -1,0 +1,137 @@
+"""The client against a real SBF: both sides mean the same by every call."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.cluster import Client
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
+from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, NotFound, NoVlanFree, TimedOut
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import ClusterView, Pool, Progress
+from virtcloud.model.vlans import VlanSet
+
+
+def site(name: str) -> dict[str, object]:
+    """One switch, which nobody can reach, and one host on it."""
+    switch = {"name": f"{name}-sw", "ports": ["p1"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
+    return {"name": name, "switches": [switch], "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}]}
+
+
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "small",
+        "sites": [site("brno"), site("praha")],
+        "links": [{"a": "brno-sw:p1", "b": "brno-h1:eth0"}, {"a": "praha-sw:p1", "b": "praha-h1:eth0"}],
+    }
+)
+POOLS = {"brno": "100-199", "praha": "300-301"}
+SPEC = ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "deadline_s": 600})
+
+
+@pytest.fixture
+def service(sbf: str) -> Iterator[SbfClient]:
+    with SbfClient(sbf) as made:
+        made.put_topology(TOPOLOGY)
+        for name, numbers in POOLS.items():
+            made.put_pool(name, Pool(vlans=VlanSet.parse(numbers)))
+        yield made
+
+
+@pytest.fixture
+def api(sbf: str, service: SbfClient) -> Iterator[Client]:
+    with Client(sbf) as made:
+        yield made
+
+
+def confirm(service: SbfClient) -> None:
+    """Do the part of the host at Brno."""
+    service.confirm("brno-h1", service.wanted("brno-h1").revision)
+
+
+def test_the_topology_comes_back_as_it_was_put(service: SbfClient) -> None:
+    assert service.topology() == TOPOLOGY
+
+
+def test_a_pool_is_shown_at_its_site(service: SbfClient) -> None:
+    assert [str(service.site("praha").pool), str(service.pool("praha").vlans)] == ["300-301", "300-301"]
+    assert [one.name for one in service.sites()] == ["brno", "praha"]
+
+
+def test_elements_are_listed_with_their_revisions(service: SbfClient) -> None:
+    assert sorted(one.name for one in service.elements()) == ["brno-h1", "brno-sw", "praha-h1", "praha-sw"]
+    assert service.element("brno-h1").site == "brno"
+
+
+@pytest.mark.parametrize("ask", [lambda it: it.site("x"), lambda it: it.element("x"), lambda it: it.cluster("x")])
+def test_what_does_not_exist_is_not_found(service: SbfClient, ask: Callable[[SbfClient], object]) -> None:
+    with pytest.raises(NotFound):
+        ask(service)
+
+
+def test_an_unknown_host_is_not_found_and_named(service: SbfClient) -> None:
+    spec = ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h9"]})
+    with pytest.raises(NotFound, match="brno-h9"):
+        service.put_cluster("a", ClusterRequest(spec=spec))
+
+
+def test_a_reserved_number_in_a_pool_is_bad_input(service: SbfClient) -> None:
+    with pytest.raises(BadInput, match="VLAN 1"):
+        service.put_pool("brno", Pool(vlans=VlanSet.parse("1-5")))
+
+
+def test_a_cluster_is_created_once_and_its_host_is_told(api: Client, service: SbfClient) -> None:
+    first, again = api.create("once", SPEC), api.create("once", SPEC)
+    told = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
+    assert (first.state, first.view.id) == (State.CONFIGURING, again.view.id)
+    assert [(one.id, one.port, one.vlan) for one in told] == [(first.view.id, "eth0", first.vlans["brno"])]
+
+
+def test_another_spec_under_the_same_key_is_a_conflict(api: Client) -> None:
+    api.create("same", SPEC)
+    with pytest.raises(Conflict):
+        api.create("same", SPEC.model_copy(update={"owner": "ivo"}))
+
+
+def test_when_all_numbers_are_taken_none_is_free(api: Client) -> None:
+    spec = SPEC.model_copy(update={"hosts": ("praha-h1",)})
+    for key in ("one", "two"):
+        api.create(key, spec)
+    with pytest.raises(NoVlanFree, match="praha"):
+        api.create("three", spec)
+
+
+def test_a_hosts_confirmation_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
+    cluster = api.create("confirmed", SPEC)
+    confirm(service)
+    progress = {one.element: one.progress for one in cluster.refresh().placements}
+    assert progress["brno-h1"] == Progress.CONFIRMED
+
+
+def test_a_hosts_trouble_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
+    cluster = api.create("troubled", SPEC)
+    service.trouble("brno-h1", service.wanted("brno-h1").revision, "port eth0 is down")
+    assert "port eth0 is down" in [one.trouble for one in cluster.refresh().placements]
+
+
+def test_a_wait_gives_up_after_its_timeout_and_says_that_the_cluster_goes_on(api: Client) -> None:
+    with pytest.raises(TimedOut, match=r"cluster demo is configuring after 0.1 s, not active; it goes on"):
+        api.create("demo", SPEC).wait_active(timeout=0.1)
+
+
+def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, service: SbfClient) -> None:
+    cluster = api.create("late", SPEC.model_copy(update={"deadline_s": 0.2}))
+    seen: list[State] = []
+
+    def watch(view: ClusterView) -> None:
+        seen.append(view.state)
+        confirm(service)
+
+    with pytest.raises(ClusterFailed, match="cluster late is failed: "):
+        cluster.wait_active(watch, timeout=60)
+    assert (seen[0], seen[-1]) == (State.CONFIGURING, State.FAILED)
+
+
+def test_deleting_what_never_was_is_success(api: Client) -> None:
+    api.delete("never", wait=True)
