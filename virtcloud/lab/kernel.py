@@ -31,7 +31,6 @@ FEATURES = (
     Feature("VLAN-aware bridges", ("ip link add c type bridge vlan_filtering 1 vlan_default_pvid 0",)),
     Feature("802.1ad bridges", ("ip link add c type bridge vlan_filtering 1 vlan_protocol 802.1ad",)),
     Feature("netem (latency)", ("ip link add a type veth peer name b", "tc qdisc add dev a root netem delay 1ms")),
-    Feature("nftables bridge tables", ("nft add table bridge t",)),
 )
 
 

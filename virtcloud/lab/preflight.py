@@ -14,7 +14,6 @@ PACKAGES = {
     "ip": "iproute2",
     "bridge": "iproute2",
     "tc": "iproute2",
-    "nft": "nftables",
     "unshare": "util-linux",
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
