@@ -1,0 +1,114 @@
+"""SBF as the command line sees it: each look at a cluster shows it one step further."""
+
+import json
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
+from virtcloud.model.views import ClusterView, PlacementView, Progress
+
+Answer = tuple[int, bytes]
+LEASE_ENDS = datetime(2026, 7, 1, 12, tzinfo=UTC)
+NEXT = {
+    State.CONFIGURING: State.ACTIVE,
+    State.DRAINING: State.RELEASED,
+    State.FAILING: State.FAILED,
+}
+PROGRESS = {
+    State.CONFIGURING: Progress.ADDING,
+    State.ACTIVE: Progress.CONFIRMED,
+    State.DRAINING: Progress.REMOVING,
+    State.FAILING: Progress.REMOVING,
+    State.RELEASED: Progress.REMOVED,
+    State.FAILED: Progress.REMOVED,
+}
+SITE = {"name": "brno", "pool": "100-199", "claimed": "100", "quarantined": "", "free": "101-199"}
+SWITCH = {"name": "brno-sw", "kind": "switch", "site": "brno", "wanted_revision": 4, "confirmed_revision": 3}
+TOPOLOGY = {"name": "small", "sites": [{"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}]}
+
+DOCUMENTS = {
+    "/v1/sites": [SITE],
+    "/v1/sites/brno": SITE,
+    "/v1/sites/brno/pool": {"vlans": "100-199"},
+    "/v1/elements": [SWITCH],
+    "/v1/elements/brno-sw": {**SWITCH, "trouble": "it does not answer", "carried": {"p1": "100,102", "p2": ""}},
+    "/v1/topology": TOPOLOGY,
+}
+
+
+class FakeSbf:
+    """``stuck`` keeps clusters as they are; ``refuses`` is a problem that every creation meets; ``next`` overrides."""
+
+    def __init__(self) -> None:
+        """Begin with no cluster."""
+        self.url = ""
+        self.clusters: dict[str, ClusterView] = {}
+        self.requests: list[ClusterRequest] = []
+        self.stuck = False
+        self.refuses: tuple[int, str, str] | None = None
+        self.next = dict(NEXT)
+        self.put: list[tuple[str, dict[str, object]]] = []
+
+    def answer(self, method: str, path: str, body: bytes) -> Answer:
+        """Answer a call."""
+        parts = urlsplit(path)
+        match parts.path.split("/")[2:]:
+            case ["clusters"]:
+                return _json([json.loads(one.model_dump_json()) for one in self.clusters.values()])
+            case ["clusters", key]:
+                return self._cluster(method, key, body, waits="after=" in parts.query)
+        if method == "PUT":
+            self.put.append((path, json.loads(body)))
+            return 200, body
+        if parts.path in DOCUMENTS:
+            return _json(DOCUMENTS[parts.path])
+        return _problem(404, "not-found", f"nothing is known at {parts.path}")
+
+    def _cluster(self, method: str, key: str, body: bytes, *, waits: bool) -> Answer:
+        if method == "PUT":
+            if self.refuses:
+                return _problem(*self.refuses)
+            self.requests.append(ClusterRequest.model_validate_json(body))
+            self.clusters[key] = view(key, self.requests[-1].spec, State.CONFIGURING)
+        if key not in self.clusters:
+            return _problem(404, "not-found", f"cluster {key} is not known")
+        found = self.clusters[key]
+        if method == "DELETE":
+            found = view(key, found.spec, State.DRAINING, found.version + 1)
+        elif waits and not self.stuck and found.state in self.next:
+            found = view(key, found.spec, self.next[found.state], found.version + 1)
+        self.clusters[key] = found
+        return 200, found.model_dump_json().encode()
+
+
+def view(key: str, spec: ClusterSpec, state: State, version: int = 1) -> ClusterView:
+    """Make the view of a cluster in ``state``, on a switch and a host of Brno."""
+    trouble = "it does not answer" if state in {State.FAILING, State.FAILED} else None
+    parts = [("brno-sw", "switch"), ("brno-h1", "host")]
+    placements = [
+        PlacementView.model_validate({"element": name, "kind": kind, "site": "brno", "progress": PROGRESS[state]})
+        for name, kind in parts
+    ]
+    return ClusterView.model_validate(
+        {
+            "key": key,
+            "id": "4c1f",
+            "attempt": 0,
+            "version": version,
+            "state": state,
+            "reason": f"brno-sw: {trouble}" if trouble else None,
+            "vlans": {"brno": 100, "praha": 100},
+            "lease_ends": LEASE_ENDS,
+            "spec": spec,
+            "placements": placements,
+        }
+    )
+
+
+def _json(value: object) -> Answer:
+    return 200, json.dumps(value).encode()
+
+
+def _problem(status: int, slug: str, detail: str) -> Answer:
+    body = {"type": f"urn:virtcloud:problem:{slug}", "title": slug, "status": status, "detail": detail}
+    return status, json.dumps(body).encode()

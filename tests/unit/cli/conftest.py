@@ -1,0 +1,48 @@
+"""A command line against a service in memory, which answers over real HTTP."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from click.testing import CliRunner, Result
+from fake_machine.clusters import FakeSbf
+
+from virtcloud.cli import main
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def sbf() -> Iterator[FakeSbf]:
+    made = FakeSbf()
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            status, content = made.answer(self.command, self.path, body)
+            self.send_response(status)
+            self.send_header("content-length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the base class's names
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        made.url = f"http://127.0.0.1:{server.server_port}"
+        yield made
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def run(sbf: FakeSbf) -> Run:
+    def call(*arguments: str, stdin: str | None = None, url: str | None = None) -> Result:
+        return CliRunner(env={"COLUMNS": "100"}).invoke(main, ["--url", url or sbf.url, *arguments], input=stdin)
+
+    return call

@@ -1,0 +1,164 @@
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import FakeSbf
+
+from virtcloud.cluster import Cluster
+from virtcloud.model.cluster import ClusterSpec, State
+
+Run = Callable[..., Result]
+CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva")
+
+
+def test_create_waits_until_the_cluster_is_active_and_says_its_vlan(run: Run) -> None:
+    ended = run(*CREATE)
+    assert (ended.exit_code, ended.stdout[:27]) == (0, "cluster demo is active afte")
+    assert "VLAN 100 at brno, praha; lease ends 2026-07-01" in ended.stdout
+
+
+def test_progress_has_a_line_for_each_element_with_what_is_waited_for(run: Run) -> None:
+    lines = [line.partition(" s  ")[2] for line in run(*CREATE).stderr.splitlines()]
+    assert lines == [
+        "demo: configuring",
+        "brno-sw: waiting for VLAN 100 on its ports",
+        "brno-h1: waiting for VLAN 100 and g1",
+        "demo: active",
+        "brno-sw: has VLAN 100 on its ports",
+        "brno-h1: has VLAN 100 and g1",
+    ]
+
+
+def test_the_flags_become_the_spec(run: Run, sbf: FakeSbf) -> None:
+    run(
+        *CREATE,
+        "--guests-per-host",
+        "2",
+        "--network",
+        "10.1.0.0/16",
+        "--lease",
+        "1d",
+        "--deadline",
+        "60s",
+        "--attempt",
+        "3",
+    )
+    request = sbf.requests[0]
+    assert (request.attempt, request.spec.lease_s, request.spec.deadline_s) == (3, 86400, 60)
+    assert [one.addresses for one in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
+
+
+def test_a_spec_file_is_taken_and_flags_go_before_it(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease_s: 60\n")
+    run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"), "--lease", "2h")
+    assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
+
+
+def test_a_malformed_spec_is_told_with_file_and_line(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
+    ended = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
+    assert (ended.exit_code, sbf.requests) == (2, [])
+    assert f"virtcloud: {tmp_path}/spec.yaml:3: lease: expected no such key; is it misspelt?" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cluster", "create", "demo"), "expected either --host"),
+        (("cluster", "create", "Demo", "--host", "h1", "--owner", "eva"), "expected a cluster key"),
+        (("cluster", "create", "demo", "--host", "h1", "--lease", "4x"), "expected a duration"),
+        (("cluster", "create", "demo", "--host", "h1", "--network", "x"), "expected a network"),
+        (("cluster", "show", "never"), "cluster never is not known"),
+    ],
+)
+def test_bad_input_is_a_message_and_exit_code_2(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    ended = run(*arguments)
+    assert (ended.exit_code, message in ended.stderr, "Traceback" in ended.output) == (2, True, False)
+
+
+def test_a_cluster_that_fails_is_told_with_the_reason_and_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+    sbf.next[State.CONFIGURING] = State.FAILING
+    ended = run(*CREATE)
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in ended.stderr
+
+
+def test_no_vlan_free_is_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+    sbf.refuses = (409, "no-vlan-free", "no VLAN is free at brno")
+    ended = run(*CREATE)
+    assert (ended.exit_code, ended.stderr) == (1, "virtcloud: no VLAN is free at brno\n")
+
+
+def test_nobody_there_is_exit_code_2_and_says_what_to_do(run: Run) -> None:
+    ended = run(*CREATE, url="http://127.0.0.1:1")
+    assert (ended.exit_code, "check that it runs" in ended.stderr) == (2, True)
+
+
+def test_no_wait_returns_before_it_is_active(run: Run) -> None:
+    ended = run(*CREATE, "--no-wait")
+    assert (ended.stdout, ended.stderr) == (
+        "cluster demo is configuring; wait for it: virtcloud cluster wait demo\n",
+        "",
+    )
+
+
+def test_json_is_the_whole_document_on_stdout(run: Run) -> None:
+    found = json.loads(run(*CREATE, "--json").stdout)
+    assert (found["state"], found["vlans"], len(found["placements"])) == ("active", {"brno": 100, "praha": 100}, 2)
+
+
+def test_the_list_has_a_line_for_each_cluster_and_reads_well_in_a_pipe(run: Run) -> None:
+    run(*CREATE)
+    head, line = run("cluster", "list").stdout.splitlines()
+    assert head.split() == ["cluster", "owner", "state", "VLANs", "guests", "lease", "ends", "reason"]
+    assert line.split()[:9] == ["demo", "eva", "active", "VLAN", "100", "at", "brno,", "praha", "1"]
+
+
+def test_the_list_as_json_is_a_list(run: Run) -> None:
+    run(*CREATE)
+    assert [one["key"] for one in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
+
+
+def test_an_empty_list_says_so_on_stderr_and_nothing_in_the_pipe(run: Run) -> None:
+    ended = run("cluster", "list")
+    assert (ended.stdout, ended.stderr) == ("", "no clusters\n")
+
+
+def test_show_has_guests_and_elements(run: Run) -> None:
+    run(*CREATE)
+    shown = run("cluster", "show", "demo").stdout
+    assert "cluster demo of eva is active\n" in shown
+    assert [line.split()[:4] for line in shown.splitlines() if line.startswith(("g1", "brno-sw"))] == [
+        ["g1", "brno-h1", "busybox", "10.0.0.1/24"],
+        ["brno-sw", "switch", "brno", "confirmed"],
+    ]
+
+
+def test_delete_waits_until_nothing_is_left(run: Run) -> None:
+    run(*CREATE)
+    ended = run("cluster", "delete", "demo")
+    assert (ended.exit_code, ended.stdout.startswith("cluster demo is released after ")) == (0, True)
+
+
+def test_wait_gives_up_after_its_timeout_with_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE, "--no-wait")
+    sbf.stuck = True
+    ended = run("cluster", "wait", "demo", "--timeout", "0.1s")
+    assert (ended.exit_code, ended.stderr.splitlines()[-1]) == (
+        1,
+        "virtcloud: cluster demo is configuring after 0.1 s, not active; it goes on",
+    )
+
+
+def test_ctrl_c_says_that_the_cluster_goes_on_and_how_to_delete_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Cluster, "wait_active", interrupt)
+    ended = run(*CREATE)
+    assert ended.exit_code == 130
+    assert "cluster demo goes on being set up" in ended.stderr
+    assert "delete it: virtcloud cluster delete demo" in ended.stderr

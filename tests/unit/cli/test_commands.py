@@ -1,0 +1,129 @@
+"""The other commands, and what all commands have in common."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from fake_machine.clusters import TOPOLOGY, FakeSbf
+
+from virtcloud import __version__
+from virtcloud.cli import COMMANDS, main
+
+Run = Callable[..., Result]
+
+
+def test_sites_are_listed_with_the_state_of_their_pools(run: Run) -> None:
+    assert [line.split() for line in run("site", "list").stdout.splitlines()] == [
+        ["site", "pool", "claimed", "quarantined", "free"],
+        ["brno", "100-199", "100", "101-199"],
+    ]
+
+
+def test_a_site_is_shown_as_json(run: Run) -> None:
+    assert json.loads(run("site", "show", "brno", "--json").stdout)["claimed"] == "100"
+
+
+def test_a_pool_is_shown_as_ranges(run: Run) -> None:
+    assert run("pool", "show", "brno").stdout == "100-199\n"
+
+
+def test_a_pool_is_set(run: Run, sbf: FakeSbf) -> None:
+    ended = run("pool", "set", "brno", "100-199, 300")
+    assert (ended.stdout, sbf.put) == (
+        "site brno gives 100-199,300\n",
+        [("/v1/sites/brno/pool", {"vlans": "100-199,300"})],
+    )
+
+
+@pytest.mark.parametrize("vlans", ["0", "5000", "200-100", "x"])
+def test_a_malformed_pool_is_not_sent(run: Run, sbf: FakeSbf, vlans: str) -> None:
+    ended = run("pool", "set", "brno", vlans)
+    assert (ended.exit_code, ended.stderr.startswith("virtcloud: expected "), sbf.put) == (2, True, [])
+
+
+def test_elements_are_listed_with_their_revisions(run: Run) -> None:
+    assert run("element", "list").stdout.splitlines()[1].split() == ["brno-sw", "switch", "brno", "4", "3", "never"]
+
+
+def test_a_switch_is_shown_with_what_its_ports_carry(run: Run) -> None:
+    lines = run("element", "show", "brno-sw").stdout.splitlines()
+    assert [line.split() for line in lines[-2:]] == [["p1", "100,102"], ["p2", "none"]]
+
+
+def test_a_topology_is_set_from_a_file(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
+    ended = run("topology", "set", str(tmp_path / "t.yaml"))
+    assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 sites, 1 elements, 0 links\n", "/v1/topology")
+
+
+def test_a_malformed_topology_is_told_with_its_line_and_not_sent(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
+    assert (ended.exit_code, sbf.put) == (2, [])
+    assert "virtcloud: <stdin>:3: sites.0.name: expected a name" in ended.stderr
+
+
+def test_a_topology_that_is_shown_can_be_set_again(run: Run, sbf: FakeSbf) -> None:
+    shown = run("topology", "show").stdout
+    assert run("topology", "set", "-", stdin=shown).exit_code == 0
+    assert sbf.put[0][1]["sites"][0]["name"] == "brno"  # type: ignore[index]
+
+
+def _commands(command: click.Command, *names: str) -> Iterator[tuple[str, ...]]:
+    yield names
+    if isinstance(command, click.Group):
+        for name in command.list_commands(click.Context(command)):
+            found = command.get_command(click.Context(command), name)
+            assert found is not None
+            yield from _commands(found, *names, name)
+
+
+OURS = [names for names in _commands(main) if names[:1] not in {("lab",), ("doctor",)}]
+
+
+@pytest.mark.parametrize("names", OURS, ids=" ".join)
+def test_every_command_has_help_with_an_example(names: tuple[str, ...]) -> None:
+    ended = CliRunner().invoke(main, [*names, "--help"])
+    assert (ended.exit_code, "Example: virtcloud" in " ".join(ended.output.split())) == (0, True)
+
+
+@pytest.mark.parametrize("names", [names for names in OURS if len(names) == 2], ids=" ".join)
+def test_every_command_that_asks_sbf_can_answer_in_json(names: tuple[str, ...]) -> None:
+    assert "--json" in CliRunner().invoke(main, [*names, "--help"]).output
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"virtcloud, version {__version__}\n"
+
+
+def test_help_imports_no_command() -> None:
+    code = "import sys, virtcloud.cli as cli; cli.main(['--help'], standalone_mode=False); print(sorted(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout  # noqa: S603
+    heavy = [
+        "httpx",
+        "pydantic",
+        "libvirt",
+        "pyroute2",
+        "rich.console",
+        *(home.partition(":")[0] for home, _ in COMMANDS.values()),
+    ]
+    assert [name for name in heavy if f"'{name}'" in shown] == []
+
+
+def test_a_command_whose_extra_is_not_installed_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "virtcloud.cli.lab", None)
+    ended = CliRunner().invoke(main, ["lab", "up"])
+    assert (ended.exit_code, "pip install 'virtcloud[lab]'" in ended.stderr) == (2, True)
+
+
+def test_an_unknown_command_is_exit_code_2() -> None:
+    assert CliRunner().invoke(main, ["clutser"]).exit_code == 2
+
+
+def test_the_python_api_is_at_the_top() -> None:
+    code = "import virtcloud, sys; assert 'httpx' not in sys.modules; print(virtcloud.Client, virtcloud.ClusterSpec)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0  # noqa: S603
