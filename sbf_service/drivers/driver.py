@@ -36,7 +36,10 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to reach a switch: what the topology says of it, who to be, how long to wait (seconds)."""
+    """How to reach a switch: what the topology says of it, who to be, how long to wait (seconds).
+
+    ``enable`` is the password for the privileged mode where it is another one than the login's.
+    """
 
     switch: Switch
     username: str = ""
@@ -44,6 +47,7 @@ class Login:
     password: Secret | None = None
     connect_timeout: float = 5
     read_timeout: float = 10
+    enable: Secret | None = None
 
 
 class Driver(Protocol):

@@ -4,13 +4,18 @@ from typing import Protocol
 
 
 class CommandLine(Protocol):
-    """Sends a line and reads until a pattern is seen; connects when first used, again after :meth:`close`."""
+    """Sends lines and reads until a pattern is seen; connects when first used, again after :meth:`close`."""
 
-    def ask(self, command: str, until: str) -> str:
-        """Send one line and give everything that came back up to the pattern ``until``.
+    @property
+    def prompt(self) -> str:
+        """Give the pattern of the device's prompt, in whatever mode, at the start of a line (``re.MULTILINE``)."""
 
-        Raises Unreachable when the device does not answer in time, Refused when it does not let us in. After an error
-        the session is closed: what it still may say belongs to no later question.
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Send one line or several, and give what came back from their echo up to the pattern ``until``.
+
+        ``times`` is how often the pattern is waited for. ``patience`` is how much longer than usual the device may be
+        silent. Raises Unreachable when it is silent for too long or ends the session, Refused when it does not let us
+        in. After an error the session is closed: what it still may say belongs to no later question.
         """
 
     def close(self) -> None:

@@ -1,5 +1,11 @@
-"""Command lines over SSH by Netmiko. The library is loaded when the first device is reached: that takes a second."""
+"""Command lines over SSH by Netmiko. The library is loaded when the first device is reached: that takes a second.
 
+Netmiko connects, finds the prompt, turns paging off and becomes privileged, each platform's way. What is said after
+that goes through the session's channel directly: Netmiko's own commands ask for the prompt before each, look for
+answers forty times a second, and do not see that a session was cut before their time is up.
+"""
+
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -7,47 +13,30 @@ from sbf_service.drivers.driver import Login
 from virtcloud.model.errors import Refused, Unreachable
 
 SSH_PORT = 22
+ECHO_CHARACTERS = 30
+"""So much of a line stands on one line of any terminal, with the prompt before it."""
+MOST_BYTES = 65536
 
 
 class NetmikoLine:
     """One device's session, kept between questions. ``device_type`` is Netmiko's name for the dialect."""
 
-    def __init__(self, login: Login, device_type: str) -> None:
-        """Remember how to reach the device; nothing is connected."""
+    def __init__(self, login: Login, device_type: str, *, privileged: bool = False) -> None:
+        """Remember how to reach the device, and whether to say ``enable``; nothing is connected."""
         self._login = login
         self._device_type = device_type
+        self._privileged = privileged
         self._session: Any = None
 
-    def ask(self, command: str, until: str) -> str:
-        """Send one line; see :class:`~sbf_service.drivers.line.CommandLine`."""
-        import netmiko  # noqa: PLC0415 - slow to load, see above
-        from paramiko import SSHException  # type: ignore[import-untyped]  # noqa: PLC0415
+    @property
+    def prompt(self) -> str:
+        """Give the prompt's pattern; see :class:`~sbf_service.drivers.line.CommandLine`."""
+        self._guarded(lambda: None)
+        return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\n>#\]$]*[>#\]$] ?"
 
-        try:
-            if self._session is None:
-                self._session = self._connect()
-            return str(
-                self._session.send_command(
-                    command,
-                    expect_string=until,
-                    read_timeout=self._login.read_timeout,
-                    strip_prompt=False,
-                    strip_command=False,
-                    cmd_verify=False,
-                )
-            )
-        except netmiko.exceptions.NetmikoAuthenticationException as error:
-            self.close()
-            raise Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential") from error
-        except (
-            netmiko.exceptions.NetmikoBaseException,
-            SSHException,
-            OSError,
-            EOFError,
-            ValueError,
-        ) as error:
-            self.close()
-            raise Unreachable(f"{self._whom()} does not answer: {_first_line(error)}; it is tried again") from error
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Send lines and hear the answers; see :class:`~sbf_service.drivers.line.CommandLine`."""
+        return str(self._guarded(lambda: self._converse(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
@@ -57,24 +46,77 @@ class NetmikoLine:
                 # Not disconnect(): that first says good-bye, and a device that hangs never answers.
                 session.remote_conn_pre.close()
 
+    def _guarded(self, talk: Any) -> Any:  # noqa: ANN401 - gives what it is given
+        """Connect if need be and talk; foreign errors end here, and so does the session then."""
+        import netmiko  # noqa: PLC0415 - slow to load, see above
+        import paramiko  # noqa: PLC0415
+
+        try:
+            if self._session is None:
+                self._session = self._connect()
+            return talk()
+        except netmiko.NetmikoAuthenticationException as error:
+            self.close()
+            raise Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential") from error
+        except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
+            self.close()
+            if "enable mode" in str(error):
+                raise Refused(f"{self._whom()} does not let us enable: check the credential's enable_file") from error
+            raise Unreachable(f"{self._whom()} does not answer: {_first_line(error)}; it is tried again") from error
+
+    def _converse(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:
+        channel = self._session.remote_conn
+        while channel.recv_ready():
+            channel.recv(MOST_BYTES)
+        self._session.write_channel(command.replace("\n", self._session.RETURN) + self._session.RETURN)
+        channel.settimeout(self._login.read_timeout * patience)
+        echo = command.partition("\n")[0][:ECHO_CHARACTERS]
+        heard, rest = "", b""
+        while True:
+            lines, newline, rest = (rest + self._hear(channel)).rpartition(b"\n")
+            heard += self._clean(lines + newline)
+            said = heard + self._clean(rest)
+            answer = said.partition(echo)[2] if echo else said
+            if len(until.findall(answer)) >= times:
+                return answer
+
+    def _hear(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
+        try:
+            data: bytes = channel.recv(MOST_BYTES)
+        except TimeoutError as error:
+            raise TimeoutError(f"nothing heard for {channel.gettimeout():g} s") from error
+        if not data:
+            raise EOFError("it ended the session")
+        return data
+
+    def _clean(self, data: bytes) -> str:
+        text = self._session.normalize_linefeeds(data.decode("utf-8", "replace"))
+        return str(self._session.strip_ansi_escape_codes(text) if self._session.ansi_escape_codes else text)
+
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko gives a class of its own for each dialect
         import netmiko  # noqa: PLC0415
 
-        host, port = _host_and_port(self._login.switch.address or "")
-        return netmiko.ConnectHandler(
+        login = self._login
+        host, port = _host_and_port(login.switch.address or "")
+        password = login.password.reveal() if login.password else None
+        session = netmiko.ConnectHandler(
             device_type=self._device_type,
             host=host,
             port=port,
-            username=self._login.username,
-            use_keys=self._login.key_file is not None,
-            key_file=None if self._login.key_file is None else str(self._login.key_file),
-            password=self._login.password.reveal() if self._login.password else None,
+            username=login.username,
+            use_keys=login.key_file is not None,
+            key_file=None if login.key_file is None else str(login.key_file),
+            password=password,
+            secret=login.enable.reveal() if login.enable else password or "",
             allow_agent=False,
-            conn_timeout=self._login.connect_timeout,
-            auth_timeout=self._login.read_timeout,
-            banner_timeout=self._login.read_timeout,
-            read_timeout_override=self._login.read_timeout,
+            conn_timeout=login.connect_timeout,
+            auth_timeout=login.read_timeout,
+            banner_timeout=login.read_timeout,
+            read_timeout_override=login.read_timeout,
         )
+        if self._privileged:
+            session.enable()
+        return session
 
     def _whom(self) -> str:
         return f"switch {self._login.switch.name} ({self._login.switch.address or 'without an address'})"

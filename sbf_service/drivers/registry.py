@@ -1,7 +1,10 @@
 """All platforms, by the name that a topology gives in ``platform``."""
 
 from sbf_service.drivers import linux_bridge
-from sbf_service.drivers.driver import Login, Platform
+from sbf_service.drivers.command_line import CommandLineSwitch
+from sbf_service.drivers.dialects import DIALECTS
+from sbf_service.drivers.dialects.dialect import Dialect
+from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.drivers.netmiko_line import NetmikoLine
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Switch
@@ -12,8 +15,17 @@ def _linux_bridge(login: Login) -> linux_bridge.LinuxBridge:
     return linux_bridge.LinuxBridge(login.switch.name, NetmikoLine(login, "linux"))
 
 
+def _spoken(dialect: Dialect) -> Platform:
+    def driver(login: Login) -> CommandLineSwitch:
+        line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
+        return CommandLineSwitch(login.switch.name, dialect, line)
+
+    return Platform(DriverFacts(reserved=dialect.reserved), driver)
+
+
 PLATFORMS: dict[str, Platform] = {
     "linux_bridge": Platform(linux_bridge.FACTS, _linux_bridge),
+    **{name: _spoken(dialect) for name, dialect in DIALECTS.items()},
 }
 
 

@@ -70,6 +70,8 @@ class CiscoNxos(TrunkLists):
             rows += ["", f"interface {name}", *(f"{indent}{line}" for line in port.lines)]
             rows += [] if port.mode == "routed" else [f"{indent}switchport"]
             rows += [] if port.mode in ("routed", default_mode) else [f"{indent}switchport mode {port.mode}"]
+            untagged = "trunk native" if port.mode == "trunk" else "access"
+            rows += [] if port.native == 1 else [f"{indent}switchport {untagged} vlan {port.native}"]
             rows += self.allowed_lines(indent, port.allowed)
         return rows
 

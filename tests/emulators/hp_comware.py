@@ -150,6 +150,8 @@ class HpComware(Switch):
         rows = []
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f" {line}" for line in port.lines), " port link-mode bridge"]
+            if port.native != 1:
+                rows.append(f" port {'trunk pvid' if port.mode == 'trunk' else 'access'} vlan {port.native}")
             if port.mode == "trunk":
                 permitted = lists.ranges(port.allowed or (), " to ", shortest=2)
                 rows += [

@@ -83,6 +83,7 @@ class Server:
             if len(self._open) >= self._switch.sessions:
                 connection.close()
                 continue
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             transport = paramiko.Transport(connection)
             transport.add_server_key(self._key)
             self._open.add(transport)

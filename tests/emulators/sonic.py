@@ -101,9 +101,9 @@ class Sonic(Switch):
         rows = [("Name", "VID", "Member", "Mode")]
         for number in sorted(self.running.vlans):
             members = [name for name, port in self.running.ports.items() if number in (port.allowed or ())]
-            rows += [(f"Vlan{number}", str(number), name, "tagged") for name in members] or [
-                (f"Vlan{number}", str(number), "", "")
-            ]
+            found = [(name, "tagged") for name in members]
+            found += [(name, "untagged") for name, port in self.running.ports.items() if port.native == number]
+            rows += [(f"Vlan{number}", str(number), *one) for one in found or [("", "")]]
         session.say(_table(rows))
 
     def number(self, text: str) -> int:

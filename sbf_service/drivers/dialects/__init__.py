@@ -1,0 +1,52 @@
+"""Vendors' dialects: one small file of data for each, and the table of them for the documentation."""
+
+from sbf_service.drivers.dialects import (
+    arista_eos,
+    aruba_aoscx,
+    cisco_ios,
+    cisco_nxos,
+    dell_force10,
+    dell_os10,
+    hp_comware,
+    hp_procurve,
+    sonic,
+)
+from sbf_service.drivers.dialects.dialect import Dialect, Lines
+
+DIALECTS: dict[str, Dialect] = {
+    "cisco_ios": cisco_ios.DIALECT,
+    "cisco_nxos": cisco_nxos.DIALECT,
+    "arista_eos": arista_eos.DIALECT,
+    "dell_force10": dell_force10.DIALECT,
+    "dell_os10": dell_os10.DIALECT,
+    "hp_procurve": hp_procurve.DIALECT,
+    "aruba_aoscx": aruba_aoscx.DIALECT,
+    "hp_comware": hp_comware.DIALECT,
+    "sonic": sonic.DIALECT,
+}
+
+
+def table() -> str:
+    """Write what each platform is told, in Markdown."""
+    return "\n".join(_section(name, dialect) for name, dialect in DIALECTS.items())
+
+
+def _section(name: str, dialect: Dialect) -> str:
+    rows = {
+        "read": dialect.show,
+        "create a VLAN": dialect.create,
+        "create several": dialect.create_many,
+        "delete": dialect.delete,
+        "prepare a port": dialect.prepare,
+        "allow on a port": dialect.allow,
+        "remove from a port": dialect.remove,
+        "remove the last": dialect.empty,
+        "save": dialect.save,
+    }
+    told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
+    kept = f"Reserved: {dialect.reserved}, and what the device says it uses itself."
+    return f"## `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}\n{kept}\n"
+
+
+def _code(lines: Lines) -> str:
+    return " / ".join(f"`{line}`".replace("|", "\\|") for line in lines)

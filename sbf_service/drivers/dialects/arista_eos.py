@@ -1,0 +1,47 @@
+"""Arista EOS.
+
+Commands: EOS user manual, networking-generic-switch. A port without ``switchport mode`` is an access port.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
+
+PORTS = PortNames({"Ethernet": (), "Port-Channel": ()})
+INTERNAL = "show vlan internal usage"
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the table of VLANs, the ports' lines and the internal VLANs."""
+    table, lines, internal = answers
+    ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
+    return Seen(vlan_table(table), ports, used_numbers(internal))
+
+
+DIALECT = Dialect(
+    title="Arista EOS",
+    netmiko="arista_eos",
+    show=("show vlan", "show running-config section interface", INTERNAL),
+    see=see,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    create_many=("vlan {vlans}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=(
+        "interface {port}",
+        "switchport",
+        "switchport trunk allowed vlan none",
+        "switchport mode trunk",
+        "exit",
+    ),
+    allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
+    remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
+    empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    save=("copy running-config startup-config",),
+    errors=re.compile(r"^\s*%(?! ?Warning).*|^Error.*", re.MULTILINE),
+    may_fail=frozenset({INTERNAL}),
+    ports=PORTS,
+    at_once=8,
+    privileged=True,
+)

@@ -1,0 +1,57 @@
+"""Aruba AOS-CX.
+
+Commands: AOS-CX layer 2 bridging guide, networking-generic-switch. There is no empty list: a trunk of ours always
+carries VLAN 1, which is never a cluster's, since without any list it would carry all. ``vlan trunk native`` is not
+said, since it allows all VLANs too.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.reading import beginning, blocks, interfaces, numbers_after, starting, vlan_set
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": ()}, gap=" ")
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the VLANs and the interfaces of the configuration."""
+    (text,) = answers
+    heads = [head.removeprefix("vlan ") for head, _ in blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)]
+    if not heads:
+        raise ValueError(f"no VLAN in {beginning(text)!r}")
+    vlans = VlanSet(number for head in heads for number in vlan_set(head, f"vlan {head}"))
+    bodies = interfaces(text, PORTS)
+    return Seen(vlans, {name: _port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)})
+
+
+def _port(lines: list[str]) -> PortSeen:
+    allowed = starting(lines, "vlan trunk allowed ")
+    untagged = numbers_after(lines, "vlan access ", "vlan trunk native ")
+    if "all" in allowed or (not allowed and starting(lines, "vlan trunk native ")):
+        return PortSeen(EVERY, open=True, untagged=untagged)
+    if not allowed:
+        return PortSeen(untagged=untagged)
+    listed = [vlan_set(words, f"vlan trunk allowed {words}") for words in allowed]
+    return PortSeen(VlanSet(number for numbers in listed for number in numbers), ready=True, untagged=untagged)
+
+
+DIALECT = Dialect(
+    title="Aruba AOS-CX",
+    netmiko="aruba_aoscx",
+    show=("show running-config",),
+    see=see,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    create_many=("vlan {vlans}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=("interface {port}", "no routing", "vlan trunk allowed 1", "exit"),
+    allow=("interface {port}", "vlan trunk allowed {vlans}", "exit"),
+    remove=("interface {port}", "no vlan trunk allowed {vlans}", "exit"),
+    empty=("interface {port}", "vlan trunk allowed 1", "no vlan trunk allowed {vlans}", "exit"),
+    save=("copy running-config startup-config",),
+    errors=re.compile(
+        r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE
+    ),
+    ports=PORTS,
+)

@@ -1,0 +1,65 @@
+"""Cisco IOS and IOS-XE.
+
+Commands: Catalyst configuration guides, networking-generic-switch. VLANs are read from the table, since a VTP server
+does not show them in its configuration. A port without a mode may become a trunk if its neighbour asks (DTP).
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "GigabitEthernet": (),
+        "TenGigabitEthernet": (),
+        "FastEthernet": (),
+        "TwoGigabitEthernet": ("Tw",),
+        "TwentyFiveGigE": ("TwentyFiveGigabitEthernet",),
+        "FortyGigabitEthernet": (),
+        "HundredGigE": ("HundredGigabitEthernet",),
+        "Port-channel": (),
+    }
+)
+ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command rejected.*", re.MULTILINE)
+INTERNAL = "show vlan internal usage"
+ENCAPSULATION = "switchport trunk encapsulation dot1q"
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the table of VLANs, the ports' lines and the internal VLANs."""
+    table, lines, internal = answers
+    ports = {name: trunk(body, "dynamic") for name, body in interfaces(lines, PORTS).items()}
+    return Seen(vlan_table(table), ports, used_numbers(internal))
+
+
+DIALECT = Dialect(
+    title="Cisco IOS, IOS-XE",
+    netmiko="cisco_ios",
+    show=("show vlan brief", "show running-config | include ^interface|^ switchport|^ no switchport", INTERNAL),
+    see=see,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    create_many=("vlan {vlans}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=(
+        "interface {port}",
+        "switchport",
+        "switchport trunk allowed vlan none",
+        ENCAPSULATION,
+        "switchport mode trunk",
+        "exit",
+    ),
+    allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
+    remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
+    empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    save=("write memory",),
+    errors=ERRORS,
+    may_fail=frozenset({"switchport", ENCAPSULATION, INTERNAL}),
+    answers={r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": ""},
+    ports=PORTS,
+    reserved=VlanSet([1, *range(1002, 1006)]),
+    at_once=8,
+    privileged=True,
+)

@@ -1,0 +1,52 @@
+"""Cisco NX-OS.
+
+Commands: Nexus 9000 configuration guides, networking-generic-switch. A port without ``switchport mode`` is an access
+port or a routed one, never a trunk.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import interfaces, trunk, vlan_table
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"Ethernet": (), "port-channel": ()})
+RESERVED = "show system vlan reserved"
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the table of VLANs, the ports' lines and the reserved range."""
+    table, lines, reserved = answers
+    ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
+    ranges = re.findall(r"running vlan reservation: *(\d+)-(\d+)", reserved)
+    kept = VlanSet(number for first, last in ranges for number in range(int(first), min(int(last), 4094) + 1))
+    return Seen(vlan_table(table), ports, kept)
+
+
+DIALECT = Dialect(
+    title="Cisco NX-OS",
+    netmiko="cisco_nxos",
+    show=("show vlan brief", "show running-config interface", RESERVED),
+    see=see,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    create_many=("vlan {vlans}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=(
+        "interface {port}",
+        "switchport",
+        "switchport trunk allowed vlan none",
+        "switchport mode trunk",
+        "exit",
+    ),
+    allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
+    remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
+    empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    save=("copy running-config startup-config",),
+    errors=re.compile(r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*", re.MULTILINE),
+    may_fail=frozenset({RESERVED}),
+    ports=PORTS,
+    reserved=VlanSet([1, *range(3968, 4095)]),
+    at_once=8,
+    privileged=True,
+)

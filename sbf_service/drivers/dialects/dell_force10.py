@@ -1,0 +1,76 @@
+"""Force10 FTOS and Dell OS9.
+
+Commands: Dell Networking configuration guides, networking-generic-switch. Ports are put into VLANs. A port that is in
+no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a description and no name: names may not start
+with a digit and have 32 characters at most.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import beginning, members_seen, spread
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "TenGigabitEthernet": (),
+        "GigabitEthernet": (),
+        "fortyGigE": (),
+        "hundredGigE": (),
+        "twentyFiveGigE": (),
+        "Port-channel": (),
+    },
+    gap=" ",
+)
+HEAD = re.compile(r"^ +NUM +Status +Description +(?=Q Ports)", re.MULTILINE)
+ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand ``show vlan``: a row for each VLAN, its members in a column that goes on below."""
+    (text,) = answers
+    head = HEAD.search(text)
+    if head is None:
+        raise ValueError(f"no table of VLANs in {beginning(text)!r}")
+    column = head.end() - head.start()
+    vlans: list[int] = []
+    members: list[tuple[str, str, int]] = []
+    for line in text[head.end() :].splitlines()[1:]:
+        row = ROW.fullmatch(line[:column].rstrip())
+        if row:
+            vlans.append(int(row["number"]))
+        elif line[:column].strip() or (line.strip() and not vlans):
+            raise ValueError(line)
+        members += [(how, port, vlans[-1]) for how, port in _members(line[column:])]
+    return Seen(VlanSet(vlans), members_seen(members, tagged="T", untagged="U"))
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Read ``T Te 0/30,35-37``."""
+    if text.strip():
+        found = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
+        if found is None:
+            raise ValueError(text)
+        how, kind, numbers = found.groups()
+        slot = numbers[: numbers.rfind("/") + 1]
+        yield from ((how, PORTS.canonical(f"{kind}{slot}{number}")) for number in spread(numbers.removeprefix(slot)))
+
+
+DIALECT = Dialect(
+    title="Force10 FTOS, Dell OS9",
+    netmiko="dell_force10",
+    show=("show vlan",),
+    see=see,
+    create=("interface vlan {vlan}", "description {name}", "exit"),
+    delete=("no interface vlan {vlan}",),
+    prepare=("interface {port}", "switchport", "exit"),
+    allow=("interface vlan {vlan}", "tagged {port}", "exit"),
+    remove=("interface vlan {vlan}", "no tagged {port}", "exit"),
+    save=("write memory",),
+    errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),
+    ports=PORTS,
+    shows_every_port=False,
+    at_once=8,
+    privileged=True,
+)

@@ -1,0 +1,49 @@
+"""Dell SmartFabric OS10.
+
+Commands: OS10 user guide, networking-generic-switch. ``switchport trunk allowed vlan`` adds; a trunk carries nothing
+tagged until it is told, so there is no list to empty. 4094 is the VLT's.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.reading import ALLOWED, interfaces, numbers_after, starting, vlan_set
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the interfaces, among which are the VLANs."""
+    (text,) = answers
+    found = interfaces(text, PORTS)
+    vlans = VlanSet(int(name.removeprefix("vlan")) for name in found if name.startswith("vlan"))
+    return Seen(vlans, {name: _port(body) for name, body in found.items() if not name.startswith(("vlan", "mgmt"))})
+
+
+def _port(lines: list[str]) -> PortSeen:
+    untagged = numbers_after(lines, "switchport access vlan ")
+    if "switchport mode trunk" not in lines:
+        return PortSeen(untagged=untagged)
+    listed = [vlan_set(words, ALLOWED + words) for words in starting(lines, ALLOWED)]
+    return PortSeen(VlanSet(number for numbers in listed for number in numbers), ready=True, untagged=untagged)
+
+
+DIALECT = Dialect(
+    title="Dell OS10",
+    netmiko="dell_os10",
+    show=("show running-configuration interface",),
+    see=see,
+    create=("interface vlan {vlan}", "description {name}", "exit"),
+    create_many=("interface range vlan {vlans}", "exit"),
+    delete=("no interface vlan {vlan}",),
+    prepare=("interface {port}", "switchport mode trunk", "exit"),
+    allow=("interface {port}", "switchport trunk allowed vlan {vlans}", "exit"),
+    remove=("interface {port}", "no switchport trunk allowed vlan {vlans}", "exit"),
+    save=("copy running-configuration startup-configuration",),
+    errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),
+    ports=PORTS,
+    reserved=VlanSet([1, 4094]),
+    runs_only=True,
+)

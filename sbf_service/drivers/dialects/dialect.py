@@ -1,0 +1,106 @@
+"""What a dialect is: a vendor's words as data (DESIGN.md §8)."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from virtcloud.model.vlans import VlanSet
+
+Lines = tuple[str, ...]
+"""Commands. ``{port}`` is a port as the device wants it spelt, ``{name}`` the name of a VLAN, ``{vlans}`` a list of
+numbers. A template that says ``{vlan}`` is repeated for each number."""
+
+EVERY = VlanSet(range(1, 4095))
+
+
+@dataclass(frozen=True, slots=True)
+class PortSeen:
+    """A port as it was read: the VLANs tagged on it, whoever they belong to, and those that are on it untagged.
+
+    ``ready`` says that VLANs may be allowed on it as it is, ``open`` that it carries all VLANs, or would if its
+    neighbour asked for it.
+    """
+
+    tagged: VlanSet = field(default_factory=VlanSet)
+    ready: bool = False
+    open: bool = False
+    untagged: VlanSet = field(default_factory=VlanSet)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A whole switch as it was read; ports by their canonical names. ``reserved`` is what it keeps for itself."""
+
+    vlans: VlanSet
+    ports: Mapping[str, PortSeen]
+    reserved: VlanSet = field(default_factory=VlanSet)
+
+
+@dataclass(frozen=True, slots=True)
+class PortNames:
+    """The long names of a platform's kinds of port, each with other forms of it; any beginning of them will do."""
+
+    kinds: Mapping[str, Lines]
+    gap: str = ""
+
+    def canonical(self, name: str) -> str:
+        """Give the one form of a port's name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``; unknown kinds stay."""
+        letters, numbers = _split(name)
+        for long, others in self.kinds.items():
+            if any(form.lower().startswith(letters.lower()) for form in (long, *others)) and letters:
+                return long + numbers
+        return letters + numbers
+
+    def spelt(self, canonical: str) -> str:
+        """Write a canonical name as the device wants it in commands."""
+        letters, numbers = _split(canonical)
+        return letters + (self.gap if letters else "") + numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """A platform's words. ``see`` understands the answers to ``show``, in their order; it raises ValueError."""
+
+    title: str
+    netmiko: str
+    show: Lines
+    see: Callable[[Sequence[str]], Seen]
+    create: Lines
+    delete: Lines
+    prepare: Lines
+    allow: Lines
+    remove: Lines
+    save: Lines
+    errors: re.Pattern[str]
+    create_many: Lines = ()
+    """For runs of numbers, where the platform has ranges; such VLANs have no name, since names are given singly."""
+    empty: Lines = ()
+    """Instead of ``remove`` where nothing at all would be left on the port."""
+    configure: Lines = ("configure terminal",)
+    leave: Lines = ("end",)
+    may_fail: frozenset[str] = frozenset()
+    """Templates that some models know and others do not; what matters shows in the commands after them."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """Questions (patterns at the end of what was said) and what is answered."""
+    ports: PortNames = field(default_factory=lambda: PortNames({}))
+    shows_every_port: bool = True
+    reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
+    to: str = "-"
+    comma: str = ","
+    most_ranges: int = 20
+    """How many ranges a command takes."""
+    runs_only: bool = False
+    """``create_many`` and ``delete`` take one range."""
+    at_once: int = 1
+    """How many lines may be sent before the first is answered."""
+    privileged: bool = False
+    """A login may need ``enable`` and its password."""
+
+    def listed(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Write ranges as the device wants them."""
+        return self.comma.join(str(a) if a == b else f"{a}{self.to}{b}" for a, b in ranges)
+
+
+def _split(name: str) -> tuple[str, str]:
+    numbers = re.search(r"\s*\d.*", name)
+    return (name[: numbers.start()], numbers[0].strip()) if numbers else (name, "")

@@ -1,0 +1,74 @@
+"""HP and H3C Comware 5 and 7.
+
+Commands: H3C and HPE FlexFabric layer 2 command references, networking-generic-switch. A port that becomes a trunk
+carries VLAN 1 and nothing else, until that is undone too.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.reading import beginning, interfaces, numbers_after, starting, vlan_set
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "Ten-GigabitEthernet": ("XGE",),
+        "GigabitEthernet": ("GE",),
+        "FortyGigE": ("FGE",),
+        "Twenty-FiveGigE": ("WGE",),
+        "HundredGigE": ("HGE",),
+        "Bridge-Aggregation": ("BAGG",),
+    }
+)
+PERMIT = "port trunk permit vlan "
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the list of VLANs and the interfaces."""
+    listed, lines = answers
+    found = re.search(r"(?:include|exist)s?:(?P<list>[\d\s,()a-z-]+)", listed)
+    if found is None:
+        raise ValueError(f"no list of VLANs in {beginning(listed)!r}")
+    vlans = vlan_set(re.sub(r"\s|\(default\)", "", found["list"]), found["list"])
+    return Seen(vlans, {name: _port(body) for name, body in interfaces(lines, PORTS).items()})
+
+
+def _port(lines: list[str]) -> PortSeen:
+    untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
+    if "port link-type trunk" not in lines:
+        return PortSeen(untagged=untagged)
+    permitted = [_permitted(words) for words in starting(lines, PERMIT)]
+    default = VlanSet() if f"undo {PERMIT}1" in lines else VlanSet([1])
+    tagged = VlanSet(number for numbers in (default, *permitted) for number in numbers)
+    return PortSeen(tagged, ready=tagged != EVERY, open=tagged == EVERY, untagged=untagged)
+
+
+def _permitted(words: str) -> VlanSet:
+    if words == "all":
+        return EVERY
+    return vlan_set(words.replace(" to ", "-").replace(" ", ","), PERMIT + words)
+
+
+DIALECT = Dialect(
+    title="HP Comware",
+    netmiko="hp_comware",
+    show=("display vlan", "display current-configuration interface"),
+    see=see,
+    configure=("system-view",),
+    leave=("return",),
+    create=("vlan {vlan}", "name {name}", "quit"),
+    create_many=("vlan {vlans}",),
+    delete=("undo vlan {vlans}",),
+    prepare=("interface {port}", "port link-type trunk", "undo port trunk permit vlan all", "quit"),
+    allow=("interface {port}", "port trunk permit vlan {vlans}", "quit"),
+    remove=("interface {port}", "undo port trunk permit vlan {vlans}", "quit"),
+    save=("save force",),
+    errors=re.compile(r"^\s*% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many).*|^\s*Error.*", re.MULTILINE),
+    answers={r"\[Y/N\]:?\s*": "n"},
+    ports=PORTS,
+    to=" to ",
+    comma=" ",
+    most_ranges=10,
+    runs_only=True,
+)

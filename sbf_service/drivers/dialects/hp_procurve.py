@@ -1,0 +1,53 @@
+"""HP ProCurve and Aruba-OS switches.
+
+Commands: ArubaOS-Switch advanced traffic management guide. Ports are put into VLANs, and no port carries what it was
+not put into. A VLAN is deleted once no port of ours is in it; if others' ports are, the switch asks, and we say no.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import beginning, blocks, members_seen, spread, starting
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"Trk": ()})
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand the VLANs of the configuration, each with its ports."""
+    (text,) = answers
+    found = [(int(head.split()[1]), body) for head, body in blocks(text) if re.fullmatch(r"vlan \d+", head)]
+    if not found:
+        raise ValueError(f"no VLAN in {beginning(text)!r}")
+    members = [
+        (how, PORTS.canonical(port), number)
+        for number, body in found
+        for how in ("tagged", "untagged")
+        for ports in starting(body, f"{how} ")
+        for port in spread(ports)
+    ]
+    return Seen(VlanSet(number for number, _ in found), members_seen(members, "tagged", "untagged"))
+
+
+DIALECT = Dialect(
+    title="HP ProCurve, Aruba-OS",
+    netmiko="hp_procurve",
+    show=("show running-config",),
+    see=see,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    delete=("no vlan {vlan}",),
+    prepare=(),
+    allow=("vlan {vlan} tagged {port}",),
+    remove=("no vlan {vlan} tagged {port}",),
+    save=("write memory",),
+    errors=re.compile(
+        r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"
+        r"|Default VLAN can|Operation failed|The following ports will be moved).*",
+        re.MULTILINE,
+    ),
+    answers={r"\[y/n\]\??\s*": "n"},
+    ports=PORTS,
+    shows_every_port=False,
+    privileged=True,
+)

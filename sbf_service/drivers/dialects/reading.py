@@ -1,0 +1,126 @@
+"""Understanding what switches show; whatever is not understood raises ValueError with the line."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+
+from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen
+from virtcloud.model.errors import BadInput
+from virtcloud.model.vlans import VlanSet
+
+ALLOWED = "switchport trunk allowed vlan "
+
+
+def vlan_set(text: str, line: str = "", to: str = "-") -> VlanSet:
+    """Read a list of VLANs; ``line`` is what is quoted when it cannot be read."""
+    try:
+        return VlanSet.parse(text.replace(to, "-").strip(" ,"))
+    except BadInput as error:
+        raise ValueError(line or text) from error
+
+
+def beginning(text: str) -> str:
+    """Give the first line, for messages: more of a configuration could have secrets in it."""
+    return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
+
+
+def blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Split a configuration into what stands at the margin and what is indented below it."""
+    head, body = "", list[str]()
+    for line in text.splitlines():
+        if line[:1].isspace():
+            body.append(line.strip())
+        elif line.strip():
+            if head:
+                yield head, body
+            head, body = line.strip(), []
+    if head:
+        yield head, body
+
+
+def interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
+    """Give the lines of each interface by its canonical name; raises ValueError when there is none."""
+    found = {
+        names.canonical(head.removeprefix("interface ")): body
+        for head, body in blocks(text)
+        if head.startswith("interface ")
+    }
+    if not found:
+        raise ValueError(f"no interface in {beginning(text)!r}")
+    return found
+
+
+def starting(lines: Iterable[str], start: str) -> list[str]:
+    """Give what follows ``start`` in the lines that have it."""
+    return [line.removeprefix(start) for line in lines if line.startswith(start)]
+
+
+def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
+    """Understand the ``switchport`` lines of one port of an IOS-like; a list that is not there means all VLANs.
+
+    ``implicit_mode`` is what a port without a mode does.
+    """
+    mode = next(iter(starting(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
+    untagged = numbers_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
+    if mode not in ("trunk", "dynamic") or "no switchport" in lines:
+        return PortSeen(untagged=untagged)
+    tagged = reduce(_said, starting(lines, ALLOWED), EVERY)
+    return PortSeen(tagged, ready=mode == "trunk" and tagged != EVERY, open=tagged == EVERY, untagged=untagged)
+
+
+def numbers_after(lines: Iterable[str], *starts: str) -> VlanSet:
+    """Give the numbers that single-number commands name."""
+    found = [(start, words) for start in starts for words in starting(lines, start)]
+    return VlanSet(number for start, words in found for number in vlan_set(words.split()[0], start + words))
+
+
+def _said(allowed: VlanSet, words: str) -> VlanSet:
+    """Follow one ``switchport trunk allowed vlan`` line."""
+    verb, _, numbers = words.partition(" ")
+    if words in ("none", "all"):
+        return VlanSet() if words == "none" else EVERY
+    if verb in ("add", "except"):
+        read = vlan_set(numbers, ALLOWED + words)
+        return allowed | read if verb == "add" else EVERY - read
+    return vlan_set(words, ALLOWED + words)
+
+
+def vlan_table(text: str) -> VlanSet:
+    """Read the numbers of a table that starts with ``VLAN Name``: rows may go on below, indented."""
+    head = re.search(r"^VLAN +Name .*\n[- ]+\n", text, re.MULTILINE)
+    if head is None:
+        raise ValueError(f"no table of VLANs in {beginning(text)!r}")
+    numbers = set()
+    for line in text[head.end() :].splitlines():
+        row = re.match(r"(\d{1,4}) +\S", line)
+        if row:
+            numbers.add(int(row[1]))
+        elif line.strip() and not line.startswith(" " * 20):
+            raise ValueError(line)
+    return VlanSet(numbers)
+
+
+def used_numbers(text: str) -> VlanSet:
+    """Read ``show vlan internal usage``: a number at the start of each row that has one."""
+    return VlanSet(int(number) for number in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
+
+
+def spread(text: str) -> Iterator[str]:
+    """Give the single ports of a list such as ``1-4,A1-A3,Trk1``."""
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", one) for one in (first, last or first))
+        if start is None or end is None or (dash and end[1] not in ("", start[1])):
+            raise ValueError(text)
+        yield from (f"{start[1]}{number}" for number in range(int(start[2]), int(end[2]) + 1))
+
+
+def members_seen(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortSeen]:
+    """Turn (how, port, number) of a device that puts ports into VLANs into what each port has."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for how, port, number in members:
+        found.setdefault(port, {}).setdefault(how, set()).add(number)
+    return {
+        port: PortSeen(VlanSet(ways.get(tagged, ())), ready=True, untagged=VlanSet(ways.get(untagged, ())))
+        for port, ways in found.items()
+    }

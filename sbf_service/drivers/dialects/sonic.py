@@ -1,0 +1,51 @@
+"""SONiC: ``config`` and ``show`` in a Linux shell, by a user who may use sudo without a password.
+
+Commands: sonic-utilities' command reference, networking-generic-switch. From 202305 on a port must be made a trunk
+first; before that the command is not known, and ports that do not route take VLANs as they are.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.reading import beginning, members_seen
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"Ethernet": (), "PortChannel": ()})
+MODE = "sudo -n config switchport mode trunk {port}"
+
+
+def see(answers: Sequence[str]) -> Seen:
+    """Understand ``show vlan config``: a row for each member, and one for a VLAN without any."""
+    (text,) = answers
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    if not lines or lines[0] != ["Name", "VID", "Member", "Mode"]:
+        raise ValueError(f"no table of VLANs in {beginning(text)!r}")
+    rows = [row for row in lines[1:] if set(row[0]) != {"-"}]
+    for row in rows:
+        if not re.fullmatch(r"Vlan\d+ \d+( \S+ (un)?tagged)?", " ".join(row)):
+            raise ValueError(" ".join(row))
+    members = [(mode, port, int(vid)) for _, vid, port, mode in (row for row in rows if row[2:])]
+    return Seen(VlanSet(int(row[1]) for row in rows), members_seen(members, "tagged", "untagged"))
+
+
+DIALECT = Dialect(
+    title="SONiC",
+    netmiko="linux",
+    show=("show vlan config",),
+    see=see,
+    configure=(),
+    leave=(),
+    create=("sudo -n config vlan add {vlan}",),
+    delete=("sudo -n config vlan del {vlan}",),
+    prepare=(MODE,),
+    allow=("sudo -n config vlan member add {vlan} {port}",),
+    remove=("sudo -n config vlan member del {vlan} {port}",),
+    save=("sudo -n config save -y",),
+    errors=re.compile(
+        r"^\s*(?:Error|Usage|sudo|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*", re.MULTILINE
+    ),
+    may_fail=frozenset({MODE}),
+    ports=PORTS,
+    shows_every_port=False,
+)

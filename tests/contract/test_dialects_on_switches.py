@@ -1,0 +1,352 @@
+"""What every driver of a command line must do, on an emulated switch of each platform (DESIGN.md §7, §8)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+from emulators import PLATFORMS as EMULATED
+from emulators import emulate
+from emulators.switch import Port, Switch
+
+from sbf_service.drivers.dialects import DIALECTS
+from sbf_service.drivers.driver import Driver, Login, Managed
+from sbf_service.drivers.registry import PLATFORMS
+from sbf_service.secret import Secret
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import Switch as SwitchElement
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+
+POOL = VlanSet.parse("100-299")
+NOTHING = VlanSet()
+ALLOW = {
+    "cisco_ios": "allowed vlan add",
+    "cisco_nxos": "allowed vlan add",
+    "arista_eos": "allowed vlan add",
+    "dell_force10": "^tagged",
+    "dell_os10": "^switchport trunk allowed",
+    "hp_procurve": "^vlan .* tagged",
+    "aruba_aoscx": "^vlan trunk allowed (?!1$)",
+    "hp_comware": "^port trunk permit",
+    "sonic": "member add",
+}
+REMOVE = {
+    "cisco_ios": "allowed vlan (remove|none)",
+    "cisco_nxos": "allowed vlan (remove|none)",
+    "arista_eos": "allowed vlan (remove|none)",
+    "dell_force10": "^no tagged",
+    "dell_os10": "^no switchport trunk allowed",
+    "hp_procurve": "^no vlan .* tagged",
+    "aruba_aoscx": "^no vlan trunk allowed",
+    "hp_comware": "^undo port trunk permit vlan (?!1$|all)",
+    "sonic": "member del",
+}
+OTHER_FORMS = {
+    "cisco_ios": ("Gi1/0/1", "gigabitethernet1/0/2"),
+    "cisco_nxos": ("Eth1/1", "ethernet1/2"),
+    "arista_eos": ("Et1", "eth2"),
+    "dell_force10": ("Te0/0", "TenGig0/1"),
+    "dell_os10": ("eth1/1/1", "Ethernet1/1/2"),
+    "hp_procurve": ("1", "2"),
+    "aruba_aoscx": ("1/1/1", "1/1/2"),
+    "hp_comware": ("XGE1/0/1", "ten-gigabitethernet1/0/2"),
+    "sonic": ("Ethernet0", "ethernet4"),
+}
+CAN_BE_OPEN = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
+
+
+@dataclass
+class Bench:
+    """An emulated switch with two managed ports, ``a`` and ``b``, and one that is not, and its driver."""
+
+    switch: Switch
+    driver: Driver
+    a: PortName
+    b: PortName
+    other: str
+
+    @property
+    def managed(self) -> Managed:
+        return Managed((self.a, self.b), POOL)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The managed ports as the emulator calls them."""
+        return self.switch.port_names[0], self.switch.port_names[1]
+
+    def read(self) -> SwitchCarried:
+        return self.driver.read(self.managed)
+
+    def converge(self, a: str = "", b: str = "") -> SwitchDifference:
+        """Make ports carry these numbers; give what is left to do after reading back."""
+        wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
+        difference = switch_difference(wanted, self.read())
+        if difference:
+            self.driver.apply(difference)
+        return switch_difference(wanted, self.read())
+
+    def carries(self, name: str) -> set[int]:
+        """Say what of ours the switch itself says is on a port."""
+        return self.switch.carrying().get(name, set()) & POOL
+
+
+def login_for(switch: Switch, *ports: PortName, read_timeout: float = 5) -> Login:
+    element = SwitchElement(name=Name("sw1"), ports=ports, platform=switch.platform, address=switch.address)
+    secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+    return Login(element, switch.username, read_timeout=read_timeout, **secrets)
+
+
+def driver_for(switch: Switch, *ports: PortName, read_timeout: float = 5) -> Driver:
+    return PLATFORMS[switch.platform].driver(login_for(switch, *ports, read_timeout=read_timeout))
+
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    with ExitStack() as stack:
+
+        def make(platform: str, *, read_timeout: float = 5, **options: object) -> Bench:
+            switch = stack.enter_context(emulate(platform, **options))
+            a, b, other = switch.port_names[:3]
+            ports = PortName(a.replace(" ", "")), PortName(b.replace(" ", ""))
+            driver = driver_for(switch, *ports, read_timeout=read_timeout)
+            stack.callback(driver.close)
+            return Bench(switch, driver, *ports, other)
+
+        yield make
+
+
+@pytest.fixture(params=list(EMULATED))
+def platform(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def bench(platform: str, make_bench: MakeBench) -> Bench:
+    return make_bench(platform)
+
+
+def test_a_new_switch_carries_nothing(bench: Bench) -> None:
+    carried = bench.read()
+    assert carried.vlans == NOTHING
+    assert carried.ports == {bench.a: NOTHING, bench.b: NOTHING}
+    assert bench.switch.saves == 0
+
+
+def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: Bench) -> None:
+    """Ports and numbers that are not managed stay as they are, to the byte (DESIGN.md §7.4)."""
+    bench.switch.running.vlans |= {50: "theirs"}
+    other = bench.switch.running.ports[bench.other]
+    other.mode, other.allowed = "trunk", {50}
+    assert not bench.converge("112", "112,120")
+    assert (bench.carries(bench.names[0]), bench.carries(bench.names[1])) == ({112}, {112, 120})
+    ours = bench.switch.running.ports[bench.names[0]].allowed
+    assert ours is not None
+    ours.add(50)
+    assert not bench.converge("", "120")
+    before = bench.switch.running_config()
+    assert not bench.converge("130-135,140", "120")
+    assert bench.carries(bench.names[0]) == {130, 131, 132, 133, 134, 135, 140}
+    assert not bench.converge("", "120")
+    assert bench.switch.running_config() == before
+    assert 50 in (bench.switch.running.ports[bench.names[0]].allowed or ())
+    assert bench.carries(bench.other) == NOTHING
+
+
+def test_the_last_vlan_leaves_and_no_port_is_open_after_it(bench: Bench) -> None:
+    bench.converge("112", "112")
+    assert not bench.converge()
+    assert bench.carries(bench.names[0]) == set()
+    assert all(bench.switch.running.ports[name].allowed is not None for name in bench.names)
+    assert POOL.isdisjoint(bench.switch.running.vlans)
+
+
+@pytest.mark.parametrize("platform", CAN_BE_OPEN)
+def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    for name in bench.names:
+        bench.switch.running.ports[name] = Port(mode="trunk", allowed=every)
+    assert bench.read().open == (bench.a, bench.b)
+    bench.switch.timeline.clear()
+    assert not bench.converge("112", "")
+    ours = [state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline]
+    assert not any(ours)
+    assert all(state.get(bench.names[0], set()) & POOL <= {112} for _, state in bench.switch.timeline)
+
+
+@pytest.mark.parametrize("platform", CAN_BE_OPEN)
+def test_a_pool_of_one_number_on_an_open_trunk_closes_it_too(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    bench.switch.running.ports[bench.names[0]] = Port(mode="trunk", allowed=every)
+    one = Managed((bench.a,), VlanSet([112]))
+    wanted = SwitchWanted(ports={bench.a: VlanSet([112])})
+    bench.driver.apply(switch_difference(wanted, bench.driver.read(one)))
+    assert (bench.switch.running.ports[bench.names[0]].allowed or set()) - {1} == {112}
+
+
+def test_100_vlans_cost_one_save_and_few_lines_where_there_are_ranges(bench: Bench) -> None:
+    bench.read()
+    before = len(bench.switch.commands)
+    assert not bench.converge("100-199", "100-199")
+    assert bench.switch.saves == 1
+    told = len(bench.switch.commands) - before
+    dialect = DIALECTS[bench.switch.platform]
+    assert told <= (30 if dialect.create_many and dialect.allow[1].endswith("{vlans}") else 1000)
+
+
+def test_scattered_numbers_are_written_and_read_over_several_lines(bench: Bench) -> None:
+    scattered = ",".join(str(number) for number in range(100, 200, 2))
+    assert not bench.converge(scattered)
+    assert bench.carries(bench.names[0]) == set(range(100, 200, 2))
+
+
+def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(bench: Bench) -> None:
+    bench.switch.fail("refuse", ALLOW[bench.switch.platform])
+    with pytest.raises(Refused, match=r"switch sw1: told '.*', it said .*(?i:invalid|error|unrecognized)"):
+        bench.converge("112", "112")
+    assert bench.carries(bench.names[1]) == {112}
+    assert not bench.converge("112", "112")
+
+
+def test_a_device_that_says_yes_and_does_nothing_is_found_out(bench: Bench) -> None:
+    bench.switch.fail("ignore", ALLOW[bench.switch.platform], times=100)
+    left = bench.converge("112")
+    assert left.add == {bench.a: VlanSet([112])}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(bench: Bench, done: bool) -> None:
+    bench.switch.fail("cut", ALLOW[bench.switch.platform], done=done)
+    with pytest.raises(Unreachable, match="sw1"):
+        bench.converge("112,120", "112")
+    assert not bench.converge("112,120", "112")
+    assert bench.carries(bench.names[0]) == {112, 120}
+
+
+def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(bench: Bench) -> None:
+    shown = DIALECTS[bench.switch.platform].show[0].split()[0]
+    bench.switch.fail("say", f"^{shown} ", text="\x01 what the manual does not say", times=10)
+    before = bench.switch.running_config()
+    with pytest.raises(Unsafe, match=r"sw1.*not understood.*what the manual does not say"):
+        bench.converge("112")
+    assert bench.switch.running_config() == before
+
+
+def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, sessions=1)
+    assert not bench.converge("112", "112")
+    assert not bench.converge()
+    assert bench.switch.logins == 1
+    second = driver_for(bench.switch, bench.a, read_timeout=0.5)
+    with pytest.raises(Unreachable):
+        second.read(bench.managed)
+
+
+def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(bench: Bench) -> None:
+    bench.converge("112", "112")
+    bench.converge("", "")
+    bench.switch.running.vlans[140] = "unsaved"
+    bench.converge("150")
+    bench.switch.reboot()
+    with pytest.raises(Unreachable):
+        bench.read()
+    assert bench.read().ports[bench.a] == VlanSet([150])
+    assert not bench.converge("112")
+
+
+def test_every_form_of_a_ports_name_will_do(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.a, bench.b = map(PortName, OTHER_FORMS[platform])
+    assert not bench.converge("112", "120")
+    assert [bench.carries(name) for name in bench.names] == [{112}, {120}]
+
+
+def test_a_number_of_the_pool_that_is_untagged_on_a_managed_port_is_unsafe(bench: Bench) -> None:
+    bench.switch.running.vlans[112] = "theirs"
+    port = bench.switch.running.ports[bench.names[0]]
+    port.native, port.mode = 112, "access" if bench.switch.platform != "hp_procurve" else port.mode
+    with pytest.raises(Unsafe, match=r"found it untagged"):
+        bench.read()
+
+
+@pytest.mark.parametrize(("platform", "number"), [("cisco_ios", 1006), ("cisco_nxos", 3968), ("arista_eos", 1006)])
+def test_a_number_that_the_device_uses_itself_is_refused_untouched(
+    platform: str, number: int, make_bench: MakeBench
+) -> None:
+    bench = make_bench(platform)
+    before = bench.switch.running_config()
+    bench.read()
+    with pytest.raises(Refused, match=f"wanted VLAN {number}, which the switch uses itself"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([number])))
+    assert bench.switch.running_config() == before
+
+
+@pytest.mark.parametrize(
+    "platform", ["cisco_ios", "cisco_nxos", "arista_eos", "dell_os10", "aruba_aoscx", "hp_comware"]
+)
+def test_a_port_that_is_not_there_is_unsafe(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    with pytest.raises(Unsafe, match="expected a port Ethernet9/9"):
+        bench.driver.read(Managed((PortName("Ethernet9/9"),), POOL))
+
+
+def test_a_wrong_password_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("dell_os10")
+    bench.switch.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match="does not let 'admin' in"):
+        bench.read()
+
+
+def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", read_timeout=1)
+    bench.switch.secret = "another"  # noqa: S105
+    with pytest.raises(Refused, match="does not let us enable"):
+        bench.read()
+
+
+def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_nxos", read_timeout=0.5)
+    bench.switch.fail("hang", "^show vlan")
+    with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
+        bench.read()
+    assert bench.read().vlans == NOTHING
+
+
+def test_a_catalyst_that_wants_its_encapsulation_said_first_is_told(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", encapsulation_first=True)
+    assert not bench.converge("112")
+    assert bench.carries(bench.names[0]) == {112}
+
+
+def test_a_vtp_server_says_why_it_takes_no_number_above_1005(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", vtp="server")
+    with pytest.raises(Refused, match="not allowed in current VTP mode"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
+
+
+def test_an_older_sonic_does_not_know_switchport_and_is_configured_all_the_same(make_bench: MakeBench) -> None:
+    bench = make_bench("sonic", knows_switchport=False)
+    assert not bench.converge("112", "112")
+
+
+def test_a_procurve_with_no_room_for_another_vlan_says_so(make_bench: MakeBench) -> None:
+    bench = make_bench("hp_procurve", max_vlans=1)
+    with pytest.raises(Refused, match="Maximum number of VLANs"):
+        bench.converge("112")
+
+
+def test_a_procurve_keeps_a_vlan_that_others_ports_are_in(make_bench: MakeBench) -> None:
+    """It would move them to the default VLAN (SWITCHES: what bites, 3); it asks, and we say no."""
+    bench = make_bench("hp_procurve")
+    bench.converge("112")
+    bench.switch.running.ports[bench.other].allowed = {112}
+    with pytest.raises(Refused, match="will be moved to the default VLAN"):
+        bench.converge()
+    assert bench.carries(bench.other) == {112}
