@@ -26,11 +26,16 @@ class Feature:
 
 
 FEATURES = (
-    Feature("veth pairs", ("ip link add a type veth peer name b",)),
-    Feature("802.1Q interfaces", ("ip link add a type veth peer name b", "ip link add link a name a.2 type vlan id 2")),
-    Feature("VLAN-aware bridges", ("ip link add c type bridge vlan_filtering 1 vlan_default_pvid 0",)),
-    Feature("802.1ad bridges", ("ip link add c type bridge vlan_filtering 1 vlan_protocol 802.1ad",)),
-    Feature("netem (latency)", ("ip link add a type veth peer name b", "tc qdisc add dev a root netem delay 1ms")),
+    Feature("veth pairs", ("ip link add name t0 type veth peer name t1",)),
+    Feature(
+        "802.1Q interfaces",
+        ("ip link add name t0 type veth peer name t1", "ip link add link t0 name t0.2 type vlan id 2"),
+    ),
+    Feature("VLAN-aware bridges", ("ip link add name t2 type bridge vlan_filtering 1 vlan_default_pvid 0",)),
+    Feature("802.1ad bridges", ("ip link add name t2 type bridge vlan_filtering 1 vlan_protocol 802.1ad",)),
+    Feature(
+        "netem (latency)", ("ip link add name t0 type veth peer name t1", "tc qdisc add dev t0 root netem delay 1ms")
+    ),
 )
 
 
