@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from virtcloud.cli import ends
 from virtcloud.model.errors import BadInput, VirtcloudError
@@ -39,6 +40,12 @@ class LazyGroup(click.Group):
         """Write the help of the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in sorted(self._lazy.items())])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete the commands' names without importing them."""
+        names = [CompletionItem(name, help=text) for name, (_, text) in sorted(self._lazy.items())]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [one for one in names if one.value.startswith(incomplete)] + options
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command; an error of ours is a message and an exit code, never a traceback."""

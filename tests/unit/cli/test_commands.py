@@ -127,3 +127,9 @@ def test_an_unknown_command_is_exit_code_2() -> None:
 def test_the_python_api_is_at_the_top() -> None:
     code = "import virtcloud, sys; assert 'httpx' not in sys.modules; print(virtcloud.Client, virtcloud.ClusterSpec)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0  # noqa: S603
+
+
+def test_the_shell_completes_commands_with_their_help() -> None:
+    environment = {"_VIRTCLOUD_COMPLETE": "bash_complete", "COMP_WORDS": "virtcloud cl", "COMP_CWORD": "1"}
+    ended = CliRunner(env=environment).invoke(main, prog_name="virtcloud")
+    assert ended.output == "plain,cluster\n"
