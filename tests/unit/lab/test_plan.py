@@ -55,6 +55,7 @@ def test_the_core_puts_all_of_a_site_into_the_service_vlan(nodes: dict[str, Node
         "vlan add dev brno vid 2000 pvid untagged",
         "vlan add dev praha vid 2000 pvid untagged",
         "vlan add dev plzen vid 2000 pvid untagged",
+        "vlan add dev br0 vid 2000 self",
     )
 
 
