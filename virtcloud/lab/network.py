@@ -74,14 +74,18 @@ def switch_lines(ports: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def core_lines(transport: Transport, topology: Topology) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make a provider core (ip lines, bridge lines): all that a site sends travels in the transport's service VLAN."""
+    """Make a provider core (ip lines, bridge lines): all that a site sends travels in the transport's service VLAN.
+
+    The bridge itself is a tagged member, so that a capture on it sees frames as they travel, with both tags.
+    """
     ports = tuple(port for port, one in attachments(topology) if one.transport == transport.name)
     lines = (
         f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE} vlan_protocol 802.1ad",
         "link set br0 up",
         *_members(ports),
     )
-    return lines, tuple(f"vlan add dev {port} vid {transport.s_tag} pvid untagged" for port in ports)
+    members = tuple(f"vlan add dev {port} vid {transport.s_tag} pvid untagged" for port in ports)
+    return lines, (*members, f"vlan add dev br0 vid {transport.s_tag} self")
 
 
 def _members(ports: tuple[str, ...]) -> tuple[str, ...]:

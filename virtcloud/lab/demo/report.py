@@ -32,7 +32,7 @@ class Report:
         """Open a chapter; its time is taken until the block ends."""
         chapter = Chapter(title)
         self.chapters.append(chapter)
-        self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]")
+        self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
         start = self.clock()
         try:
             yield
@@ -41,17 +41,17 @@ class Report:
 
     def say(self, text: str) -> None:
         """Print a line of the story."""
-        self.console.print(f"   {text}", highlight=False)
+        self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
     def claim(self, sentence: str, holds: bool, seen: str = "") -> None:
         """Print a sentence with whether it was found true, and what was seen if it was not."""
         chapter = self.chapters[-1]
         if holds:
             chapter.held += 1
-            self.console.print(f"   [green]✓[/green] {sentence}", highlight=False)
+            self.console.print(f"   [green]✓[/green] {sentence}", highlight=False, soft_wrap=True)
         else:
             chapter.failed.append(sentence)
-            self.console.print(f"   [red]✗ {sentence}[/red]: {seen}", highlight=False)
+            self.console.print(f"   [red]✗ {sentence}[/red]: {seen}", highlight=False, soft_wrap=True)
 
     @property
     def holds(self) -> bool:

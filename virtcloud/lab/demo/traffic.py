@@ -48,8 +48,8 @@ def apart(stage: Stage) -> None:
         ping(stage, speaking, 0, ABSENT, "-c", "5", "-W", "1")
         report.say(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT}")
         for (key, host), ear in ears.items():
-            heard = len(ear.result())
+            heard = [frame for frame in ear.result() if ABSENT in frame]
             if key == speaking.key:
-                report.claim(f"{key} on {host} hears it ({heard} frames)", heard > 0, "nothing")
+                report.claim(f"{key} on {host} hears it ({len(heard)} frames)", bool(heard), "nothing")
             else:
-                report.claim(f"{key} on {host} hears nothing", heard == 0, f"{heard} frames")
+                report.claim(f"{key} on {host} hears nothing", not heard, "; ".join(heard))
