@@ -27,11 +27,15 @@ class ListenAddress(Text):
 
 
 class Credential(Document):
-    """Who to be on a device. Secrets stay in files of their own: here are only their names."""
+    """Who to be on a device. Secrets stay in files of their own: here are only their names.
+
+    ``enable_file`` is the password for the privileged mode of command lines, where it is not the login's.
+    """
 
     username: str
     key_file: Path | None = None
     password_file: Path | None = None
+    enable_file: Path | None = None
 
 
 class Timing(Document):

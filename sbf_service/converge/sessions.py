@@ -1,12 +1,13 @@
 """Sessions with devices: kept between converges, dropped on error or when the device is described anew."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Lock
 
 from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.secret import Secret
-from sbf_service.settings import Credential, Settings
+from sbf_service.settings import Settings
 from virtcloud.model.errors import Refused
 from virtcloud.model.topology import Switch
 from virtcloud.model.values import Name
@@ -44,7 +45,7 @@ class Sessions:
 
 
 def login_for(switch: Switch, settings: Settings) -> Login:
-    """Say how to reach a switch; reads its password file, if there is one. Raises Refused when that cannot be done."""
+    """Say how to reach a switch; reads its secrets' files. Raises Refused when that cannot be done."""
     timing = settings.timing
     plain = Login(switch, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
     if switch.credential is None:
@@ -53,15 +54,11 @@ def login_for(switch: Switch, settings: Settings) -> Login:
     if credential is None:
         raise Refused(f"switch {switch.name}: its credential {switch.credential} is not in the service's settings")
     try:
-        password = _password(credential)
+        password, enable = _secret(credential.password_file), _secret(credential.enable_file)
     except OSError as error:
-        raise Refused(f"switch {switch.name}: password file of credential {switch.credential}: {error}") from error
-    return Login(
-        switch, credential.username, credential.key_file, password, timing.connect_timeout, timing.read_timeout
-    )
+        raise Refused(f"switch {switch.name}: a secret of credential {switch.credential}: {error}") from error
+    return replace(plain, username=credential.username, key_file=credential.key_file, password=password, enable=enable)
 
 
-def _password(credential: Credential) -> Secret | None:
-    if credential.password_file is None:
-        return None
-    return Secret(credential.password_file.read_text(encoding="utf-8").strip())
+def _secret(path: Path | None) -> Secret | None:
+    return None if path is None else Secret(path.read_text(encoding="utf-8").strip())

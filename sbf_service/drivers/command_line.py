@@ -14,6 +14,8 @@ from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 SAVING_PATIENCE = 6
 """A switch that writes its flash may be silent for so many times as long as otherwise."""
+ERROR_LINES = 3
+"""An answer that is a refusal says so at once; further down the words of an error may be somebody's description."""
 QUOTED_CHARACTERS = 300
 QUOTED_FAULTS = 5
 
@@ -65,8 +67,8 @@ class CommandLineSwitch:
 
     def _show(self, command: str) -> str:
         (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
-        first = next((line for line in answer.splitlines() if line.strip()), "")
-        if not self._dialect.errors.match(first) and not self._dialect.errors.match(answer.strip()):
+        head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]
+        if not self._dialect.errors.search("\n".join(head)):
             return answer
         if command in self._dialect.may_fail:
             return ""

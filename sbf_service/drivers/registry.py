@@ -1,8 +1,7 @@
 """All platforms, by the name that a topology gives in ``platform``."""
 
-from sbf_service.drivers import linux_bridge
+from sbf_service.drivers import dialects, linux_bridge
 from sbf_service.drivers.command_line import CommandLineSwitch
-from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import Dialect
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.drivers.netmiko_line import NetmikoLine
@@ -25,7 +24,7 @@ def _spoken(dialect: Dialect) -> Platform:
 
 PLATFORMS: dict[str, Platform] = {
     "linux_bridge": Platform(linux_bridge.FACTS, _linux_bridge),
-    **{name: _spoken(dialect) for name, dialect in DIALECTS.items()},
+    **{name: _spoken(dialect) for name, dialect in dialects.DIALECTS.items()},
 }
 
 
@@ -41,3 +40,18 @@ def platform_of(switch: Switch) -> Platform:
 def reserved_by(switch: Switch) -> VlanSet:
     """Say which numbers a switch keeps for itself."""
     return platform_of(switch).facts.reserved
+
+
+def table() -> str:
+    """Write every platform with its facts, then what each dialect says, in Markdown."""
+    rows = [
+        f"| `{name}` | {platform.facts.reserved} | {_abilities(platform)} |" for name, platform in PLATFORMS.items()
+    ]
+    head = "| platform | numbers it keeps for itself | more than line by line |\n|---|---|---|\n"
+    return f"{head}{chr(10).join(rows)}\n\n{dialects.table()}"
+
+
+def _abilities(platform: Platform) -> str:
+    facts = platform.facts
+    able = {"atomic commit": facts.atomic, "confirm timer": facts.confirm_timer, "translation": facts.translation}
+    return ", ".join(name for name, has in able.items() if has) or "no"

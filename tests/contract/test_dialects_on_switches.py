@@ -3,16 +3,19 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from emulators import PLATFORMS as EMULATED
 from emulators import emulate
 from emulators.switch import Port, Switch
 
+from sbf_service.converge.sessions import login_for as login_for_settings
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.driver import Driver, Login, Managed
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
+from sbf_service.settings import Credential, Settings
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.topology import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
@@ -350,3 +353,22 @@ def test_a_procurve_keeps_a_vlan_that_others_ports_are_in(make_bench: MakeBench)
     with pytest.raises(Refused, match="will be moved to the default VLAN"):
         bench.converge()
     assert bench.carries(bench.other) == {112}
+
+
+def test_a_switch_that_does_not_know_about_internal_vlans_is_read_all_the_same(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("refuse", "internal usage", times=10)
+    assert not bench.converge("112")
+
+
+def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench, tmp_path: Path) -> None:
+    bench = make_bench("cisco_ios")
+    files = {"password_file": tmp_path / "login", "enable_file": tmp_path / "enable"}
+    files["password_file"].write_text(f"{bench.switch.password}\n")
+    files["enable_file"].write_text(f"{bench.switch.secret}\n")
+    credential = Credential(username=bench.switch.username, **files)
+    element = login_for(bench.switch, bench.a).switch.model_copy(update={"credential": Name("lab")})
+    login = login_for_settings(element, Settings(credentials={Name("lab"): credential}))
+    driver = PLATFORMS["cisco_ios"].driver(login)
+    assert driver.read(bench.managed).vlans == NOTHING
+    driver.close()
