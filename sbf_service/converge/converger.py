@@ -41,6 +41,7 @@ class Converger:
     _retries: dict[Name, Retry] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _wake: Event = field(default_factory=Event)
+    _swept: float | None = None
     _stopping: bool = False
     _thread: Thread | None = None
 
@@ -67,11 +68,17 @@ class Converger:
         while not self._stopping:
             self._wake.clear()
             try:
-                self.sweep.run()
+                self._sweep()
                 self._start_due()
             except Exception as error:  # noqa: BLE001 - a database that is away must not end the service
                 log.fault("sweep_fault", error)
             self._wake.wait(self._pause())
+
+    def _sweep(self) -> None:
+        """Look at the clock's side of things each second; what a confirmation moves is moved with it."""
+        if self._swept is None or self.clock() - self._swept >= LOOK_AGAIN_S:
+            self._swept = self.clock()
+            self.sweep.run()
 
     def _pause(self) -> float:
         """Say how long nothing will be due that is not said by a wake-up."""

@@ -137,10 +137,11 @@ class Worker:
 
     def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
         self.sessions.drop(name)
-        log.warning("switch_trouble", element=name, trouble=message)
         with self.store.change(who=self.holder) as unit:
-            if holds_lease(unit, name, fence):
-                set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+            mine = holds_lease(unit, name, fence)
+            news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+        if news:
+            log.warning("switch_trouble", element=name, trouble=message)
 
     def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
         if not keep_lease(unit, name, fence, self.timing.lease):

@@ -62,17 +62,21 @@ def confirm(unit: Unit, name: str, revision: int, drain_deadline: timedelta, car
     settle_clusters(unit, drain_deadline, on_element(name))
 
 
-def set_trouble(unit: Unit, name: str, message: str, drain_deadline: timedelta, *, reachable: bool = True) -> None:
-    """Write what an element says is wrong; clusters that were well degrade when it cannot be reached. Repeatable."""
+def set_trouble(unit: Unit, name: str, message: str, drain_deadline: timedelta, *, reachable: bool = True) -> bool:
+    """Write what an element says is wrong; clusters that were well degrade when it cannot be reached. Repeatable.
+
+    Says whether it is news.
+    """
     row = element_row(unit, name)
     text = message[:MOST_TROUBLE_CHARACTERS]
     if (row.trouble, row.reachable) == (text, reachable):
-        return
+        return False
     row.trouble, row.reachable = text, reachable
     unit.session.flush()
     record(unit, "element_trouble", element=name, why=text)
     touch_clusters(unit, on_element(name))
     settle_clusters(unit, drain_deadline, on_element(name))
+    return True
 
 
 def set_back(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:

@@ -10,9 +10,10 @@ after the other; each takes milliseconds, since no unit talks to a device. Postg
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import Lock
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
@@ -58,6 +59,7 @@ class Store:
     publish: Publish = lambda _changed: None
     clock: Clock = database_clock
     new_id: Callable[[], str] = random_id
+    _turn: Lock = field(default_factory=Lock)
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
@@ -88,13 +90,17 @@ class Store:
     def _writing(self, who: str) -> Iterator[Unit]:
         with Session(self.engine.execution_options(virtcloud_write=True)) as session:
             try:
-                with session.begin():
+                with self._one_writer(), session.begin():
                     unit = Unit(session, self.clock(session), who)
                     yield unit
             except IntegrityError as error:
                 raise Conflict("another call changed the same thing at the same time: ask again") from error
         if unit.changed:
             self.publish(frozenset(unit.changed))
+
+    def _one_writer(self) -> AbstractContextManager[object]:
+        """Let this process's threads write to SQLite in turn, at once: its own waiting is by looking again."""
+        return self._turn if self.engine.dialect.name == "sqlite" else nullcontext()
 
     def _snapshot(self) -> dict[str, str]:
         return {"isolation_level": "REPEATABLE READ"} if self.engine.dialect.name == "postgresql" else {}
@@ -103,8 +109,8 @@ class Store:
 def make_engine(url: str) -> Engine:
     """Make an engine for SQLite or PostgreSQL; nothing is connected yet."""
     if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, pool_size=20, max_overflow=40)
+        return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=40)
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

@@ -14,7 +14,9 @@ from sbf_service.converge.worker import Outcome
 from sbf_service.service import Service, make_service
 from sbf_service.settings import Settings
 from sbf_service.store import clusters, elements
-from sbf_service.store.pools import put_pool
+from sbf_service.store.pools import put_pool, site_view
+from sbf_service.store.reading import read_topology
+from sbf_service.store.session import database_clock
 from sbf_service.store.tables import AuditRow
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
@@ -58,12 +60,13 @@ def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
 
 @dataclass
 class FakeClock:
-    """A clock that stands."""
+    """A clock that stands, or goes as the database's does."""
 
     now: datetime = STARTED
+    stands: bool = True
 
-    def __call__(self, _session: Session) -> datetime:
-        return self.now
+    def __call__(self, session: Session) -> datetime:
+        return self.now if self.stands else database_clock(session)
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -124,9 +127,6 @@ class World:
             return clusters.get_cluster(unit, key)
 
     def site(self, name: str) -> SiteView:
-        from sbf_service.store.pools import site_view  # noqa: PLC0415
-        from sbf_service.store.reading import read_topology  # noqa: PLC0415
-
         with self.store.read() as unit:
             return site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
@@ -165,6 +165,10 @@ class World:
     def wanted_of_host(self, name: str) -> HostWanted:
         with self.store.read() as unit:
             return elements.wanted_document(unit, name).wanted
+
+    def topology(self) -> Topology:
+        with self.store.read() as unit:
+            return read_topology(unit)
 
     def element(self, name: str) -> object:
         with self.store.read() as unit:

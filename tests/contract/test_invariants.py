@@ -1,0 +1,293 @@
+"""What must always hold (DESIGN.md §7), each by its number; the stateful test holds them after any steps."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sbf_fakes.switches import FakeSwitch
+from sbf_fakes.world import World, spec
+from sqlalchemy import insert
+from sqlalchemy.exc import IntegrityError
+
+from sbf_service.converge.worker import Outcome
+from sbf_service.store.clusters import put_cluster
+from sbf_service.store.session import Store
+from sbf_service.store.tables import ClaimRow
+from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.errors import Conflict, NoVlanFree
+
+TWO_SITES = spec("brno-h1", "praha-h1")
+
+
+def test_7_1_two_threads_that_race_for_the_last_number_get_one_between_them(world: World) -> None:
+    world.put_pool("brno", "100")
+    start = Barrier(2)
+
+    def ask(key: str) -> str:
+        start.wait()
+        try:
+            return str(world.put(key, TWO_SITES).view.vlans["brno"])
+        except NoVlanFree as error:
+            return type(error).__name__
+
+    with ThreadPoolExecutor(2) as threads:
+        assert sorted(threads.map(ask, ["a", "b"])) == ["100", "NoVlanFree"]
+
+
+def test_7_1_two_replicas_on_one_database_never_give_a_number_twice(world: World) -> None:
+    """Two services with an engine each ask for thirty clusters at once: thirty numbers, none of them twice."""
+    other = world.restarted()
+    stores = [world.store, other.store] * 15
+    start = Barrier(30)
+
+    def ask(number: int) -> int:
+        store: Store = stores[number]
+        start.wait()
+        made = put_cluster(store, f"c{number}", ClusterRequest(spec=TWO_SITES), world.service.reserved, "alice")
+        return made.view.vlans["praha"]
+
+    with ThreadPoolExecutor(30) as threads:
+        numbers = list(threads.map(ask, range(30)))
+    other.store.close()
+    assert sorted(numbers) == list(range(100, 130))
+
+
+def test_7_1_of_fifty_at_once_on_pools_of_forty_ten_are_refused_with_the_reason(world: World) -> None:
+    start = Barrier(50)
+
+    def ask(number: int) -> int | str:
+        start.wait()
+        try:
+            return int(world.put(f"c{number}", spec("brno-h1", "praha-h1", "plzen-h1")).view.vlans["plzen"])
+        except NoVlanFree as error:
+            return str(error)
+
+    with ThreadPoolExecutor(50) as threads:
+        answers = list(threads.map(ask, range(50)))
+    assert sorted(one for one in answers if isinstance(one, int)) == list(range(100, 140))
+    assert [one for one in answers if isinstance(one, str)] == [
+        (
+            "no VLAN is free at brno, praha, plzen: brno gives 40, 40 in use; praha gives 40, 40 in use; "
+            "plzen gives 40, 40 in use; end a cluster, or give more numbers to the pools"
+        )
+    ] * 10
+
+
+def test_7_1_the_database_itself_refuses_a_number_claimed_twice(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    other = world.put("b", spec("brno-h2")).view
+    twice = insert(ClaimRow).values(site="brno", vlan=100, cluster_id=other.id)
+    with world.store.engine.begin() as connection, pytest.raises(IntegrityError, match="UNIQUE"):
+        connection.execute(twice)
+
+
+@pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
+def test_7_2_a_number_is_kept_until_the_last_element_confirmed_its_removal(world: World, last: str) -> None:
+    """Whichever element is last: until then the number is free at no site, also where everything is done."""
+    world.put("demo", TWO_SITES)
+    world.settle()
+    world.switches[last].cut_off = True
+    world.dead_hosts.add(last)
+    world.delete("demo")
+    world.settle()
+    assert world.view("demo").state is State.DRAINING
+    assert "100" in str(world.site("brno").claimed)
+    assert "100" in str(world.site("praha").claimed)
+    world.switches[last].cut_off = False
+    world.dead_hosts.clear()
+    world.settle()
+    assert world.view("demo").state is State.RELEASED
+    assert str(world.site("brno").free) == "100-139"
+    assert str(world.site("praha").free) == "100-139"
+
+
+def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confirms(world: World) -> None:
+    world.put("demo", TWO_SITES)
+    world.settle()
+    world.switches["praha-sw1"].cut_off = True
+    world.delete("demo")
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.quarantined, view.vlans) == (State.RELEASED, True, {"brno": 100, "praha": 100})
+    assert view.reason == (
+        "ended by its user; its numbers are kept back: switch praha-sw1 at praha has not confirmed "
+        "(switch praha-sw1 (fake) does not answer: cut off; it is tried again)"
+    )
+    assert str(world.site("brno").quarantined) == "100"
+    assert world.put("next", TWO_SITES).view.vlans == {"brno": 101, "praha": 101}
+    world.switches["praha-sw1"].cut_off = False
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.quarantined, view.vlans) == (State.RELEASED, False, {})
+    assert str(world.site("brno").quarantined) == ""
+
+
+def test_7_2_a_freed_number_is_the_last_to_be_taken_again(world: World) -> None:
+    world.put_pool("brno", "100-102")
+    for key in ("a", "b"):
+        world.put(key, TWO_SITES)
+    world.settle()
+    world.delete("a")
+    world.settle()
+    assert [world.put(key, TWO_SITES).view.vlans["brno"] for key in ("c", "d")] == [102, 100]
+
+
+@pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe"])
+def test_7_3_a_switch_comes_to_carry_what_is_wanted_whatever_it_did_before(world: World, fault: str) -> None:
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    setattr(switch, fault, True)
+    world.put("demo", TWO_SITES)
+    world.settle()
+    assert world.view("demo").state is State.CONFIGURING
+    setattr(switch, fault, False)
+    world.settle()
+    assert world.view("demo").state is State.ACTIVE
+    assert switch.carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_7_3_what_a_stranger_changed_within_the_pool_is_put_back(world: World) -> None:
+    world.put("demo", TWO_SITES)
+    world.settle()
+    world.switches["brno-sw1"].ports = {"p1": {139}, "p2": {100}, "uplink": {100}}
+    world.clock.advance(301)
+    world.settle()
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_7_4_foreign_numbers_and_ports_are_never_changed(world: World) -> None:
+    """What stood there before, outside the pool or the managed ports, stands there after a whole life."""
+    switch = world.switches["brno-sw1"]
+    switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
+    world.put("demo", TWO_SITES)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    assert switch.carried() == {"console": "100-101", "p1": "7,99,140"}
+    touched = {number for one in switch.applied for number in one.numbers}
+    assert touched == {100}
+    assert {port for one in switch.applied for port in (*one.add, *one.remove)} == {"p1", "uplink"}
+
+
+def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
+    """A switch that is new to the service carries numbers of the pool on its ports: they are taken off at once."""
+    switch = world.switches["brno-sw1"]
+    switch.ports = {"p1": {100, 101, 7}, "uplink": {139}}
+    world.converge_switches()
+    assert switch.carried() == {"p1": "7"}
+
+
+def test_7_4_numbers_that_are_taken_into_the_pool_are_taken_off_the_ports(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].ports = {"p1": {150}}
+    world.put_pool("brno", "100-159")
+    world.settle()
+    assert world.switches["brno-sw1"].carried() == {}
+
+
+def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].lies = True
+    world.put("demo", TWO_SITES)
+    world.settle()
+    assert world.view("demo").state is State.CONFIGURING
+    assert world.element("brno-sw1").trouble == (
+        "switch brno-sw1, port p1: wanted VLAN 100 tagged, found none; "
+        "port uplink: wanted VLAN 100 tagged, found none; "
+        "wanted VLAN 100 to exist, found none: read back after the change; look at its configuration"
+    )
+
+
+def test_7_5_active_is_taken_back_when_a_switch_forgot(world: World) -> None:
+    """The restart is found by the drift read: the cluster degrades before the switch is put right, not after."""
+    world.put("demo", TWO_SITES)
+    world.settle()
+    seen: list[State] = []
+    switch: FakeSwitch = world.switches["brno-sw1"]
+    switch.restart()
+    switch.before_apply = lambda: seen.append(world.view("demo").state)
+    world.clock.advance(301)
+    world.converge("brno-sw1")
+    assert seen == [State.DEGRADED]
+    assert world.view("demo").state is State.ACTIVE
+    assert switch.carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_7_5_a_revision_that_was_overtaken_confirms_no_later_cluster(world: World) -> None:
+    """A cluster that arrives while the switch is being changed waits for the next round."""
+    world.settle()
+    world.put("first", spec("brno-h1"))
+    world.switches["brno-sw1"].before_apply = lambda: world.put("late", spec("brno-h2")) and None
+    assert world.converge("brno-sw1") is Outcome.OVERTAKEN
+    progress = {one.element: one.progress for one in world.view("late").placements}
+    assert progress["brno-sw1"] == "adding"
+    progress = {one.element: one.progress for one in world.view("first").placements}
+    assert progress["brno-sw1"] == "confirmed"
+
+
+def test_7_7_the_same_request_again_changes_nothing(world: World) -> None:
+    made = world.put("demo", TWO_SITES)
+    rows = len(world.audit())
+    again = world.put("demo", TWO_SITES)
+    assert (made.created, again.created) == (True, False)
+    assert again.view == made.view
+    assert len(world.audit()) == rows
+
+
+def test_7_7_the_same_key_with_another_spec_is_a_conflict_that_changes_nothing(world: World) -> None:
+    world.put("demo", TWO_SITES)
+    rows = len(world.audit())
+    with pytest.raises(Conflict, match="cluster demo exists and is configuring with another guests"):
+        world.put("demo", spec("brno-h2"))
+    assert len(world.audit()) == rows
+    assert str(world.site("brno").claimed) == "100"
+
+
+def test_7_7_every_call_of_an_administrator_may_be_repeated(world: World) -> None:
+    rows = len(world.audit())
+    world.furnish()
+    assert len(world.audit()) == rows
+
+
+def test_7_7_deleting_again_changes_nothing(world: World) -> None:
+    world.put("demo", TWO_SITES)
+    first = world.delete("demo")
+    assert world.delete("demo") == first
+    world.settle()
+    ended = world.view("demo")
+    assert world.delete("demo") == ended
+
+
+def test_7_8_every_change_of_a_switch_has_its_row_before_the_switch_hears_of_it(world: World) -> None:
+    world.settle()
+    rows: list[tuple[str | None, str | None]] = []
+    world.switches["brno-sw1"].before_apply = lambda: rows.extend(
+        (row.why, row.difference) for row in world.audit("switch_change") if row.element == "brno-sw1"
+    )
+    world.put("demo", TWO_SITES)
+    world.converge("brno-sw1")
+    assert rows == [("revision 3 for demo", '{"create":"100","add":{"p1":"100","uplink":"100"}}')]
+
+
+def test_7_8_a_life_is_told_by_its_rows(world: World) -> None:
+    world.settle()
+    before = len(world.audit())
+    world.put("demo", spec("brno-h1", owner="alice"))
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    assert [(row.what, row.element, row.who) for row in world.audit()[before:]] == [
+        ("cluster_created", None, "alice"),
+        ("switch_change", "brno-sw1", "sbf@one"),
+        ("element_confirmed", "brno-sw1", "sbf@one"),
+        ("element_confirmed", "brno-h1", "brno-h1"),
+        ("cluster_active", None, "brno-h1"),
+        ("cluster_draining", None, "sbf"),
+        ("switch_change", "brno-sw1", "sbf@one"),
+        ("element_confirmed", "brno-sw1", "sbf@one"),
+        ("element_confirmed", "brno-h1", "brno-h1"),
+        ("cluster_released", None, "brno-h1"),
+        ("number_freed", None, "brno-h1"),
+    ]
