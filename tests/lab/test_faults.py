@@ -1,0 +1,211 @@
+"""Whatever is killed, cut off or asked for too often, the network is right again; all of it on real parts."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.observe import Snapshot, snapshot
+from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, Guest, State
+from virtcloud.model.errors import Conflict, NotFound, NoVlanFree, ServiceUnreachable
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import ClusterView, Pool
+
+pytestmark = pytest.mark.lab
+
+HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
+LIMIT_S = 60.0
+KILLS = 20
+
+
+@pytest.fixture
+def client(lab: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{lab.sbf_socket}") as client:
+        yield client
+
+
+@pytest.fixture
+def topology(client: SbfClient) -> Topology:
+    return client.topology()
+
+
+@pytest.fixture
+def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
+    """Everything as it was before the test; no cluster may be left over from another one."""
+    assert not [view.key for view in client.clusters()]
+    return snapshot(lab, topology)
+
+
+def spec(**changes: object) -> ClusterSpec:
+    return ClusterSpec.model_validate({"owner": "alice", "hosts": HOSTS, "deadline_s": 60, **changes})
+
+
+def guests() -> tuple[Guest, ...]:
+    return tuple(
+        Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"10.0.0.{i}/24",))
+        for i, host in enumerate(HOSTS, start=1)
+    )
+
+
+def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
+    deadline = time.monotonic() + LIMIT_S
+    view = client.cluster(key)
+    while not reached(view):
+        assert time.monotonic() < deadline, f"{key} is still {view.state}: {view.reason}; {view.placements}"
+        view = client.cluster(key, after=view.version, wait=5)
+    return view
+
+
+def ended(view: ClusterView) -> bool:
+    return view.state in ENDED and not view.quarantined
+
+
+def remove(client: SbfClient, key: str) -> None:
+    client.delete_cluster(key)
+    until(client, key, ended)
+
+
+def carried(seen: Snapshot, base: Snapshot) -> dict[str, dict[str, str]]:
+    """What switches carry now and did not before."""
+    return {name: ports for name, ports in seen.switches.items() if ports != base.switches[name]}
+
+
+def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
+    """What each site's switch carries for a cluster over the first host of each site: on that port and the uplink."""
+    return {
+        site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
+        for site in topology.sites
+    }
+
+
+def test_sbf_killed_at_random_moments_of_create_and_delete_settles_after_each_restart(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    chance = random.Random(2009)
+    sbf = lab.service("station", "sbf")
+    request = ClusterRequest(spec=spec())
+    for turn in range(KILLS):
+        creating = turn % 2 == 0
+        with ThreadPoolExecutor() as pool:
+            call = (
+                pool.submit(client.put_cluster, "k", request) if creating else pool.submit(client.delete_cluster, "k")
+            )
+            time.sleep(chance.uniform(0, 1.2))  # the moment itself is what is chosen here
+            sbf.kill()
+            lost = isinstance(call.exception(), ServiceUnreachable)
+        sbf.start()
+        if creating:
+            assert client.put_cluster("k", request).attempt == turn // 2
+            view = until(client, "k", lambda seen: seen.state is State.ACTIVE)
+            assert carried(snapshot(lab, topology), before) == expected(view, topology), f"turn {turn}, lost {lost}"
+        else:
+            remove(client, "k")
+            assert snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
+
+
+def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_are_refused(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    pools = {site.name: client.pool(site.name) for site in topology.sites}
+    for site in pools:
+        client.put_pool(site, Pool.model_validate({"vlans": "120-159"}))
+    keys = [f"c{number}" for number in range(50)]
+
+    def create(key: str) -> str | None:
+        with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as own:
+            try:
+                own.put_cluster(key, ClusterRequest(spec=spec(deadline_s=300)))
+            except NoVlanFree as refusal:
+                return str(refusal)
+        return None
+
+    try:
+        with ThreadPoolExecutor(max_workers=50) as pool:
+            answers = list(pool.map(create, keys))
+        refusals = [answer for answer in answers if answer]
+        assert len(refusals) == 10
+        assert all(refusal.startswith("no VLAN is free at brno, praha, plzen: ") for refusal in refusals)
+        accepted = [key for key, answer in zip(keys, answers, strict=True) if not answer]
+        views = [until(client, key, lambda seen: seen.state is State.ACTIVE) for key in accepted]
+        assert sorted(view.vlans["brno"] for view in views) == list(range(120, 160))
+        assert all(len(set(view.vlans.values())) == 1 for view in views)
+        for name, ports in carried(snapshot(lab, topology), before).items():
+            assert ports == {"p1": "120-159", "uplink": "120-159"}, name
+    finally:
+        for view in client.clusters():
+            client.delete_cluster(view.key)
+        for view in client.clusters():
+            until(client, view.key, ended)
+        for site, kept in pools.items():
+            client.put_pool(site, kept)
+    assert snapshot(lab, topology) == before
+
+
+def test_an_agent_killed_during_creation_goes_on_when_it_is_back(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    agent = lab.service("praha-h1", "agent")
+    view = client.put_cluster("a", ClusterRequest(spec=spec(guests=guests())))
+    agent.kill()
+    agent.start()
+    view = until(client, "a", lambda seen: seen.state is State.ACTIVE)
+    assert len(snapshot(lab, topology).guests["praha-h1"]) == 1
+    remove(client, view.key)
+    assert snapshot(lab, topology) == before
+
+
+def test_a_guest_that_dies_is_put_back(lab: Lab, client: SbfClient, topology: Topology, before: Snapshot) -> None:
+    client.put_cluster("g", ClusterRequest(spec=spec(guests=guests())))
+    until(client, "g", lambda seen: seen.state is State.ACTIVE)
+    running = snapshot(lab, topology)
+    domain = running.guests["brno-h1"][0]
+    agent = lab.service("brno-h1", "agent")
+    agent.kill()
+    lab.run("brno-h1", ["virsh", "-c", "lxc:///system", "destroy", domain], check=True)
+    agent.start()
+    deadline = time.monotonic() + LIMIT_S
+    while snapshot(lab, topology).guests != running.guests:
+        assert time.monotonic() < deadline, "the guest did not come back"
+    until(client, "g", lambda seen: seen.state is State.ACTIVE)
+    remove(client, "g")
+    assert snapshot(lab, topology) == before
+
+
+def test_a_switch_that_cannot_be_reached_keeps_the_number_back_until_it_confirms(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    view = client.put_cluster("q", ClusterRequest(spec=spec()))
+    view = until(client, "q", lambda seen: seen.state is State.ACTIVE)
+    number = view.vlans["brno"]
+    lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
+    try:
+        client.delete_cluster("q")
+        view = until(client, "q", lambda seen: seen.state in ENDED | LEAVING)
+        assert all(number not in site.free for site in client.sites())
+    finally:
+        lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "up"], check=True)
+    until(client, "q", ended)
+    assert all(number in site.free for site in client.sites())
+    assert snapshot(lab, topology) == before
+
+
+def test_the_same_call_again_changes_nothing_and_another_spec_is_a_conflict(
+    client: SbfClient, before: Snapshot
+) -> None:
+    first = client.put_cluster("same", ClusterRequest(spec=spec()))
+    until(client, "same", lambda seen: seen.state is State.ACTIVE)
+    again = client.put_cluster("same", ClusterRequest(spec=spec()))
+    assert (again.id, again.attempt, again.vlans) == (first.id, first.attempt, first.vlans)
+    with pytest.raises(Conflict, match="lease_s"):
+        client.put_cluster("same", ClusterRequest(spec=spec(lease_s=60)))
+    remove(client, "same")
+
+
+def test_an_unknown_host_is_refused_and_nothing_is_claimed(client: SbfClient, before: Snapshot) -> None:
+    with pytest.raises(NotFound, match="host ostrava-h1 is not known"):
+        client.put_cluster("x", ClusterRequest(spec=spec(hosts=("ostrava-h1",))))
+    assert not any(site.claimed for site in client.sites())
