@@ -27,31 +27,31 @@ class ListenAddress(Text):
 
 
 class Credential(Document):
-    """Who to be on a device. Secrets stay in files of their own: here are only their names.
+    """Who to be on a device. Secrets stay in files of their own: here are only their names."""
 
-    ``enable_file`` is the password for the privileged mode of command lines, where it is not the login's.
-    """
-
-    username: str
-    key_file: Path | None = None
-    password_file: Path | None = None
-    enable_file: Path | None = None
+    username: str = Field(description="The account on the device.")
+    key_file: Path | None = Field(None, description="File with the account's SSH key.")
+    password_file: Path | None = Field(None, description="File with the account's password.")
+    enable_file: Path | None = Field(
+        None, description="File with the password of the privileged mode, where it is not the account's."
+    )
 
 
 class Timing(Document):
-    """How long to wait, in seconds.
+    """How long to wait, in seconds."""
 
-    ``drain_deadline``: after this an element that does not confirm a removal keeps the numbers in quarantine.
-    ``agent_silence``: after this an agent that has not asked is taken for unreachable.
-    """
-
-    connect_timeout: Seconds = 5
-    read_timeout: Seconds = 10
-    retry_first: Seconds = 0.5
-    retry_most: Seconds = 30
-    drain_deadline: Seconds = 60
-    drift_interval: Seconds = 300
-    agent_silence: Seconds = 150
+    connect_timeout: Seconds = Field(5, description="Seconds until a device that does not answer is given up.")
+    read_timeout: Seconds = Field(10, description="Seconds until an answer to a command is given up.")
+    retry_first: Seconds = Field(0.5, description="Seconds before the first retry after a failure.")
+    retry_most: Seconds = Field(30, description="Seconds before a retry at most; each pause is twice the last.")
+    drain_deadline: Seconds = Field(
+        60,
+        description="Seconds after which an element that has not confirmed a removal keeps the numbers in quarantine.",
+    )
+    drift_interval: Seconds = Field(300, description="Seconds between two readings of a switch when nothing changes.")
+    agent_silence: Seconds = Field(
+        150, description="Seconds after which an agent that has not asked is taken for unreachable."
+    )
 
     @property
     def drain(self) -> timedelta:
@@ -65,13 +65,13 @@ class Timing(Document):
 
 
 class Settings(Document):
-    """Everything that can be set. ``replica`` tells several services on one database apart."""
+    """Everything that can be set."""
 
-    database: str = DEFAULT_DATABASE
-    listen: ListenAddress = ListenAddress(DEFAULT_LISTEN)
-    socket: Path | None = None
-    replica: Name | None = None
-    workers: Annotated[int, Field(ge=1, le=1000)] = 32
+    database: str = Field(DEFAULT_DATABASE, description="SQLAlchemy's address of the database.")
+    listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Where to listen, `host:port`.")
+    socket: Path | None = Field(None, description="Where to listen for users of the same machine (AF_UNIX).")
+    replica: Name | None = Field(None, description="This service's name, where several share one database.")
+    workers: int = Field(32, ge=1, le=1000, description="How many elements are converged at the same time.")
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     timing: Timing = Timing()
 
