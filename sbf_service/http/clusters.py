@@ -54,7 +54,12 @@ def routes(service: Service) -> APIRouter:
         await newer(service.notifier, f"cluster:{key}", version, after, wait)
         return await run_in_threadpool(show)
 
-    @router.get("", operation_id="list_clusters", summary="List clusters, oldest first")
+    @router.get(
+        "",
+        operation_id="list_clusters",
+        summary="List clusters, oldest first",
+        responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
+    )
     def show_all(
         owner: Annotated[str | None, Query(description="Only this owner's.")] = None,
         ended: Annotated[bool, Query(description="Also those that have ended.")] = False,

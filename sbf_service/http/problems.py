@@ -36,11 +36,8 @@ class ProblemResponse(JSONResponse):
 
 def answers(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Document the problems that a route may answer with."""
-    schema = {"$ref": "#/components/schemas/Problem"}
-    return {
-        int(status): {"description": status.phrase, "model": Problem, "content": {MEDIA_TYPE: {"schema": schema}}}
-        for status in statuses
-    }
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {int(status): {"description": status.phrase, "content": content} for status in statuses}
 
 
 def install(app: FastAPI) -> None:

@@ -16,7 +16,12 @@ def routes(service: Service) -> APIRouter:
     """Give the routes."""
     router = APIRouter(prefix="/v1/sites", tags=["sites"])
 
-    @router.get("", operation_id="list_sites", summary="List sites with the state of their pools")
+    @router.get(
+        "",
+        operation_id="list_sites",
+        summary="List sites with the state of their pools",
+        responses=answers(HTTPStatus.NOT_FOUND),
+    )
     def show_all() -> list[SiteView]:
         with service.store.read() as unit:
             return [site_view(unit, site, service.reserved) for site in read_topology(unit).sites]

@@ -18,13 +18,13 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from sbf_service.store.columns import database_now
 from sbf_service.store.tables import SiteRow, TopologyRow
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import BadInput, Conflict
 
 BUSY_TIMEOUT_S = 30.0
 Clock = Callable[[Session], datetime]
@@ -107,7 +107,17 @@ class Store:
 
 
 def make_engine(url: str) -> Engine:
-    """Make an engine for SQLite or PostgreSQL; nothing is connected yet."""
+    """Make an engine for SQLite or PostgreSQL; nothing is connected yet. Raises BadInput for no such address."""
+    try:
+        return _engine(url)
+    except (ArgumentError, ImportError) as error:
+        raise BadInput(
+            f"database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or "
+            f"postgresql+psycopg://user@host/name, got one that cannot be used: {error}"
+        ) from error
+
+
+def _engine(url: str) -> Engine:
     if not url.startswith("sqlite"):
         return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=40)
     engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)

@@ -20,7 +20,7 @@ UNSETTLED = or_(ClusterRow.state.not_in(ENDED), ClusterRow.quarantined)
 
 def clusters_where(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
     """Find clusters, oldest first."""
-    found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.id)
+    found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.key)
     return unit.session.scalars(found).all()
 
 
