@@ -52,7 +52,8 @@ class NetmikoLine:
         import paramiko  # noqa: PLC0415
 
         try:
-            if self._session is None:
+            if self._session is None or not _is_alive(self._session):
+                self.close()
                 self._session = self._connect()
             return talk()
         except netmiko.NetmikoAuthenticationException as error:
@@ -120,6 +121,12 @@ class NetmikoLine:
 
     def _whom(self) -> str:
         return f"switch {self._login.switch.name} ({self._login.switch.address or 'without an address'})"
+
+
+def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
+    """Say whether a kept session can still be spoken to: devices end those that are silent for some minutes."""
+    channel = session.remote_conn
+    return not channel.closed and not channel.eof_received and channel.get_transport().is_active()
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

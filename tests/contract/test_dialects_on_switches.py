@@ -1,7 +1,7 @@
 """What every driver of a command line must do, on an emulated switch of each platform (DESIGN.md §7, §8)."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -252,13 +252,34 @@ def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> No
         second.read(bench.managed)
 
 
+def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
+    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+    bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
+    bench.switch.fail("cut", ALLOW["dell_os10"])
+    with pytest.raises(Unreachable, match="ended the session"):
+        bench.converge("112")
+    with pytest.raises(Unreachable):
+        bench.converge("112")
+    bench.switch.lost.clear()
+    assert not bench.converge("112")
+
+
+def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(make_bench: MakeBench) -> None:
+    bench = make_bench("arista_eos")
+    bench.read()
+    bench.switch.hang_up()
+    bench.driver._line._session.remote_conn_pre.get_transport().join(5)
+    assert bench.read().vlans == NOTHING
+    assert bench.switch.logins == 2
+
+
 def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(bench: Bench) -> None:
     bench.converge("112", "112")
     bench.converge("", "")
     bench.switch.running.vlans[140] = "unsaved"
     bench.converge("150")
     bench.switch.reboot()
-    with pytest.raises(Unreachable):
+    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
         bench.read()
     assert bench.read().ports[bench.a] == VlanSet([150])
     assert not bench.converge("112")

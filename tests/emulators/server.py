@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import paramiko
@@ -68,6 +69,11 @@ class Server:
         for transport in list(self._open):
             transport.close()
             self._open.discard(transport)
+            self._switch.lost.append(time.monotonic() + self._switch.linger)
+
+    def _lost(self) -> int:
+        """Count the sessions that were cut and that the switch does not know to be over."""
+        return sum(until > time.monotonic() for until in self._switch.lost)
 
     def _begin(self, target: object, *arguments: object) -> None:
         thread = threading.Thread(target=target, args=arguments, daemon=True, name=f"emulator {self._switch.platform}")  # type: ignore[arg-type]
@@ -80,7 +86,7 @@ class Server:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            if len(self._open) >= self._switch.sessions:
+            if len(self._open) + self._lost() >= self._switch.sessions:
                 connection.close()
                 continue
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -63,13 +63,13 @@ class Switch:
     def __init_subclass__(cls) -> None:
         cls.grammar = grammar_of(cls)
 
-    def __init__(
-        self, hostname: str = "sw1", slowness: float = 0, sessions: int = 5, secret: str = ENABLE_SECRET
-    ) -> None:
-        self.hostname, self.secret, self.slowness, self.sessions = hostname, secret, slowness, sessions
-        self.username, self.password = "admin", PASSWORD
+    def __init__(self, hostname: str = "sw1", slowness: float = 0, sessions: int = 5, linger: float = 0) -> None:
+        """Make a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
+        self.hostname, self.slowness, self.sessions, self.linger = hostname, slowness, sessions, linger
+        self.username, self.password, self.secret = "admin", PASSWORD, ENABLE_SECRET
         self.running = State({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
         self.startup = deepcopy(self.running)
+        self.lost: list[float] = []
         self.faults: list[Fault] = []
         self.commands: list[str] = []
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
