@@ -1,6 +1,10 @@
 """Arista EOS.
 
-Commands: EOS user manual, networking-generic-switch. A port without ``switchport mode`` is an access port.
+A port without ``switchport mode`` is an access port.
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From published
+configurations: ``allowed vlan none``. From memory, to be checked on a device: ``section interface``, ``show vlan
+internal usage``.
 """
 
 import re

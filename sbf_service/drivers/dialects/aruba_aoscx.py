@@ -1,8 +1,10 @@
 """Aruba AOS-CX.
 
-Commands: AOS-CX layer 2 bridging guide, networking-generic-switch. There is no empty list: a trunk of ours always
-carries VLAN 1, which is never a cluster's, since without any list it would carry all. ``vlan trunk native`` is not
-said, since it allows all VLANs too.
+There is no empty list: a trunk of ours always carries VLAN 1, which is never a cluster's, since without any list it
+would carry all. ``vlan trunk native`` is not said, since it allows all VLANs too.
+
+From networking-generic-switch: what is told. From published configurations: how ports look. From memory, to be checked
+on a device: that ``vlan trunk allowed 1`` ends *all*, what is left when the last number goes, lists of VLANs.
 """
 
 import re

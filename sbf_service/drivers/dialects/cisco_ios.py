@@ -1,7 +1,10 @@
 """Cisco IOS and IOS-XE.
 
-Commands: Catalyst configuration guides, networking-generic-switch. VLANs are read from the table, since a VTP server
-does not show them in its configuration. A port without a mode may become a trunk if its neighbour asks (DTP).
+VLANs are read from the table, since a VTP server does not show them in its configuration. A port without a mode may
+become a trunk if its neighbour asks (DTP).
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From memory, to be
+checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes the VLANs.
 """
 
 import re

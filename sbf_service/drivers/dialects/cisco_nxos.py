@@ -1,7 +1,9 @@
 """Cisco NX-OS.
 
-Commands: Nexus 9000 configuration guides, networking-generic-switch. A port without ``switchport mode`` is an access
-port or a routed one, never a trunk.
+A port without ``switchport mode`` is an access port or a routed one, never a trunk.
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From memory, to be
+checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
 """
 
 import re

@@ -1,8 +1,10 @@
 """Force10 FTOS and Dell OS9.
 
-Commands: Dell Networking configuration guides, networking-generic-switch. Ports are put into VLANs. A port that is in
-no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a description and no name: names may not start
-with a digit and have 32 characters at most.
+Ports are put into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a
+description and no name: names may not start with a digit and have 32 characters at most.
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``. From memory, to be
+checked on a device: how a port is made a ``switchport``, how a list that is too long for a row goes on.
 """
 
 import re

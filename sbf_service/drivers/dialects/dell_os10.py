@@ -1,7 +1,10 @@
 """Dell SmartFabric OS10.
 
-Commands: OS10 user guide, networking-generic-switch. ``switchport trunk allowed vlan`` adds; a trunk carries nothing
-tagged until it is told, so there is no list to empty. 4094 is the VLT's.
+``switchport trunk allowed vlan`` adds; a trunk carries nothing tagged until it is told, so there is no list to empty.
+4094 is the VLT's.
+
+From networking-generic-switch: what is told. From memory, to be checked on a device: ``show running-configuration
+interface`` without a name and how it looks, ``interface range vlan``, 4094.
 """
 
 import re

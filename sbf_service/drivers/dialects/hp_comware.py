@@ -1,7 +1,9 @@
 """HP and H3C Comware 5 and 7.
 
-Commands: H3C and HPE FlexFabric layer 2 command references, networking-generic-switch. A port that becomes a trunk
-carries VLAN 1 and nothing else, until that is undone too.
+A port that becomes a trunk carries VLAN 1 and nothing else, until that is undone too.
+
+From networking-generic-switch: VLANs. From published configurations: how trunks look and are told. From memory, to be
+checked on a device: ``display vlan``, ``undo port trunk permit vlan all``, ten ranges in a command.
 """
 
 import re

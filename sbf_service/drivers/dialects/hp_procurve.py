@@ -1,7 +1,9 @@
 """HP ProCurve and Aruba-OS switches.
 
-Commands: ArubaOS-Switch advanced traffic management guide. Ports are put into VLANs, and no port carries what it was
-not put into. A VLAN is deleted once no port of ours is in it; if others' ports are, the switch asks, and we say no.
+Ports are put into VLANs, and no port carries what it was not put into. A VLAN is deleted once no port of ours is in it;
+if others' ports are, the switch asks, and we say no.
+
+All of it is from memory, to be checked on a device; Netmiko knows the prompts.
 """
 
 import re

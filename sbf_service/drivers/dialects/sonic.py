@@ -1,7 +1,10 @@
 """SONiC: ``config`` and ``show`` in a Linux shell, by a user who may use sudo without a password.
 
-Commands: sonic-utilities' command reference, networking-generic-switch. From 202305 on a port must be made a trunk
-first; before that the command is not known, and ports that do not route take VLANs as they are.
+From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route take
+VLANs as they are.
+
+From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``. From
+memory, to be checked on a device: ``config switchport mode``.
 """
 
 import re
