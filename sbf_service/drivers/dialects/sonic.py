@@ -3,8 +3,8 @@
 From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route take
 VLANs as they are.
 
-From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``. From
-memory, to be checked on a device: ``config switchport mode``.
+From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``.
+From memory, to be checked on a device: ``config switchport mode``.
 """
 
 import re
