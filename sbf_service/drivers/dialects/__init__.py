@@ -44,8 +44,7 @@ def _section(name: str, dialect: Dialect) -> str:
         "save": dialect.save,
     }
     told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
-    kept = f"Reserved: {dialect.reserved}, and what the device says it uses itself."
-    return f"## `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}\n{kept}\n"
+    return f"## `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}"
 
 
 def _code(lines: Lines) -> str:
