@@ -3,6 +3,7 @@
 from virtcloud.lab.demo.stage import Stage
 from virtcloud.lab.observe import switch_names, switch_vlans
 from virtcloud.model.cluster import State
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
@@ -42,7 +43,7 @@ def switches(stage: Stage) -> None:
             )
 
 
-def _expected(stage: Stage, switch: str) -> dict[str, str]:
+def _expected(stage: Stage, switch: Name) -> dict[str, str]:
     """Say which ports of a switch must carry both clusters: those to the site's first host and to the core."""
     site = stage.topology.site_of[switch]
     uplink = site.attachments[0].port
