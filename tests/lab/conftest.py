@@ -1,25 +1,43 @@
 """The lab that tests run on: the default one, whole, up once for all of them."""
 
-import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Lab, LabImpossible, read_lab_file, take_down
+from virtcloud.lab import Lab, LabFile, LabImpossible, Wishes, read_lab_file, take_down
 from virtcloud.lab.state import State
 
-REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI: a lab that cannot run is then an error
+
+def start(file: LabFile, state: State | None = None, wishes: Wishes | None = None) -> Lab:
+    """Start a lab; a test for which none can run here says so (and fails where a lab is required)."""
+    try:
+        return Lab.up(file, wishes, state=state)
+    except LabImpossible as error:
+        pytest.skip(f"NO LAB: {error}")
 
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """Give the lab of metacenter.yaml with SBF and agents; nothing may be left of it afterwards."""
-    try:
-        running = Lab.up(read_lab_file())
-    except LabImpossible as error:
-        if os.environ.get(REQUIRED):
-            raise
-        pytest.skip(f"NO LAB: {error}")
+    running = start(read_lab_file())
+    yield running
+    running.down()
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of network, sshd and libvirtd only."""
+    running = start(read_lab_file(), State(tmp_path_factory.mktemp("bare") / "state"), Wishes(bare=True))
+    yield running
+    running.down()
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of two sites, in which one host runs QEMU guests as well."""
+    file = read_lab_file(Path(__file__).parent / "topologies/mixed.yaml")
+    running = start(file, State(tmp_path_factory.mktemp("mixed") / "state"))
     yield running
     running.down()
 

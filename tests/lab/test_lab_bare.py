@@ -6,26 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Event, Lab, LabFailed, LabImpossible, LabIsDown, LabIsUp, Wishes, read_lab_file
+from virtcloud.lab import Event, Lab, LabFailed, LabIsDown, LabIsUp, Wishes, read_lab_file
 from virtcloud.lab.state import State, remains, started
 
 pytestmark = pytest.mark.lab
 BARE = Wishes(bare=True)
-
-
-@pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    try:
-        lab = Lab.up(read_lab_file(), BARE, state=State(tmp_path_factory.mktemp("bare") / "state"))
-    except LabImpossible as error:
-        pytest.skip(f"NO LAB: {error}")
-    yield lab
-    lab.down()
 
 
 def below(pid: int) -> set[int]:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from virtcloud.lab.names import RESERVED_NODES, RESERVED_PORTS
 from virtcloud.model.documents import read_document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Topology
+from virtcloud.model.topology import Hypervisor, Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
@@ -27,6 +27,11 @@ class LabFile(Topology):
     def topology(self) -> Topology:
         """The topology without the pools."""
         return Topology.model_validate(self.model_dump(mode="json", exclude={"pools"}))
+
+    @property
+    def hypervisors(self) -> frozenset[Hypervisor]:
+        """Every kind of hypervisor that any host runs."""
+        return frozenset(kind for site in self.sites for host in site.hosts for kind in host.hypervisors)
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:

@@ -1,10 +1,14 @@
 """The lab's own images: a busybox container, and a busybox machine for QEMU."""
 
 import gzip
+import lzma
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+
+from virtcloud.lab.guest_kernel import GuestKernel
 
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
@@ -17,7 +21,8 @@ while :; do sleep 3600 & wait $!; done
 """
 
 MACHINE_INIT = """#!/bin/sh
-# A guest's whole system: takes the address that the kernel's command line gives, then waits.
+# A guest's whole system: takes the addresses that the kernel's command line gives, then waits. Whoever is on its
+# network gets a shell on port 23 (nc, no password): this image is for trying.
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
 for word in $(cat /proc/cmdline); do
@@ -25,7 +30,7 @@ for word in $(cat /proc/cmdline); do
 done
 ip link set lo up; ip link set eth0 up
 echo "guest: up"
-while :; do sleep 3600; done
+while :; do nc -ll -p 23 -e /bin/sh; done
 """
 
 
@@ -53,40 +58,28 @@ def _write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def cloud_kernel() -> tuple[Path, Path] | None:
-    """Find Debian's cloud kernel and its modules; none when ``linux-image-cloud-amd64`` is not installed."""
-    for kernel in sorted(Path("/boot").glob("vmlinuz-*cloud-amd64"), reverse=True):
-        modules = Path("/lib/modules", kernel.name.removeprefix("vmlinuz-"))
-        if modules.is_dir():
-            return kernel, modules
-    return None
-
-
-def make_machine_image(folder: Path) -> str:
-    """Build the image ``busybox-qemu`` (kind qemu) in ``folder``; gives what is missing for it, or nothing."""
-    found = cloud_kernel()
-    if found is None:
-        return "image busybox-qemu is left out: apt-get install linux-image-cloud-amd64"
+def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
+    """Build the image ``busybox-qemu`` (kind qemu) in ``folder``."""
     image = folder / "busybox-qemu"
     image.mkdir()
-    shutil.copy(found[0], image / "vmlinuz")
-    (image / "initrd").write_bytes(gzip.compress(_archive(_machine_tree(image, found[1])), compresslevel=1))
+    shutil.copy(kernel.image, image / "vmlinuz")
+    (image / "initrd").write_bytes(gzip.compress(_archive(_machine_tree(image, kernel.modules)), compresslevel=1))
     shutil.rmtree(image / "tree")
     (image / "image.yaml").write_text(
         "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
     )
-    return ""
 
 
-def _machine_tree(image: Path, modules: Path) -> Path:
+def _machine_tree(image: Path, modules: Sequence[Path]) -> Path:
     tree = image / "tree"
     for name in ("bin", "proc", "sys", "dev", "modules"):
         (tree / name).mkdir(parents=True)
     _install_busybox(tree)
     _write_program(tree / "init", MACHINE_INIT)
-    for number, name in enumerate(("failover", "net_failover", "virtio_net")):
-        for source in modules.rglob(f"{name}.ko"):
-            shutil.copy(source, tree / f"modules/{number}-{name}.ko")
+    for number, source in enumerate(modules):
+        content = source.read_bytes()
+        plain = lzma.decompress(content) if source.suffix == ".xz" else content
+        (tree / f"modules/{number}-{source.name.removesuffix('.xz')}").write_bytes(plain)
     return tree
 
 

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NoReturn, Self
 
-from virtcloud.lab import kernel, names, preflight, session
+from virtcloud.lab import guest_kernel, kernel, names, preflight, session
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.file import LabFile, read_lab_file
 from virtcloud.lab.launch import Wishes, launch
 from virtcloud.lab.plan import addressed
 from virtcloud.lab.state import LAB_FILE, State, remains, remove
-from virtcloud.model.topology import Topology
+from virtcloud.model.topology import Hypervisor, Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ class Lab:
         preflight.check(lab)
         chosen = kernel.choose(wishes.kernel)
         _refuse_second(state)
+        if Hypervisor.QEMU in lab.hypervisors:
+            guest_kernel.ensure(watch)
         _clear(state, watch)
         with _nothing_left_on_error(state):
             launch(lab, state, wishes, chosen, watch)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from virtcloud.lab import images, kernel, names, services
+from virtcloud.lab import guest_kernel, images, kernel, names, services
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
@@ -24,6 +24,7 @@ from virtcloud.lab.plan import TMPFS, joined, station_plan
 from virtcloud.lab.plan import fabric_plan as plan_nodes
 from virtcloud.lab.services import Materials
 from virtcloud.lab.state import State
+from virtcloud.model.topology import Hypervisor
 
 DEADLINE_S = 180.0
 TAIL_LINES = 20
@@ -73,9 +74,8 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
             services.sbf_config(str(state.folder), str(state.sbf_socket), wishes.timing)
         )
     images.make_container_image(state.folder / "images")
-    missing = images.make_machine_image(state.folder / "images")
-    if missing:
-        watch(Event("files", "note", missing))
+    if Hypervisor.QEMU in lab.hypervisors:
+        images.make_machine_image(state.folder / "images", guest_kernel.ensure(watch))
 
 
 def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:

@@ -1,11 +1,13 @@
 """Reading the real things: what switches, hosts, the core and guests say of themselves, never what SBF says of them."""
 
+import itertools
 import json
 import subprocess
 from dataclasses import dataclass, fields
 
 from virtcloud.lab.lab import Lab
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
 
@@ -40,7 +42,7 @@ def snapshot(lab: Lab, topology: Topology) -> Snapshot:
     )
 
 
-def switch_names(topology: Topology) -> list[str]:
+def switch_names(topology: Topology) -> list[Name]:
     """Give the names of all switches."""
     return [switch.name for site in topology.sites for switch in site.switches]
 
@@ -63,8 +65,10 @@ def interfaces(lab: Lab, host: str) -> tuple[str, ...]:
 
 
 def guests(lab: Lab, host: str) -> tuple[str, ...]:
-    """Read the names of a host's running guests from libvirt."""
-    return tuple(sorted(output(lab, host, "virsh", "-q", "-c", "lxc:///system", "list", "--name").split()))
+    """Read the names of a host's running guests from libvirt, hypervisor by hypervisor."""
+    kinds = lab.file.host(host).hypervisors
+    found = [output(lab, host, "virsh", "-q", "-c", f"{kind}:///system", "list", "--name").split() for kind in kinds]
+    return tuple(sorted(itertools.chain(*found)))
 
 
 def output(lab: Lab, node: str, *argv: str) -> str:

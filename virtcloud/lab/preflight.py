@@ -39,15 +39,11 @@ def check(lab: LabFile) -> None:
     """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
-    missing = sorted(set(_missing(_hypervisors(lab))))
+    missing = sorted(set(_missing(lab.hypervisors)))
     if missing:
         programs = ", ".join(name for name, _ in missing)
         packages = " ".join(sorted({package for _, package in missing}))
         raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
-
-
-def _hypervisors(lab: LabFile) -> set[Hypervisor]:
-    return {kind for site in lab.sites for host in site.hosts for kind in host.hypervisors}
 
 
 def _missing(kinds: Iterable[Hypervisor]) -> Iterator[tuple[str, str]]:

@@ -67,8 +67,9 @@ def base_files(hosts: str) -> dict[str, str]:
     """Give every node's own /etc: one account, no lookups, names of all nodes, a shell that starts at once."""
     return {
         "/run/etc/passwd": f"{names.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\nroot:x:0:0::/run/home:/bin/sh\n"
-        "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n",
-        "/run/etc/group": "root:x:0:\nnogroup:x:65534:\n",
+        "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
+        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks it up even when told to use root
+        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nnogroup:x:65534:\n",
         "/run/etc/shadow": f"{names.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
         "/run/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         "/run/etc/hosts": hosts,

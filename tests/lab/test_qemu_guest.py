@@ -1,0 +1,60 @@
+"""A whole machine and a container on one segment, at two sites."""
+
+import time
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.frames import INSIDE
+from virtcloud.lab.observe import guests, output, snapshot
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
+from virtcloud.model.views import ClusterView
+
+pytestmark = pytest.mark.lab
+
+SPEC = {
+    "owner": "alice",
+    "deadline_s": 120,
+    "guests": [
+        {"name": "machine", "host": "brno-h1", "image": "busybox-qemu", "memory_mb": 128, "addresses": ["10.0.0.1/24"]},
+        {"name": "container", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.2/24"]},
+    ],
+}
+BOOT_S = 90
+
+
+def reach(client: SbfClient, view: ClusterView, state: State) -> ClusterView:
+    deadline = time.monotonic() + 150
+    while view.state is not state and time.monotonic() < deadline:
+        view = client.cluster(view.key, after=view.version, wait=5)
+    assert view.state is state, view.reason
+    return view
+
+
+def in_container(lab: Lab, *argv: str, given: str = "") -> str:
+    (domain,) = guests(lab, "praha-h1")
+    return lab.run("praha-h1", ("sh", "-c", INSIDE, domain, *argv), given=given).stdout
+
+
+def test_a_machine_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab) -> None:
+    before = snapshot(mixed, mixed.topology)
+    with SbfClient(f"unix://{mixed.sbf_socket}") as client:
+        view = client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC)))
+        view = reach(client, view, State.ACTIVE)
+        (machine,) = guests(mixed, "brno-h1")
+        assert "<domain type='qemu'" in output(mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", machine)
+
+        up = f"until /bin/ping -c 1 -W 1 10.0.0.1; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
+        said = in_container(
+            mixed, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given="ping -c 2 10.0.0.2; uname -r\n"
+        )
+        assert "bytes from 10.0.0.1" in said
+        assert "2 packets transmitted, 2 packets received" in said
+        assert "cloud-amd64" in said, "what answered is not the machine's own kernel"
+        console = f"/run/virtcloud/agent/guests/{machine}.log"
+        assert "guest: up" in output(mixed, "brno-h1", "cat", console)
+
+        reach(client, client.delete_cluster("mixed"), State.RELEASED)
+    assert snapshot(mixed, mixed.topology) == before
+    assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1

@@ -1,0 +1,143 @@
+"""The kernel that the lab's QEMU guests boot: Debian's cloud kernel, installed, or fetched for the lab alone.
+
+What is fetched is unpacked into the lab's cache, a few files of it; nothing is installed, no boot loader hears of it.
+"""
+
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtcloud.lab.errors import LabImpossible
+from virtcloud.lab.event import Event, Watcher
+from virtcloud.lab.services import CACHE
+
+METAPACKAGE = "linux-image-cloud-amd64"
+MODULES = (
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "failover",
+    "net_failover",
+    "virtio_net",
+)
+"""What a guest's network card needs, each after those that it relies on; one that a kernel has built in is no file."""
+SUFFIXES = (".ko", ".ko.xz")
+BOOT = Path("/boot")
+MODULE_TREE = Path("/lib/modules")
+FETCHED = Path(CACHE, "guest-kernel")
+STEP = "guest kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestKernel:
+    """A kernel and the files of its modules, in the order in which they are to be loaded."""
+
+    image: Path
+    modules: tuple[Path, ...]
+
+
+def find() -> GuestKernel | None:
+    """Find the newest cloud kernel of this machine, or the one that was fetched."""
+    for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
+        modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
+        if modules.is_dir():
+            return GuestKernel(image, _modules(list(modules.rglob("*.ko*"))))
+    image = FETCHED / "vmlinuz"
+    return GuestKernel(image, _modules(list(FETCHED.iterdir()))) if image.exists() else None
+
+
+def _modules(files: Sequence[Path]) -> tuple[Path, ...]:
+    found = {_module_name(file.name): file for file in files}
+    return tuple(found[name] for name in MODULES if name in found)
+
+
+def _module_name(file: str) -> str:
+    return next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), "")
+
+
+def ensure(watch: Watcher) -> GuestKernel:
+    """Give the kernel; fetch it from Debian when this machine has none. May be repeated.
+
+    Raises :class:`LabImpossible` when it cannot be had.
+    """
+    found = find()
+    if found is not None:
+        return found
+    watch(Event(STEP, "begin"))
+    watch(Event(STEP, "note", f"this machine has no cloud kernel for QEMU guests: fetching {METAPACKAGE} from Debian"))
+    with tempfile.TemporaryDirectory() as folder:
+        package = _download(Path(folder))
+        watch(Event(STEP, "note", f"{package.name} is unpacked into {FETCHED}; it is not installed"))
+        _keep(package, FETCHED)
+    watch(Event(STEP, "done"))
+    found = find()
+    if found is None:
+        raise LabImpossible(f"{package.name} holds no kernel; {_remedy()}")
+    return found
+
+
+def _download(folder: Path) -> Path:
+    """Fetch the package; a machine whose lists of packages are missing or out of date gets new ones first."""
+    said = ""
+    for attempt in range(2):
+        if attempt:
+            said = _apt(folder, "apt-get", "-q", "update").stderr
+        depends = _apt(folder, "apt-cache", "depends", "--important", METAPACKAGE).stdout.split()
+        names = [word for word in depends if word.startswith("linux-image-") and word != METAPACKAGE]
+        if names:
+            said = _apt(folder, "apt-get", "-q", "-o", "APT::Sandbox::User=root", "download", names[0]).stderr
+        for package in folder.glob("*.deb"):
+            return package
+    raise LabImpossible(
+        f"QEMU guests need a kernel, and {METAPACKAGE} could not be fetched; {_remedy()}\n{said}".strip()
+    )
+
+
+def _remedy() -> str:
+    return f"apt-get install {METAPACKAGE}, or give all hosts of the lab file hypervisors: [lxc]"
+
+
+def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError as error:
+        raise LabImpossible(f"{command[0]} cannot fetch a kernel for QEMU guests: {error}; {_remedy()}") from error
+
+
+def _keep(package: Path, target: Path) -> None:
+    """Unpack the kernel and the modules into ``target``, all or nothing."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
+    try:
+        _unpack(package, fresh)
+        fresh.rename(target)
+    except OSError:
+        if not target.exists():  # otherwise another lab was quicker
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _unpack(package: Path, folder: Path) -> None:
+    command = ["dpkg-deb", "--fsys-tarfile", str(package)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE) as unpacking,  # noqa: S603 - what apt has just fetched
+        tarfile.open(fileobj=unpacking.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            name = _kept_name(Path(member.name))
+            content = archive.extractfile(member) if name else None
+            if content is not None:
+                (folder / name).write_bytes(content.read())
+
+
+def _kept_name(path: Path) -> str:
+    if path.parent.name == "boot" and path.name.startswith("vmlinuz-"):
+        return "vmlinuz"
+    return path.name if _module_name(path.name) in MODULES else ""
