@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.agent.carried import CarriedSegment
 from virtcloud.agent.kernel import Netlink
 from virtcloud.agent.links import Links
 from virtcloud.agent.ports import Link
@@ -94,62 +93,6 @@ def _uplink(kernel: Netlink) -> None:
         link = named(kernel, name)
         assert link
         kernel.change(link.index, mtu=1600, up=True)
-
-
-def _need_tags(kernel: Netlink) -> None:
-    uplink = named(kernel, "uplink0")
-    assert uplink
-    try:
-        kernel.delete(kernel.add_vlan("probe", uplink, 4094))
-    except Refused as error:
-        pytest.skip(f"NOT TESTED: this kernel has no 802.1Q interfaces (module 8021q): {error}")
-
-
-@pytest.mark.lab
-def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
-    in_namespace: Run, segment: Callable[..., Segment]
-) -> None:
-    def work() -> object:
-        with netlink() as kernel:
-            _uplink(kernel)
-            _need_tags(kernel)
-            links, wanted = Links(kernel), segment("a", 100, port="uplink0")
-            links.ensure_segment(wanted)
-            made = links.segments()
-            bridge = named(kernel, "br100")
-            assert bridge
-            kernel.delete(bridge.index)
-            broken = links.segments()
-            links.ensure_segment(wanted)
-            again = links.segments()
-            links.ensure_no_segment("a", 100)
-            return made, broken, again, sorted(link.name for link in kernel.links())
-
-    sound = (CarriedSegment("a", 100, "uplink0"),)
-    made, broken, again, left = in_namespace(work)  # type: ignore[misc]
-    assert (made, again, left) == (sound, sound, ["lo", "uplink0", "uplink1"])
-    assert broken == (CarriedSegment("a", 100, "uplink0", ("the bridge is missing",)),)
-
-
-@pytest.mark.lab
-def test_a_bridge_keeps_the_uplinks_mtu_when_a_smaller_port_joins(
-    in_namespace: Run, segment: Callable[..., Segment]
-) -> None:
-    def work() -> object:
-        with netlink() as kernel:
-            _uplink(kernel)
-            _need_tags(kernel)
-            Links(kernel).ensure_segment(segment("a", 100, port="uplink0"))
-            kernel._socket.link("add", ifname="small0", kind="veth", peer="small1")
-            small, bridge = named(kernel, "small0"), named(kernel, "br100")
-            assert small
-            assert bridge
-            kernel.change(small.index, master=bridge.index)
-            return named(kernel, "br100")
-
-    bridge = in_namespace(work)
-    assert isinstance(bridge, Link)
-    assert bridge.mtu == 1600
 
 
 def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(in_namespace: Run, segment: Callable[..., Segment]) -> None:

@@ -1,0 +1,22 @@
+"""The agent's netlink tests on a kernel that has all they need: the lab's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from virtcloud.lab import Lab
+
+pytestmark = pytest.mark.lab
+
+ROOT = Path(__file__).parents[2]
+FILES = ("tests/unit/agent/test_kernel.py", "tests/unit/agent/kernel_with_tags.py")
+PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest -q -p no:cacheprovider --strict-markers {' '.join(FILES)}"
+
+
+def test_segments_are_built_on_a_kernel_with_802_1q(lab: Lab) -> None:
+    """All tests run on a host of the lab, and none of them is skipped there."""
+    done = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
+    assert done.returncode == 0, done.stdout
+    verdict = done.stdout.splitlines()[-1]
+    assert verdict.startswith("8 passed in"), done.stdout

@@ -1,0 +1,52 @@
+"""Where a lab is required, a lab test that would be skipped fails; other tests may say that they cannot run."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).parents[2] / "conftest.py"
+TESTS = """
+import pytest
+
+@pytest.fixture
+def lab():
+    pytest.skip("NO LAB: this machine has none")
+
+@pytest.mark.lab
+def test_of_a_fixture(lab): ...
+
+@pytest.mark.lab
+def test_of_its_own(): pytest.skip("NO LAB: not this one")
+
+@pytest.mark.lab
+@pytest.mark.skipif(True, reason="NO LAB: never")
+def test_marked(): ...
+
+@pytest.mark.lab
+@pytest.mark.xfail(strict=True)
+def test_known_to_fail(): assert False
+
+def test_of_something_else(): pytest.skip("no printer")
+"""
+
+
+@pytest.mark.parametrize(
+    ("required", "code", "verdict"),
+    [("", 0, "4 skipped, 1 xfailed"), ("1", 1, "1 failed, 1 skipped, 1 xfailed, 2 errors")],
+)
+def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: str) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = lab\n")
+    done = subprocess.run(  # noqa: S603 - our own command
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
+        env={**os.environ, "VIRTCLOUD_REQUIRE_LAB": required},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1].strip("= ").partition(" in ")[0]) == (code, verdict)
+    assert ("this would not be tested: " in done.stdout) is bool(required)
