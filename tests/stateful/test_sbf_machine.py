@@ -1,0 +1,225 @@
+"""The store and its workers under any sequence of calls, faults, restarts and passing time (DESIGN.md §7).
+
+Switches and hosts are fakes whose true state the machine sees: what the service believes is held against it.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from sbf_fakes.world import SITES, World, make_world, spec
+
+from sbf_service.store.clusters import list_clusters
+from sbf_service.store.elements import set_back, target_of
+from sbf_service.store.leases import give_up_all
+from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
+from virtcloud.model.errors import Conflict, Gone, NoVlanFree
+from virtcloud.model.values import VlanId
+from virtcloud.model.views import ClusterView
+
+SWITCHES = [f"{site}-sw1" for site in SITES]
+HOSTS = [f"{site}-h{number}" for site in SITES for number in (1, 2)]
+KEYS = st.sampled_from(["a", "b", "c", "d", "e"])
+SPECS = st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True).map(
+    lambda hosts: spec(*sorted(hosts), lease_s=3000)
+)
+POOL = "100-103"
+
+
+class Machine(RuleBasedStateMachine):
+    """Everybody who acts on the service, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.hosts: dict[str, dict[str, int]] = {host: {} for host in HOSTS}
+        self.forgot: set[str] = set()
+
+    @initialize()
+    def begin(self) -> None:
+        self.world: World = make_world(self.folder)
+        self.world.furnish(POOL)
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.everybody_is_well_and_left_alone()
+            self.world.close()
+        shutil.rmtree(self.folder)
+
+    # What callers do.
+
+    @rule(key=KEYS, wanted=SPECS, attempt=st.none() | st.integers(0, 3))
+    def ask(self, key: str, wanted: ClusterSpec, attempt: int | None) -> None:
+        try:
+            put = self.world.put(key, wanted, attempt)
+        except (Conflict, NoVlanFree, Gone):
+            return
+        if put.created:
+            self.number_is_carried_by_nobody(put.view)
+        self.asking_again_changes_nothing(key, put.view)
+
+    @rule(key=KEYS)
+    def end(self, key: str) -> None:
+        if any(view.key == key for view in self.views()):
+            self.world.delete(key)
+
+    # What workers and agents do.
+
+    @rule(name=st.sampled_from(SWITCHES))
+    def converge(self, name: str) -> None:
+        before = self.world.element(name).last_seen
+        self.world.converge(name)
+        if not self.world.switches[name].cut_off and self.world.element(name).trouble is None:
+            self.forgot.discard(name)
+        assert before is None or self.world.element(name).last_seen >= before
+
+    @rule(host=st.sampled_from(HOSTS), tells=st.booleans())
+    def agent_acts(self, host: str, tells: bool) -> None:
+        with self.world.store.read() as unit:
+            target = target_of(unit, host)
+        self.hosts[host] = {one.id: int(one.vlan) for one in target.wanted.segments}
+        if tells:
+            self.world.confirm(host, target.revision)
+            self.forgot.discard(host)
+
+    @rule()
+    def everybody_acts(self) -> None:
+        for name in SWITCHES:
+            self.converge(name)
+        for host in HOSTS:
+            self.agent_acts(host, tells=True)
+
+    @rule(host=st.sampled_from(HOSTS), back=st.integers(1, 3))
+    def a_late_confirmation_arrives(self, host: str, back: int) -> None:
+        element = self.world.element(host)
+        if host not in self.forgot and element.confirmed_revision - back > 0:
+            self.world.confirm(host, element.confirmed_revision - back)
+
+    # What goes wrong.
+
+    @rule(name=st.sampled_from(SWITCHES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
+    def a_switch_falls_ill_or_recovers(self, name: str, fault: str) -> None:
+        switch = self.world.switches[name]
+        setattr(switch, fault, not getattr(switch, fault))
+
+    @rule(name=st.sampled_from(SWITCHES), after=st.integers(1, 3))
+    def a_switch_is_cut_off_in_the_middle(self, name: str, after: int) -> None:
+        switch = self.world.switches[name]
+        switch.cut_off_after = len(switch.calls) + after
+
+    @rule(name=st.sampled_from(SWITCHES))
+    def a_switch_restarts(self, name: str) -> None:
+        self.world.switches[name].restart()
+        self.forgot.add(name)
+
+    @rule(host=st.sampled_from(HOSTS), notices=st.booleans())
+    def a_host_restarts(self, host: str, notices: bool) -> None:
+        self.hosts[host] = {}
+        self.forgot.add(host)
+        if notices:
+            with self.world.store.change(who=host) as unit:
+                set_back(unit, host, "restarted", self.world.service.settings.timing.drain)
+
+    @rule()
+    def the_service_dies_and_starts_again(self) -> None:
+        self.world.close()
+        self.world.service = self.world.restarted()
+        with self.world.store.touch() as unit:
+            give_up_all(unit, "sbf@one")
+
+    @rule(seconds=st.sampled_from([1.0, 61.0, 121.0, 301.0, 3001.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        self.world.sweep()
+
+    # What must hold after every step.
+
+    @invariant()
+    def no_number_is_held_twice_at_a_site(self) -> None:
+        """§7.1."""
+        held = [(site, vlan) for view in self.views() for site, vlan in view.vlans.items()]
+        assert len(held) == len(set(held))
+        assert all(100 <= vlan <= 103 for _, vlan in held)
+
+    @invariant()
+    def what_is_carried_belongs_to_somebody(self) -> None:
+        """§7.2: a number on any element is claimed there by a cluster, also by one that has ended."""
+        for site in SITES:
+            held = {vlan for view in self.views() for at, vlan in view.vlans.items() if at == site}
+            assert self.carried_at(site) <= held
+
+    @invariant()
+    def active_is_true(self) -> None:
+        """§7.5: what is said to be active is really there, on everything that did not lose it unseen."""
+        for view in self.views():
+            if view.state is State.ACTIVE:
+                for part in view.placements:
+                    assert part.element in self.forgot or self.carries(view, part.element)
+
+    @invariant()
+    def who_has_ended_holds_nothing_but_what_is_kept_back(self) -> None:
+        for view in self.views():
+            assert bool(view.vlans) == (view.state not in ENDED or view.quarantined)
+
+    # How it is looked at.
+
+    def views(self) -> list[ClusterView]:
+        if not hasattr(self, "world"):
+            return []
+        with self.world.store.read() as unit:
+            return list_clusters(unit, None, ended=True)
+
+    def carried_at(self, site: str) -> set[int]:
+        ports = self.world.switches[f"{site}-sw1"].ports.values() if hasattr(self, "world") else ()
+        on_hosts = (vlans.values() for host, vlans in self.hosts.items() if host.startswith(site))
+        return {int(vlan) for vlans in (*ports, *on_hosts) for vlan in vlans}
+
+    def carries(self, view: ClusterView, element: str) -> bool:
+        vlan = view.vlans[element.split("-", maxsplit=1)[0]]
+        if element in self.hosts:
+            return self.hosts[element].get(view.id) == vlan
+        return any(vlan in vlans for vlans in self.world.switches[element].ports.values())
+
+    def number_is_carried_by_nobody(self, view: ClusterView) -> None:
+        """§7.2, at the moment of handing out: at no site of the cluster is the number on anything."""
+        for site, vlan in view.vlans.items():
+            assert vlan not in self.carried_at(site)
+
+    def asking_again_changes_nothing(self, key: str, view: ClusterView) -> None:
+        """§7.7."""
+        rows = len(self.world.audit())
+        again = self.world.put(key, view.spec, view.attempt)
+        assert (again.created, again.view) == (False, view)
+        assert len(self.world.audit()) == rows
+
+    def everybody_is_well_and_left_alone(self) -> None:
+        """§7.3: then every element comes to carry exactly what is wanted, and every cluster to rest."""
+        for name in SWITCHES:
+            switch = self.world.switches[name]
+            switch.cut_off = switch.refuses = switch.lies = switch.unsafe = False
+            switch.cut_off_after = None
+        self.world.clock.advance(301)
+        for _ in range(3):
+            self.world.settle()
+            for host in HOSTS:
+                self.agent_acts(host, tells=True)
+        for name in SWITCHES:
+            with self.world.store.read() as unit:
+                wanted = target_of(unit, name).wanted
+            carried = self.world.switches[name].ports
+            assert {port: set(vlans) for port, vlans in wanted.ports.items() if vlans} == {
+                port: {VlanId(vlan) for vlan in vlans} for port, vlans in carried.items() if vlans
+            }
+        for view in self.views():
+            assert view.state in {State.ACTIVE, *ENDED}
+            assert view.state not in LEAVING
+            assert not view.quarantined
+
+
+Machine.TestCase.settings = settings(
+    max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+test_machine = Machine.TestCase
