@@ -21,15 +21,19 @@ def tell(report: Report, bring_up: Callable[[], Lab]) -> bool:
     """Tell the whole story; gives whether every claim was checked and holds. The lab is taken down in any case."""
     with report.chapter("Three sites are built: switches with sshd, an 802.1ad core, hosts with libvirt, SBF, agents"):
         lab = bring_up()
-        services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
-        report.claim(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
     try:
-        with SbfClient(f"unix://{lab.sbf_socket}") as client:
-            stage = Stage(report, lab, client, client.topology(), snapshot(lab, client.topology()))
-            for chapter in CHAPTERS:
-                chapter(stage)
+        _play(report, lab)
     finally:
         with report.chapter("The lab is taken down"):
             lab.down()
             report.claim("nothing of the lab is left on this machine", not remains(lab.state), str(remains(lab.state)))
     return report.holds
+
+
+def _play(report: Report, lab: Lab) -> None:
+    services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
+    report.claim(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
+    with SbfClient(f"unix://{lab.sbf_socket}") as client:
+        stage = Stage(report, lab, client, client.topology(), snapshot(lab, client.topology()))
+        for chapter in CHAPTERS:
+            chapter(stage)

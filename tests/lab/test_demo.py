@@ -1,0 +1,36 @@
+"""The demonstration, as a user runs it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from virtcloud.lab.state import State, remains
+
+pytestmark = pytest.mark.lab
+
+CHAPTERS = 8
+LIMIT_S = 240
+
+
+def test_the_demonstration_holds_and_ends_with_a_table(own_state: State) -> None:
+    """Exit code 0, each claim checked, every chapter timed, and nothing left of the lab."""
+    environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "COLUMNS": "120"}
+    done = subprocess.run(
+        [sys.executable, "-m", "virtcloud.cli", "lab", "demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    story, _, table = done.stdout.partition("What this demonstration did")
+    claims = story.count("✓")
+    assert (claims > 20, story.count("✗")) == (True, 0)
+    rows = re.findall(r"│ +(\d*) +│ (.+?) +│ +([\d.]+) +│ +(\d+) +│", table)
+    assert [row[0] for row in rows] == [*(str(number) for number in range(1, CHAPTERS + 1)), ""]
+    assert (rows[-1][1], int(rows[-1][3])) == ("all", claims)
+    assert remains(own_state) == []
