@@ -1,5 +1,6 @@
 """SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -97,9 +98,10 @@ class SbfClient:
         """Say that an element carries exactly what ``revision`` wants."""
         self._at.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
 
-    def trouble(self, element: str, revision: int, message: str) -> None:
-        """Say why an element cannot carry what ``revision`` wants."""
-        self._at.send("POST", f"/v1/elements/{Name(element)}/trouble", Trouble(revision=revision, message=message))
+    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
+        """Say why an element cannot carry what ``revision`` wants; ``refused`` are the clusters it refuses for good."""
+        told = Trouble(revision=revision, message=message, refused=dict(refused or {}))
+        self._at.send("POST", f"/v1/elements/{Name(element)}/trouble", told)
 
     def drifted(self, element: str, revision: int) -> None:
         """Say that an element was found different from ``revision``, which it had confirmed."""

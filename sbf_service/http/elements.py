@@ -9,6 +9,7 @@ from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store import elements
+from sbf_service.store.refusals import fail_refused
 from sbf_service.store.revisions import element_row
 from sbf_service.store.silence import heard
 from virtcloud.model.values import Name
@@ -81,6 +82,7 @@ def routes(service: Service) -> APIRouter:
         heard(service.store, name, drain)
         with service.store.change(who=name) as unit:
             elements.set_trouble(unit, name, report.message, drain)
+            fail_refused(unit, name, report.refused, drain)
 
     @router.post(
         "/{name}/drifted",

@@ -1,5 +1,6 @@
 """SBF and a machine in memory, as the loop sees them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from virtcloud.agent.carried import Carried, CarriedGuest, CarriedSegment
@@ -16,6 +17,7 @@ class FakeService:
         self.document = WantedDocument(element="h1", revision=0, confirmed_revision=0, wanted=HostWanted())
         self.told: list[tuple[str, int]] = []
         self.messages: list[str] = []
+        self.refused: list[dict[str, str]] = []
         self.polls: list[tuple[int | None, float]] = []
         self.failing: VirtcloudError | None = None
 
@@ -37,10 +39,11 @@ class FakeService:
         self._tell("confirmed", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision})
 
-    def trouble(self, element: str, revision: int, message: str) -> None:
+    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
         """Take it."""
         self._tell("trouble", element, revision)
         self.messages.append(message)
+        self.refused.append(dict(refused or {}))
 
     def drifted(self, element: str, revision: int) -> None:
         """Take it, and set the confirmed revision back."""

@@ -209,3 +209,14 @@ def test_an_unknown_host_is_refused_and_nothing_is_claimed(client: SbfClient, be
     with pytest.raises(NotFound, match="host ostrava-h1 is not known"):
         client.put_cluster("x", ClusterRequest(spec=spec(hosts=("ostrava-h1",))))
     assert not any(site.claimed for site in client.sites())
+
+
+def test_an_image_that_a_host_does_not_have_fails_the_cluster_at_once_and_not_at_its_deadline(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    wrong = Guest(name="n1", host="brno-h1", image="nosuch")
+    client.put_cluster("w", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
+    view = until(client, "w", ended)
+    assert view.state is State.FAILED
+    assert view.reason.startswith("host brno-h1 at brno refused: could not start n1: image nosuch: cannot read ")
+    assert snapshot(lab, topology) == before

@@ -6,13 +6,15 @@ what happens              what follows
 SBF does not answer       everything keeps running; asked again with growing pauses
 a step fails              the other clusters' steps are done; trouble is told; all is tried again, with
                           growing pauses, or at once when something else is wanted
+a cluster is refused      SBF is told so by name, that it need not wait for the cluster's deadline
+three times in a row
 the machine differs from  drifted is told first, then it is put right and confirmed again
 a confirmed revision
 asked to stop             at once, between two steps; the machine stays as it is
 ========================  ==============================================================================
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,10 +22,12 @@ from virtcloud.agent import log
 from virtcloud.agent.carried import Carried
 from virtcloud.agent.difference import Step, difference
 from virtcloud.agent.stopping import Stop, Stopped
-from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.wanted import WantedDocument
 
 Failures = dict[str, str]
+REFUSALS = 3
+"""So many times in a row is for good; an image may just be arriving, a driver just be starting."""
 
 
 class Service(Protocol):
@@ -35,8 +39,8 @@ class Service(Protocol):
     def confirm(self, element: str, revision: int) -> None:
         """Say that the element carries what ``revision`` wants."""
 
-    def trouble(self, element: str, revision: int, message: str) -> None:
-        """Say why it does not."""
+    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
+        """Say why it does not, and which clusters it refuses for good."""
 
     def drifted(self, element: str, revision: int) -> None:
         """Say that it does not any more, though it was confirmed."""
@@ -73,6 +77,7 @@ class Converger:
         self._timing = timing
         self._settled: int | None = None
         self._failures = 0
+        self._refusals: dict[str, int] = {}
 
     def run(self) -> None:
         """Converge until asked to stop; then return, and leave the machine as it is."""
@@ -107,7 +112,13 @@ class Converger:
         if failures:
             message = "; ".join(f"cluster {cluster}: {text}" if cluster else text for cluster, text in failures.items())
             log.warning("trouble", element=self._element, revision=document.revision, message=message)
-            self._service.trouble(self._element, document.revision, message)
+            self._service.trouble(self._element, document.revision, message, self._refused(document, failures))
+
+    def _refused(self, document: WantedDocument, failures: Failures) -> dict[str, str]:
+        """Give the clusters that were refused often enough, by id, with the words of the last time."""
+        keys = {segment.id: segment.key for segment in document.wanted.segments}
+        often = [cluster for cluster, times in self._refusals.items() if times >= REFUSALS and cluster in keys]
+        return {cluster: failures[keys[cluster]] for cluster in often if keys[cluster] in failures}
 
     def _converge(self, document: WantedDocument) -> Failures:
         """Make the machine what is wanted and confirm it; give what failed, by the cluster's key."""
@@ -135,6 +146,7 @@ class Converger:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> Failures:
         """Do the steps; a cluster's failure ends that cluster's steps only."""
         failures: Failures = {}
+        before, self._refusals = self._refusals, {}
         keys = {segment.id: segment.key for segment in document.wanted.segments}
         for step in steps:
             self._stop.check()
@@ -145,6 +157,8 @@ class Converger:
                 self._machine.apply(step)
             except VirtcloudError as error:
                 failures[cluster] = f"could not {step}: {error}"
+                if isinstance(error, Refused | Unsafe):
+                    self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
             else:
                 log.info("applied", element=self._element, cluster=cluster, step=step)
         return failures

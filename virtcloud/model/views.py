@@ -3,6 +3,8 @@
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import Field
+
 from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.document import Document
 from virtcloud.model.topology import ElementKind
@@ -84,10 +86,15 @@ class Confirmation(Document):
 
 
 class Trouble(Document):
-    """An element says why it cannot carry what ``revision`` wants."""
+    """An element says why it cannot carry what ``revision`` wants.
+
+    ``refused`` are the ids of clusters that it has refused again and again, each with its words: those that are being
+    set up need not wait for their deadline.
+    """
 
     revision: int
     message: str
+    refused: dict[str, str] = Field(default_factory=dict)
 
 
 class Problem(Document):

@@ -134,6 +134,26 @@ def test_after_trouble_it_is_tried_again_with_growing_pauses(
     assert [wait for _, wait in service.polls] == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
 
 
+def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_others_are_not(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100), segment("b", 101))
+    for _ in range(3):
+        converger.round()
+    assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel said no"}]
+
+
+def test_refusals_with_a_success_between_them_are_not_for_good(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    for refuses in ({"a"}, {"a"}, set(), {"a"}, {"a"}):
+        machine.refuses, machine.carried = refuses, Carried()
+        converger.round()
+    assert service.refused == [{}, {}, {}, {}]
+
+
 def test_once_trouble_is_over_the_revision_is_confirmed(
     converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
 ) -> None:

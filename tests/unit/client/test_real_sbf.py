@@ -115,6 +115,17 @@ def test_a_hosts_trouble_is_seen_in_the_cluster(api: Client, service: SbfClient)
     assert "port eth0 is down" in [one.trouble for one in cluster.refresh().placements]
 
 
+def test_a_cluster_that_a_host_refuses_for_good_fails_at_once_with_the_hosts_words(
+    api: Client, service: SbfClient
+) -> None:
+    refused, other = api.create("refused", SPEC), api.create("other", SPEC)
+    revision = service.wanted("brno-h1").revision
+    service.trouble("brno-h1", revision, "no", {refused.view.id: "image x not found"})
+    assert refused.refresh().state is State.FAILING
+    assert refused.view.reason == "host brno-h1 at brno refused: image x not found"
+    assert other.refresh().state is State.CONFIGURING
+
+
 def test_a_wait_gives_up_after_its_timeout_and_says_that_the_cluster_goes_on(api: Client) -> None:
     with pytest.raises(TimedOut, match=r"cluster demo is configuring after 0.1 s, not active; it goes on"):
         api.create("demo", SPEC).wait_active(timeout=0.1)
