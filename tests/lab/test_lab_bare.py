@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Event, Lab, LabFailed, LabIsDown, LabIsUp, Wishes, read_lab_file
+from virtcloud.lab import Event, Lab, LabIsDown, LabIsUp, UnknownInLab, Wishes, read_lab_file
 from virtcloud.lab.state import State, remains, started
 
 pytestmark = pytest.mark.lab
@@ -100,9 +100,9 @@ def test_the_user_outside_reaches_the_gateway(bare: Lab) -> None:
 
 
 def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
-    with pytest.raises(LabFailed, match="node ostrava-h1 is not known"):
+    with pytest.raises(UnknownInLab, match="node ostrava-h1 is not known"):
         bare.run("ostrava-h1", ["true"])
-    with pytest.raises(LabFailed, match="no service agent; it has: libvirtd"):
+    with pytest.raises(UnknownInLab, match="no service agent; it has: libvirtd"):
         bare.service("brno-h1", "agent").stop()
 
 

@@ -6,46 +6,102 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from virtcloud.cli import main
+from virtcloud.lab import Lab, kernel, preflight
+from virtcloud.lab.state import State, remains
 
 pytestmark = pytest.mark.lab
 
-SWITCH = "switches: [{name: s, platform: linux_bridge, ports: [p1, p2]}]"
+COMMAND = (sys.executable, "-m", "virtcloud.cli")
+GOOD = """\
+name: x
+transports: [{name: core, kind: qinq, s_tag: 2000}]
+sites:
+  - name: a
+    attachments: [{transport: core, port: "s:p3"}]
+    switches: [{name: s, platform: linux_bridge, ports: [p1, p2, p3]}]
+    hosts:
+      - {name: h, ports: [eth0]}
+links:
+  - {a: "h:eth0", b: "s:p1"}
+pools: {a: "100-199"}
+"""
 
 
-def virtcloud(state: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state)}
+def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-m", "virtcloud.cli", *argv], capture_output=True, text=True, check=False, env=environment
+        [*before, *COMMAND, *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "VIRTCLOUD_LAB_STATE": str(state)},
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("name: x\nsites: [\n", "not YAML"),
-        ("name: x\nsites:\n  - name: a\n    hosst: []\n", "lab.yaml:4: sites.0.hosst: expected no such key"),
-        ("name: x\nsites:\n  - {name: a, hosts: [{name: h, ports: [eth0]}]}\n", "h is on no switch"),
-        (
-            f"name: x\nsites:\n  - {{name: a, {SWITCH}}}\npools: {{b: '1'}}\n",
-            "expected sites of this topology (a), got b",
-        ),
-        (f"name: x\nsites:\n  - {{name: a, {SWITCH}}}\npools: {{a: '5000'}}\n", "from 1 to 4094, got 5000"),
-        (f"name: x\nsites:\n  - {{name: a, {SWITCH}}}\n".replace("p2", "br0"), "the lab uses br0 itself"),
-        (f"name: x\nsites:\n  - {{name: a, {SWITCH}}}\n".replace("p2", "a-very-long-port"), "at most 15 characters"),
-        (f"name: x\nsites:\n  - {{name: a, {SWITCH}}}\n".replace("name: s,", "name: user,"), "the lab has a node"),
-    ],
-)
-def test_a_lab_file_that_cannot_be(tmp_path: Path, text: str, words: str) -> None:
+def refusal(tmp_path: Path, text: str) -> str:
+    """Try to start a lab from ``text``; gives the complaint, the file's folder left out."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert not (tmp_path / "state").exists()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert remains(State(tmp_path / "state")) == []
+    return done.stderr.replace(f"{tmp_path}/", "").strip()
 
 
-def test_a_lab_file_that_is_not_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("links:", "links: [", "lab.yaml:10: not YAML"),
+        ("hosts:", "hosst:", "lab.yaml:7: sites.0.hosst: expected no such key; is it misspelt?"),
+        ("2000", "4095", "lab.yaml:2: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 4095"),
+        ("2000", "0", "lab.yaml:2: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 0"),
+        ("100-199", "100-5000", "lab.yaml:11: pools.a: expected a VLAN number from 1 to 4094, got 5000"),
+        ("pools: {a", "pools: {b", "lab.yaml:11: pools.b: pools: expected sites of this topology (a), got b"),
+        ('  - {a: "h:eth0", b: "s:p1"}', "  []", "lab.yaml:8: sites.0.hosts.0: host h is on no switch"),
+        ("s:p1", "s:p3", "lab.yaml:10: links.0.b: port s:p3: expected at most one link on a port, got two"),
+        ("s:p1", "s:p9", "lab.yaml:10: links.0.b: port s:p9: expected a port of s (p1, p2, p3), got p9"),
+        (
+            "p2",
+            "br0",
+            "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, since the lab uses br0",
+        ),
+        ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a Linux"),
+        ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),
+        ("h, ports", "user, ports", "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, since the lab has"),
+        ("name: h,", f"name: {'h' * 33},", "lab.yaml:8: sites.0.hosts.0.name: expected a name: lower case"),
+    ],
+)
+def test_a_lab_file_that_cannot_be(tmp_path: Path, old: str, new: str, words: str) -> None:
+    """The complaint names the file, the line, the key, and what was expected."""
+    text = GOOD.replace(old, new, 1)
+    if old == "h, ports":
+        text = text.replace("h:eth0", "user:eth0")
+    if old == "name: a\n":
+        text = text.replace('{a: "100', '{a-site-name-long: "100')
+    assert text != GOOD
+    assert refusal(tmp_path, text).startswith(f"virtcloud: {words}")
+
+
+def test_two_sites_whose_ports_on_the_core_would_have_one_name(tmp_path: Path) -> None:
+    def site(number: int) -> str:
+        name = f"long-site-nr{number}"
+        circuits = ", ".join(f'{{transport: core, port: "s{number}:p{port}"}}' for port in (1, 2))
+        ports = f"switches: [{{name: s{number}, platform: linux_bridge, ports: [p1, p2]}}]"
+        return f"  - name: {name}\n    attachments: [{circuits}]\n    {ports}\n"
+
+    text = f"name: x\ntransports: [{{name: core, kind: qinq, s_tag: 2000}}]\nsites:\n{site(1)}{site(2)}"
+    words = "lab.yaml:8: sites.1.attachments.1: expected another name of site long-site-nr2: core has a port"
+    assert refusal(tmp_path, text).startswith(f"virtcloud: {words}")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+def test_a_lab_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    if content:
+        (tmp_path / "nix.yaml").write_bytes(content)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "nix.yaml"))
-    assert (done.returncode, "expected a readable file" in done.stderr) == (2, True)
+    assert (done.returncode, "nix.yaml: expected a readable file, got: " in done.stderr) == (2, True)
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("argv", [["status"], ["exec", "brno-h1", "true"], ["shell", "brno-h1"]])
@@ -57,3 +113,83 @@ def test_no_lab_is_up(tmp_path: Path, argv: list[str]) -> None:
 def test_down_with_nothing_up_is_well(tmp_path: Path) -> None:
     done = virtcloud(tmp_path / "state", "lab", "down")
     assert (done.returncode, done.stdout) == (0, "no lab is up, and none has left anything\n")
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_who_is_not_root_is_told_so(tmp_path: Path, command: str) -> None:
+    """In a user namespace of its own the command is nobody, and reads its program wherever that lies."""
+    done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
+    assert (done.returncode, "run it as root, for instance with sudo" in done.stderr) == (2, True)
+    assert not (tmp_path / "state").exists()
+
+
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
+    """Run the command in this process, whose view of the machine can be changed."""
+    monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
+    done = CliRunner().invoke(main, ["lab", *argv])
+    assert not (tmp_path / "state").exists()
+    return done.exit_code, done.output
+
+
+def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "works", lambda feature: feature.name != "802.1ad bridges")
+    monkeypatch.setattr(kernel, "UML", "/nowhere/linux.uml")
+    code, said = here(tmp_path, monkeypatch, "up")
+    assert (code, said) == (
+        2,
+        (
+            "virtcloud: no lab can run here: this machine's kernel lacks: 802.1ad bridges; "
+            "User-mode Linux is missing: apt-get install user-mode-linux\n"
+        ),
+    )
+
+
+def test_programs_that_are_missing_are_named_with_their_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for program in preflight.PACKAGES:
+        if program not in {"tcpdump", "bridge", "tc"}:
+            (tmp_path / program).touch(mode=0o755)
+    monkeypatch.setattr(preflight, "PATH", str(tmp_path))
+    code, said = here(tmp_path, monkeypatch, "up")
+    assert (code, said) == (2, "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n")
+
+
+def test_a_hypervisor_that_is_missing_is_named_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "has_driver", lambda kind: kind == "lxc")
+    code, said = here(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
+    assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in said) == (2, True)
+
+
+def test_a_lab_that_is_up_stays_as_it_is(bare: Lab) -> None:
+    first = bare.state.pid()
+    done = virtcloud(bare.state.folder, "lab", "up")
+    assert (done.returncode, "a lab is up already (metacenter)" in done.stderr) == (2, True)
+    assert (bare.state.pid(), bare.is_whole()) == (first, True)
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (
+            ("exec", "ostrava-h1", "true"),
+            2,
+            "virtcloud: node ostrava-h1 is not known; this lab has: station, brno-sw1,",
+        ),
+        (("shell", "ostrava-h1"), 2, "virtcloud: node ostrava-h1 is not known; this lab has: station, brno-sw1,"),
+        (("service", "ostrava-h1", "sshd", "kill"), 2, "virtcloud: node ostrava-h1 is not known; this lab has: "),
+        (("service", "brno-h1", "sshd", "kill"), 2, "virtcloud: node brno-h1 has no service sshd; it has: libvirtd"),
+        (("service", "user", "sshd", "kill"), 2, "virtcloud: node user has no service sshd; it has: none"),
+        (("exec", "brno-h1", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
+        (("exec", "station", "no-such-program"), 127, "station: no-such-program: not found\n"),
+        (("exec", "brno-h1", "/etc/hosts"), 126, "brno-h1: /etc/hosts: Permission denied\n"),
+    ],
+)
+def test_what_the_lab_does_not_have(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
+    """A program that cannot be started is said as a shell says it: 127, or 126 when it is no program."""
+    done = virtcloud(bare.state.folder, "lab", *argv)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith(words)
+    assert bare.is_whole()

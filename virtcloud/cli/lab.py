@@ -83,7 +83,10 @@ def status(as_json: bool) -> None:
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def execute(node: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND on NODE, with this terminal's input and output; gives its exit code."""
+    """Run COMMAND on NODE, with this terminal's input and output; gives its exit code.
+
+    As from a shell, 127 says that NODE has no such program, and 126 that it cannot be run.
+    """
     sys.exit(attach(Lab.running().state, node, command, terminal=False))
 
 

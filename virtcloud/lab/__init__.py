@@ -6,7 +6,7 @@ Names are imported when they are first used: what runs inside the lab's kernel n
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from virtcloud.lab.errors import LabError, LabFailed, LabImpossible, LabIsDown, LabIsUp
+    from virtcloud.lab.errors import LabError, LabFailed, LabImpossible, LabIsDown, LabIsUp, UnknownInLab
     from virtcloud.lab.event import Event
     from virtcloud.lab.file import LabFile, read_lab_file
     from virtcloud.lab.lab import Lab, ServiceHandle, take_down
@@ -22,6 +22,7 @@ _HOMES = {
     "LabIsDown": "errors",
     "LabIsUp": "errors",
     "ServiceHandle": "lab",
+    "UnknownInLab": "errors",
     "Wishes": "launch",
     "read_lab_file": "file",
     "take_down": "lab",
@@ -37,6 +38,7 @@ __all__ = [
     "LabIsDown",
     "LabIsUp",
     "ServiceHandle",
+    "UnknownInLab",
     "Wishes",
     "read_lab_file",
     "take_down",

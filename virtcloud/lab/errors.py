@@ -7,9 +7,10 @@
         ├── LabImpossible    this machine lacks something; the message says what, and how to get it
         ├── LabIsUp          there is a lab already
         ├── LabIsDown        there is none
+        ├── UnknownInLab     the lab has no node or no service of this name
         └── LabFailed        something in the lab did not do what it should
 
-The first two are :class:`BadInput` as well, the third is :class:`NotFound`: nothing was changed.
+The first two are :class:`BadInput` as well, the next two are :class:`NotFound`: nothing was changed.
 """
 
 from typing import ClassVar
@@ -39,6 +40,12 @@ class LabIsDown(LabError, NotFound):
     """There is no lab."""
 
     slug = "lab-is-down"
+
+
+class UnknownInLab(LabError, NotFound):
+    """The lab has no node, or a node no service, of this name; nothing was changed."""
+
+    slug = "unknown-in-lab"
 
 
 class LabFailed(LabError):

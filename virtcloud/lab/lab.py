@@ -38,6 +38,7 @@ class ServiceHandle:
         self._do("kill")
 
     def _do(self, what: str) -> None:
+        session.check_known(self.state, self.node, self.name)
         session.ask(self.state, {"do": what, "node": self.node, "service": self.name})
 
 

@@ -64,11 +64,13 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
     state.make()
     state.sbf_socket.parent.mkdir(parents=True, exist_ok=True)
     Path(services.CACHE, "qemu").mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(16)
-    state.write_about({"name": lab.name, "kernel": chosen, "bare": wishes.bare, "token": token})
     state.write_lab_file(lab)
     materials = _materials(lab, state, wishes)
-    _write_plans(lab, state, chosen, token, materials)
+    station = station_plan(materials, tap=chosen == "uml")
+    nodes = plan_nodes(lab, materials, uplink="vec0" if chosen == "uml" else "")
+    about = {"name": lab.name, "kernel": chosen, "bare": wishes.bare, "nodes": _services(station, nodes)}
+    state.write_about({**about, "token": secrets.token_hex(16)})
+    _write_plans(state, materials.kept, station, nodes)
     if not wishes.bare:
         (state.folder / "sbf.toml").write_text(
             services.sbf_config(str(state.folder), str(state.sbf_socket), wishes.timing)
@@ -76,6 +78,10 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
     images.make_container_image(state.folder / "images")
     if Hypervisor.QEMU in lab.hypervisors:
         images.make_machine_image(state.folder / "images", guest_kernel.ensure(watch))
+
+
+def _services(*plans: fabric_plan.Plan) -> dict[str, list[str]]:
+    return {node.name: [service.name for service in node.services] for plan in plans for node in plan.nodes}
 
 
 def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:
@@ -102,13 +108,11 @@ def _covered_folders() -> tuple[str, ...]:
     return tuple(sorted(one for one in ours if any(Path(one).is_relative_to(place) for place in TMPFS)))
 
 
-def _write_plans(lab: LabFile, state: State, chosen: str, token: str, materials: Materials) -> None:
-    station = station_plan(materials, tap=chosen == "uml")
-    nodes = plan_nodes(lab, materials, uplink="vec0" if chosen == "uml" else "")
-    folder = state.folder
+def _write_plans(state: State, kept: tuple[str, ...], station: fabric_plan.Plan, nodes: fabric_plan.Plan) -> None:
+    folder, token = state.folder, state.about["token"]
     listen = f"unix:{state.socket}"
     ours = FabricSettings(str(folder), str(folder / "station.plan"), str(folder / "station.events"), token, listen)
-    if chosen == "direct":
+    if state.about["kernel"] == "direct":
         _write(state, "station", ours, joined(station, nodes))
         return
     boot = kernel.command(folder, folder / "init")
@@ -119,7 +123,7 @@ def _write_plans(lab: LabFile, state: State, chosen: str, token: str, materials:
     )
     _write(state, "fabric", _with(inside, machine=True), nodes)
     init = folder / "init"
-    init.write_text(kernel.init_text(sys.executable, folder / "fabric.json", materials.kept, _search_path()))
+    init.write_text(kernel.init_text(sys.executable, folder / "fabric.json", kept, _search_path()))
     init.chmod(0o755)
 
 

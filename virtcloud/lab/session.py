@@ -15,11 +15,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from virtcloud.lab.errors import LabFailed, LabIsDown
+from virtcloud.lab.errors import LabFailed, LabIsDown, UnknownInLab
 from virtcloud.lab.fabric.frames import receive_frame, receive_line, send_frame, send_line
 from virtcloud.lab.state import State
 
 CHUNK = 65536
+
+
+def check_known(state: State, node: str, service: str | None = None) -> None:
+    """Raise :class:`UnknownInLab` when the running lab has no such node, or the node no such service."""
+    nodes = state.about.get("nodes", {})
+    if nodes and node not in nodes:
+        raise UnknownInLab(f"node {node} is not known; this lab has: {', '.join(nodes)}")
+    if service is not None and service not in nodes.get(node, [service]):
+        known = ", ".join(nodes[node]) or "none"
+        raise UnknownInLab(f"node {node} has no service {service}; it has: {known}")
 
 
 @contextmanager
@@ -77,6 +87,7 @@ def attach(state: State, node: str, argv: Sequence[str], *, terminal: bool) -> i
 
 
 def _begin(link: socket.socket, state: State, node: str, argv: Sequence[str], *, tty: bool = False) -> None:
+    check_known(state, node)
     request: dict[str, Any] = {"do": "exec", "node": node, "argv": list(argv), "token": state.about.get("token", "")}
     if tty:
         environment = {"TERM": os.environ.get("TERM", "linux"), "PS1": f"{node}:\\w# "}

@@ -74,20 +74,20 @@ def explain(detail: ErrorDetails) -> str:
 
 
 def _line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
-    """Find the line (from 1) of the deepest node on ``path``."""
+    """Find the line (from 1) of the deepest node on ``path``; a key's own line, where its value stands below it."""
     if node is None:
         return 1
-    if path:
-        child = _child(node, path[0])
-        if child is not None:
-            return _line(child, path[1:])
-    return int(node.start_mark.line) + 1
+    line, rest = int(node.start_mark.line) + 1, list(path)
+    while rest and (found := _child(node, rest.pop(0))):
+        key, node = found
+        line = int(key.start_mark.line) + 1
+    return line
 
 
-def _child(node: yaml.Node, part: str | int) -> yaml.Node | None:
+def _child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Give the node that stands for ``part`` and the one that holds its value."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        found: yaml.Node = node.value[part]
-        return found
+        return node.value[part], node.value[part]
     if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if key.value == str(part)), None)
+        return next(((key, value) for key, value in node.value if key.value == str(part)), None)
     return None

@@ -83,3 +83,7 @@ def test_two_elements_of_one_name_are_refused() -> None:
 def test_an_unknown_site_is_named_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match="site ostrava is not known; known are: brno"):
         read(GOOD).site("ostrava")
+
+
+def test_a_key_whose_value_stands_below_it_is_refused_at_its_own_line() -> None:
+    assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: expected no such key; is it misspelt?"

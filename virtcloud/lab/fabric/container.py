@@ -114,6 +114,8 @@ class Init:
         request = json.loads(packet)
         try:
             self._verbs[request["do"]](request, descriptors)
+        except NotExecutable as error:
+            self._say({"id": request["id"], "error": str(error), "code": error.exit})
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self._say({"id": request["id"], "error": str(error)})
         finally:
@@ -130,17 +132,7 @@ class Init:
         self._say({"id": request["id"], "error": fault} if fault else {"id": request["id"]})
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        stdin, stdout, stderr = descriptors
-        child = subprocess.Popen(  # noqa: S603 - running what it is told is its purpose
-            request["argv"],
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            cwd=request.get("cwd") or "/",
-            env=request["environment"],
-            start_new_session=True,
-            preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
-        )
+        child = _child(request, descriptors)
         child.returncode = 0  # reaped below, not by subprocess
         self._calls[child.pid] = request["id"]
         self._say({"id": request["id"], "spawned": child.pid})
@@ -157,6 +149,33 @@ class Init:
                 call = self._calls.pop(found[0], None)
                 if call is not None:
                     self._say({"id": call, "exit": os.waitstatus_to_exitcode(found[1])})
+
+
+class NotExecutable(Exception):
+    """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        """Say it as a shell does."""
+        missing = isinstance(error, FileNotFoundError)
+        super().__init__(f"{program}: {'not found' if missing else error.strerror}")
+        self.exit = 127 if missing else 126
+
+
+def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
+    stdin, stdout, stderr = streams
+    try:
+        return subprocess.Popen(  # noqa: S603 - running what it is told is its purpose
+            request["argv"],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            env=request["environment"],
+            start_new_session=True,
+            preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
+        )
+    except OSError as error:
+        raise NotExecutable(request["argv"][0], error) from error
 
 
 def _own_terminal() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from virtcloud.lab.fabric.container import set_window
 from virtcloud.lab.fabric.frames import receive_frame, send_frame
-from virtcloud.lab.fabric.nodes import NodeHandle, Running
+from virtcloud.lab.fabric.nodes import NodeHandle, NotStarted, Running
 from virtcloud.lab.fabric.services import ENVIRONMENT
 
 CHUNK = 65536
@@ -24,6 +24,11 @@ def execute(connection: socket.socket, handle: NodeHandle, request: Mapping[str,
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
         running = handle.spawn(request["argv"], session.child_ends, environment, tty=bool(request.get("tty")))
+    except NotStarted as fault:
+        session.close()
+        send_frame(connection, b"r", f"{fault}\n".encode())
+        send_frame(connection, b"x", json.dumps(fault.exit).encode())
+        return
     finally:
         session.close_child_ends()
     lock = threading.Lock()
@@ -53,6 +58,11 @@ class Session:
     def close_child_ends(self) -> None:
         """Close what the program has got by now."""
         for end in set(self.child_ends):
+            os.close(end)
+
+    def close(self) -> None:
+        """Close our ends."""
+        for end in {self.stdin, *self.outputs.values()}:
             os.close(end)
 
     def close_stdin(self) -> None:

@@ -25,6 +25,15 @@ class NodeFailed(Exception):
     """A node could not be made or could not do what it was told; the message carries its words."""
 
 
+class NotStarted(NodeFailed):
+    """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
+
+    def __init__(self, message: str, code: int) -> None:
+        """Keep the message and the exit code."""
+        super().__init__(message)
+        self.exit = code
+
+
 class Running:
     """A program on a node: ``exit`` is filled once it ended (negative: the signal it died of)."""
 
@@ -64,7 +73,7 @@ class NodeHandle:
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
     ) -> Running:
-        """Start a program with these three standard streams."""
+        """Start a program with these three standard streams; raises :class:`NotStarted` when it cannot be."""
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
         running: Running = self._call(request, streams)["running"]
         return running
@@ -81,6 +90,8 @@ class NodeHandle:
             socket.send_fds(self._channel, [packet], list(streams))
         answer = answers.get()
         self._answers.pop(number, None)
+        if "code" in answer:
+            raise NotStarted(f"{self.node.name}: {answer['error']}", answer["code"])
         if "error" in answer:
             raise NodeFailed(f"{self.node.name}: {answer['error']}")
         return answer
