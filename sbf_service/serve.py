@@ -44,7 +44,11 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
     )
     server = Server(config)
     server.service = service
-    server.run(sockets=sockets)
+    try:
+        server.run(sockets=sockets)
+    finally:
+        if service.settings.socket is not None:
+            service.settings.socket.unlink(missing_ok=True)
 
 
 def _listen_tcp(address: str) -> socket.socket:

@@ -87,6 +87,7 @@ def test_sigterm_ends_it_within_two_seconds_also_with_clients_that_wait_and_a_de
         assert process.wait(10) == 0
         assert time.monotonic() - began < 2
         assert poll.result().json()["key"] == "demo"
+        assert not (tmp_path / "sbf.sock").exists()
         taken.close()
     hung.close()
 
