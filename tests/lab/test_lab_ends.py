@@ -1,0 +1,133 @@
+"""However a whole lab ends, with SBF and agents in it: nothing lives on, and the next one says what it found."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Event, Lab, LabIsDown, read_lab_file, take_down
+from virtcloud.lab.state import CGROUP, State, remains, started
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.cluster import State as ClusterState
+
+pytestmark = pytest.mark.lab
+
+LAB = Path(__file__).parent / "topologies/mixed.yaml"
+SPACES = ("net", "mnt", "pid", "uts", "ipc")
+GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]}
+
+
+def spaces(pid: int) -> set[str]:
+    """Give the namespaces of a process, none when it is gone."""
+    try:
+        return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in SPACES}
+    except OSError:
+        return set()
+
+
+def users(namespaces: set[str]) -> set[int]:
+    """Give the processes that are in any of these namespaces."""
+    pids = {int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()}
+    return {pid for pid in pids if spaces(pid) & namespaces}
+
+
+def nobody_in(namespaces: set[str], within_s: float = 15) -> bool:
+    deadline = time.monotonic() + within_s
+    while users(namespaces) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not users(namespaces)
+
+
+def own_spaces(pid: int | None) -> set[str]:
+    """Give the namespaces that a lab has made for itself."""
+    assert pid is not None
+    first = spaces(pid) - spaces(os.getpid())
+    return set().union(*(spaces(one) for one in users(first))) - spaces(os.getpid())
+
+
+@contextmanager
+def nothing_changed_outside() -> Iterator[None]:
+    """Compare mounts, interfaces and control groups of the machine before and after."""
+
+    def look() -> tuple[str, list[str], bool]:
+        interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
+        return Path("/proc/self/mountinfo").read_text(), interfaces, CGROUP.exists()
+
+    before = look()
+    yield
+    assert look() == before
+
+
+@contextmanager
+def starting(state: State, until: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a lab as from a terminal, with a process group of its own, and wait until it has said ``until``."""
+    command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(LAB)]
+    environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(  # noqa: S603 - our own command
+        command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stderr
+        assert any(until in line for line in process.stderr), f"it never said {until}"
+        yield process
+        process.communicate(timeout=60)
+
+
+@pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
+def test_an_interrupt_leaves_nothing(own_state: State, until: str) -> None:
+    """Ctrl-C when files are written, SBF runs, the kernel is up, and services start one after the other."""
+    with nothing_changed_outside():
+        with starting(own_state, until) as process:
+            supervisor = own_state.launcher()
+            made = own_spaces(supervisor) if supervisor else set()
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.returncode == 130
+        assert nobody_in(made)
+        assert remains(own_state) == []
+
+
+def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: State) -> None:
+    with nothing_changed_outside():
+        with starting(own_state, "station sbf") as process:
+            process.kill()
+        made = own_spaces(own_state.launcher())
+        take_down(own_state)
+        assert nobody_in(made)
+        assert remains(own_state) == []
+
+
+@pytest.mark.parametrize("victim", ["pid", "launcher"])
+def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state: State, victim: str) -> None:
+    """SIGKILL for the lab's first process, or the one that holds its namespaces, while a guest runs."""
+    with nothing_changed_outside():
+        lab = Lab.up(read_lab_file(LAB), state=own_state)
+        with SbfClient(f"unix://{lab.sbf_socket}") as client:
+            spec = ClusterSpec.model_validate({"owner": "alice", "guests": [GUEST]})
+            view = client.put_cluster("a", ClusterRequest(spec=spec))
+            while view.state is ClusterState.CONFIGURING:
+                view = client.cluster("a", after=view.version, wait=5)
+            assert view.state is ClusterState.ACTIVE
+        made = own_spaces(own_state.pid())
+        pid = getattr(own_state, victim)()
+        os.kill(pid, signal.SIGKILL)
+        assert nobody_in(made)
+        assert started(pid) is None
+        with pytest.raises(LabIsDown):
+            Lab.running(own_state)
+        assert remains(own_state) == [str(own_state.folder), str(own_state.sbf_socket)]
+
+        said: list[Event] = []
+        Lab.up(read_lab_file(LAB), watch=said.append, state=own_state)
+        notes = [event.text for event in said if event.step == "remains"]
+        left = f"{own_state.folder}, {own_state.sbf_socket}"
+        assert notes == [f"a lab that ended by itself had left {left}; removed"]
+        with SbfClient(f"unix://{lab.sbf_socket}") as client:
+            assert client.clusters() == []
+        lab.down()
+        assert remains(own_state) == []
