@@ -1,0 +1,43 @@
+"""What doctor says of a kernel is true: probes are tried on one that has everything, and their refusals are read."""
+
+import json
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from virtcloud.cli import main
+from virtcloud.lab import Lab, doctor, kernel
+from virtcloud.lab.kernel import FEATURES, Feature
+
+pytestmark = pytest.mark.lab
+
+KERNEL_WORDS = ("Operation not supported", "Unknown device type", "Specified qdisc kind is unknown")
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
+def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: Feature) -> None:
+    done = lab.run("user", ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
+def test_a_probe_that_fails_here_failed_for_want_of_the_feature(feature: Feature) -> None:
+    """The kernel says that it has no such thing; ``ip`` and ``tc`` understood every word."""
+    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the probe itself
+    assert done.returncode == 0 or any(words in done.stderr for words in KERNEL_WORDS), done.stderr
+    assert kernel.works(feature) is (done.returncode == 0)
+
+
+def test_doctor_and_the_lab_choose_the_same_kernel(lab: Lab) -> None:
+    assert doctor.examine().kernel == lab.status()["kernel"]
+
+
+def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = CliRunner().invoke(main, ["doctor", "--json"])
+    assert (done.exit_code, json.loads(done.output)["healthy"]) == (0, True)
+    monkeypatch.setattr(kernel, "works", lambda _: False)
+    monkeypatch.setattr(kernel, "UML", "/nowhere/linux.uml")
+    done = CliRunner().invoke(main, ["doctor"])
+    assert (done.exit_code, "no lab can run here" in done.output) == (1, True)
