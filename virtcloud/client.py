@@ -9,12 +9,15 @@ from pydantic import TypeAdapter
 from virtcloud.connection import Answer, Connection
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.document import Document
+from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
 from virtcloud.model.wanted import WantedDocument
 
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
+DEVICE_S = 120.0
+"""A call that talks to a device may take this much longer."""
 D = TypeVar("D", bound=Document)
 
 
@@ -73,9 +76,23 @@ class SbfClient:
         """Give one element; raises NotFound."""
         return self._document(ElementView, self._at.send("GET", f"/v1/elements/{Name(name)}"))
 
+    def difference(self, element: str, *, read: bool = False) -> ElementDifference:
+        """Say what would be changed on an element now; with ``read`` a switch is read first (raises ElementError)."""
+        path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
+        return self._document(ElementDifference, self._at.send("GET", path, query=_flags(read=read), wait=wait))
+
+    def check(self, element: str) -> ElementCheck:
+        """Read a switch now and mend what differs; may be repeated. Raises NotFound, Conflict (a host)."""
+        return self._document(ElementCheck, self._at.send("POST", f"/v1/elements/{Name(element)}/check", wait=DEVICE_S))
+
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
         """Want a cluster; may be repeated. Raises Conflict, NoVlanFree, Gone, NotFound (a host)."""
         return self._document(ClusterView, self._at.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
+
+    def preview_cluster(self, key: str, request: ClusterRequest) -> ClusterPreview:
+        """Say what :meth:`put_cluster` would do now; nothing is claimed or written. Raises the same."""
+        path = f"/v1/clusters/{ClusterKey(key)}"
+        return self._document(ClusterPreview, self._at.send("PUT", path, request, query={"dry_run": "true"}))
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
         """Give a cluster; with ``after``: once its version is past it, or when ``wait`` seconds are over."""
@@ -83,7 +100,7 @@ class SbfClient:
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
         """Give the clusters, of one owner if given, the ended ones too if asked."""
-        query = {"owner": owner, "ended": "true" if ended else None}
+        query = {"owner": owner, **_flags(ended=ended)}
         return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
 
     def delete_cluster(self, key: str) -> ClusterView:
@@ -112,3 +129,8 @@ class SbfClient:
 
     def _documents(self, kind: type[D], answer: Answer) -> list[D]:
         return answer.read(TypeAdapter(list[kind]).validate_json)  # type: ignore[valid-type]
+
+
+def _flags(**flags: bool) -> dict[str, str]:
+    """Write flags as a query; those that are not set are left out."""
+    return {name: "true" for name, is_set in flags.items() if is_set}

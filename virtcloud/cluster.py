@@ -20,6 +20,7 @@ from typing import Self
 from virtcloud.client import DEFAULT_URL, SbfClient
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
 from virtcloud.model.errors import ClusterFailed, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
@@ -54,6 +55,10 @@ class Client:
         Raises Conflict (the key is another cluster's), NoVlanFree, Gone (an older attempt), NotFound (a host).
         """
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt)))
+
+    def preview(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> ClusterPreview:
+        """Say what :meth:`create` would do now: the number, and the change of each element. Raises the same."""
+        return self.sbf.preview_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
         """Give a cluster, also one that has ended; raises NotFound."""

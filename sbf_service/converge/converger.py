@@ -6,10 +6,11 @@ threads are daemons: the service can end in the middle of anything, and another 
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event, Lock, Thread
+from threading import Condition, Event, Thread
 
 from sbf_service.converge.choose import Candidate, Retry, after_failure, choose
 from sbf_service.converge.sweep import Sweep
@@ -19,12 +20,14 @@ from sbf_service.log import get_log
 from sbf_service.settings import Settings
 from sbf_service.store.leases import give_up_all
 from sbf_service.store.session import Store
+from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
 
 LOOK_AGAIN_S = 1.0
 STOP_S = 1.0
+PATIENCE_S = 10.0
 
 
 @dataclass
@@ -39,7 +42,7 @@ class Converger:
     jitter: Callable[[], float] = random.random
     _busy: set[Name] = field(default_factory=set)
     _retries: dict[Name, Retry] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
+    _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)
     _swept: float | None = None
     _stopping: bool = False
@@ -63,6 +66,24 @@ class Converger:
         """Look at once: something changed."""
         if any(name.startswith("element:") for name in changed):
             self._wake.set()
+
+    @contextmanager
+    def alone(self, name: Name, patience: float = PATIENCE_S) -> Iterator[None]:
+        """Keep this replica's workers off a switch. Raises Conflict when one is at it for longer than ``patience``."""
+        with self._lock:
+            if not self._lock.wait_for(lambda: name not in self._busy, patience):
+                raise Conflict(f"switch {name} has been worked on for {patience:g} s: ask again when that has ended")
+            self._busy.add(name)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free(name)
+            self._wake.set()
+
+    def _free(self, name: Name) -> None:
+        self._busy.discard(name)
+        self._lock.notify_all()
 
     def _run(self) -> None:
         while not self._stopping:
@@ -112,7 +133,7 @@ class Converger:
             outcome = Outcome.FAILED
         finally:
             with self._lock:
-                self._busy.discard(one.name)
+                self._free(one.name)
         self._remember(one, outcome)
         self._wake.set()
 

@@ -4,25 +4,26 @@ No database transaction is open while the device is talked to. What will be chan
 device hears of it, so that a crash in between leaves no change without its row.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from sbf_service.converge.sessions import Sessions
+from sbf_service.converge.task import Task, read_task
 from sbf_service.converge.verdict import refuse_leftover, refuse_outside
-from sbf_service.drivers.driver import Driver, Managed
+from sbf_service.drivers.driver import Driver
 from sbf_service.log import get_log
 from sbf_service.settings import Timing
 from sbf_service.store.audit import record
-from sbf_service.store.elements import confirm, set_back, set_trouble, target_of
+from sbf_service.store.elements import confirm, set_back, set_trouble
 from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
-from sbf_service.store.pools import cluster_keys, managed_vlans
-from sbf_service.store.reading import read_topology
+from sbf_service.store.pools import managed_vlans
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
 from virtcloud.model.errors import ElementError, Unreachable
-from virtcloud.model.topology import Switch
-from virtcloud.model.values import Name, VlanId
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, switch_difference
 
 log = get_log(__name__)
 
@@ -34,20 +35,6 @@ class Outcome(Enum):
     OVERTAKEN = auto()
     FAILED = auto()
     BUSY = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What one try is about, read in one transaction."""
-
-    switch: Switch
-    site: Name
-    fence: int
-    revision: int
-    confirmed: int
-    wanted: SwitchWanted
-    managed: Managed
-    users: dict[VlanId, str]
 
 
 class LeaseLostError(Exception):
@@ -65,22 +52,30 @@ class Worker:
 
     def converge(self, name: Name) -> Outcome:
         """Try once. Never raises for what a device does; a database that is away raises."""
+        with self.leased(name) as fence:
+            if fence is None:
+                return Outcome.BUSY
+            try:
+                return self._with_lease(name, fence)
+            except LeaseLostError:
+                self.sessions.drop(name)
+                return Outcome.BUSY
+
+    @contextmanager
+    def leased(self, name: Name) -> Iterator[int | None]:
+        """Hold an element; gives the fencing number, or nothing while another replica holds it."""
         with self.store.touch(who=self.holder) as unit:
             fence = take_lease(unit, name, self.holder, self.timing.lease)
-        if fence is None:
-            return Outcome.BUSY
         try:
-            return self._with_lease(name, fence)
-        except LeaseLostError:
-            self.sessions.drop(name)
-            return Outcome.BUSY
+            yield fence
         finally:
-            with self.store.touch(who=self.holder) as unit:
-                give_up_lease(unit, name, fence)
+            if fence is not None:
+                with self.store.touch(who=self.holder) as unit:
+                    give_up_lease(unit, name, fence)
 
     def _with_lease(self, name: Name, fence: int) -> Outcome:
         try:
-            task = self._task(name, fence)
+            task = read_task(self.store, name, fence)
             return self._converge(task, self.sessions.driver(task.switch))
         except ElementError as error:
             self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
@@ -90,17 +85,6 @@ class Worker:
             log.fault("converge_fault", error, element=name)
             self._fail(name, fence, f"fault in the service: {type(error).__name__}: {error}", reachable=True)
         return Outcome.FAILED
-
-    def _task(self, name: Name, fence: int) -> Task:
-        with self.store.read() as unit:
-            target = target_of(unit, name)
-            topology = read_topology(unit)
-            switch, site = topology.element(name), topology.site_of[name].name
-            if not isinstance(switch, Switch) or not isinstance(target.wanted, SwitchWanted):
-                raise TypeError(f"{name} is not a switch")
-            managed = Managed(switch.ports, managed_vlans(unit, site))
-            users = {vlan: str(key) for vlan, key in cluster_keys(unit, site).items()}
-            return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, managed, users)
 
     def _converge(self, task: Task, driver: Driver) -> Outcome:
         carried = driver.read(task.managed)

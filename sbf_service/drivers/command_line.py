@@ -46,15 +46,21 @@ class CommandLineSwitch:
         if taken:
             use = "which the switch uses itself: take it out of the site's pool"
             raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
-        told = lines(self._dialect, difference, seen)
-        faults = list(self._tell([*self._dialect.configure, *told, *self._dialect.leave]))
+        faults = list(self._tell(self._told(difference, seen)))
         faults += self._tell(self._dialect.save, SAVING_PATIENCE)
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults[:QUOTED_FAULTS])}")
 
+    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Give the lines of this change, saving included; nothing for no change."""
+        return (*self._told(difference, self._seen or self._look()), *self._dialect.save) if difference else ()
+
     def close(self) -> None:
         """End the session."""
         self._line.close()
+
+    def _told(self, difference: SwitchDifference, seen: Seen) -> list[str]:
+        return [*self._dialect.configure, *lines(self._dialect, difference, seen), *self._dialect.leave]
 
     def _look(self) -> Seen:
         answers = [self._show(command) for command in self._dialect.show]

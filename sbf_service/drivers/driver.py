@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from sbf_service.secret import Secret
 from virtcloud.model.topology import Switch
@@ -64,6 +64,14 @@ class Driver(Protocol):
 
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
+
+
+@runtime_checkable
+class SaysLines(Protocol):
+    """A driver that can say beforehand what it would tell its switch; for dry runs."""
+
+    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Give the lines that :meth:`Driver.apply` would say, in order, from what :meth:`Driver.read` read last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,10 @@ class LinuxBridge:
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: look at its ports and at the account's rights")
 
+    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Give the lines of the batch."""
+        return tuple(f"bridge {line}" for line in commands(difference))
+
     def close(self) -> None:
         """End the session."""
         self._line.close()

@@ -10,11 +10,14 @@ from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store import clusters
+from sbf_service.store.previews import preview_cluster
 from virtcloud.model.cluster import ENDED, ClusterRequest
+from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import ClusterView
 
 Key = Annotated[ClusterKey, Path(description="The caller's own name for the cluster.")]
+DryRun = Annotated[bool, Query(description="Only say what would happen: the number, and the change of each element.")]
 
 
 def routes(service: Service) -> APIRouter:
@@ -27,11 +30,17 @@ def routes(service: Service) -> APIRouter:
         summary="Ask for a cluster; the same again changes nothing",
         status_code=HTTPStatus.CREATED,
         responses={
-            HTTPStatus.OK: {"model": ClusterView, "description": "It was there already"},
+            HTTPStatus.OK: {"model": ClusterView | ClusterPreview, "description": "It was there already; or a dry run"},
             **answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
-    def put(key: Key, request: ClusterRequest, response: Response) -> ClusterView:
+    def put(
+        key: Key, request: ClusterRequest, response: Response, dry_run: DryRun = False
+    ) -> ClusterView | ClusterPreview:
+        if dry_run:
+            response.status_code = HTTPStatus.OK
+            with service.store.read() as unit:
+                return preview_cluster(unit, key, request, service.reserved)
         made = clusters.put_cluster(service.store, key, request, service.reserved, who=request.spec.owner)
         response.status_code = HTTPStatus.CREATED if made.created else HTTPStatus.OK
         return made.view

@@ -13,7 +13,16 @@ from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
 from virtcloud.model.documents import explain
-from virtcloud.model.errors import BadInput, Conflict, Gone, NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    ElementError,
+    Gone,
+    NotFound,
+    ServiceUnreachable,
+    Unreachable,
+    VirtcloudError,
+)
 from virtcloud.model.views import Problem
 
 log = get_log(__name__)
@@ -25,6 +34,8 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (Conflict, HTTPStatus.CONFLICT),
     (Gone, HTTPStatus.GONE),
     (ServiceUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
+    (Unreachable, HTTPStatus.GATEWAY_TIMEOUT),
+    (ElementError, HTTPStatus.BAD_GATEWAY),
 )
 
 

@@ -48,6 +48,7 @@ class FakeSbf:
         self.refuses: tuple[int, str, str] | None = None
         self.next = dict(NEXT)
         self.put: list[tuple[str, dict[str, object]]] = []
+        self.preview: dict[str, object] = {}
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:
         """Answer a call."""
@@ -55,6 +56,8 @@ class FakeSbf:
         match parts.path.split("/")[2:]:
             case ["clusters"]:
                 return _json([json.loads(one.model_dump_json()) for one in self.clusters.values()])
+            case ["clusters", _] if "dry_run=true" in parts.query:
+                return _json(self.preview)
             case ["clusters", key]:
                 return self._cluster(method, key, body, waits="after=" in parts.query)
         if method == "PUT":

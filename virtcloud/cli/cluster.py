@@ -2,7 +2,7 @@
 
 import click
 
-from virtcloud.cli import ends, show
+from virtcloud.cli import differences, ends, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
 from virtcloud.cli.progress import ShowProgress
@@ -38,16 +38,30 @@ def cluster() -> None:
     "--attempt", type=click.IntRange(0), help="For a caller that may try again: counts up; a lower one is refused."
 )
 @click.option("--no-wait", is_flag=True, help="Return when SBF has taken it on, before it is active.")
+@click.option("--dry-run", is_flag=True, help="Only say what would happen; nothing is claimed or changed.")
 @as_json
 @click.pass_context
-def create(
-    context: click.Context, /, key: str, *, attempt: int | None, no_wait: bool, as_json: bool, **wishes: object
+def create(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context,
+    /,
+    key: str,
+    *,
+    attempt: int | None,
+    no_wait: bool,
+    dry_run: bool,
+    as_json: bool,
+    **wishes: object,
 ) -> None:
     """Create the cluster KEY and wait until it is active. The same again changes nothing.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --network 10.0.0.0/24 --lease 4h
     """
-    made = client(context).create(key, read_spec(Wishes(**wishes)), attempt=attempt)  # type: ignore[arg-type]
+    spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
+    if dry_run:
+        preview = client(context).preview(key, spec, attempt=attempt)
+        show.json_document(preview) if as_json else differences.tell_preview(preview)
+        return
+    made = client(context).create(key, spec, attempt=attempt)
     seconds = None if no_wait else _watch(context, made, "goes on being set up", State.ACTIVE)
     if as_json:
         show.json_document(made.view)

@@ -2,8 +2,9 @@
 
 import click
 
-from virtcloud.cli import show
+from virtcloud.cli import differences, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.model.errors import ElementError
 from virtcloud.model.views import ElementView
 
 COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "trouble")
@@ -48,6 +49,35 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         show.table(("port", "VLANs"), [(port, vlans or "none") for port, vlans in view.carried.items()], "no ports")
 
 
+@element.command()
+@click.argument("name")
+@click.option("--read", is_flag=True, help="Read the switch now, instead of taking what it was last seen to carry.")
+@as_json
+@click.pass_context
+def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
+    """Say what would be changed on the element NAME now; changes nothing.
+
+    Example: virtcloud element diff brno-sw --read
+    """
+    found = client(context).sbf.difference(name, read=read)
+    show.json_document(found) if as_json else differences.tell(found)
+
+
+@element.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def check(context: click.Context, name: str, as_json: bool) -> None:
+    """Read the switch NAME now and mend what differs; exit code 1 when that cannot be done.
+
+    Example: virtcloud element check brno-sw
+    """
+    found = client(context).sbf.check(name)
+    show.json_document(found) if as_json else differences.tell_check(found)
+    if found.element.trouble:
+        raise ElementError(found.element.trouble)
+
+
 def _row(view: ElementView) -> tuple[object, ...]:
-    seen = view.last_seen.astimezone().strftime("%Y-%m-%d %H:%M:%S") if view.last_seen else "never"
+    seen = show.moment(view.last_seen) if view.last_seen else "never"
     return (view.name, view.kind, view.site, view.wanted_revision, view.confirmed_revision, seen, view.trouble)

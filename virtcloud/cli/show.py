@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from datetime import datetime
 
 import click
 from rich.box import SIMPLE_HEAD
@@ -26,6 +27,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
     for row in rows:
         made.add_row(*("" if cell is None else str(cell) for cell in row))
     Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, soft_wrap=not terminal).print(made)
+
+
+def moment(at: datetime) -> str:
+    """Write a moment in the reader's time zone."""
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def json_document(document: Document) -> None:

@@ -1,0 +1,46 @@
+"""Elements: what would be changed on them now, and reading a switch because somebody asks."""
+
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from sbf_service.converge.looking import Looking
+from sbf_service.http.problems import answers
+from sbf_service.service import Service
+from sbf_service.store.previews import element_difference
+from virtcloud.model.preview import ElementCheck, ElementDifference
+from virtcloud.model.values import Name
+
+ReadNow = Annotated[bool, Query(description="Read the switch now, instead of taking what it was last seen to carry.")]
+NOT_READ = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+FROM_DEVICE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+
+
+def routes(service: Service) -> APIRouter:
+    """Give the routes."""
+    router = APIRouter(prefix="/v1/elements", tags=["elements"])
+    looking = Looking(service.converger)
+
+    @router.get(
+        "/{name}/difference",
+        operation_id="get_difference",
+        summary="Say what would be changed on an element now; changes nothing",
+        responses=answers(*NOT_READ, *FROM_DEVICE),
+    )
+    def get(name: Name, read: ReadNow = False) -> ElementDifference:
+        if read:
+            return looking.difference(name)
+        with service.store.read() as unit:
+            return element_difference(unit, name)
+
+    @router.post(
+        "/{name}/check",
+        operation_id="check_element",
+        summary="Read a switch now, and mend what differs",
+        responses=answers(*NOT_READ),
+    )
+    def check(name: Name) -> ElementCheck:
+        return looking.check(name)
+
+    return router

@@ -1,0 +1,39 @@
+"""What would be changed on an element, from what it was last seen to carry. Pure; the mechanism's own difference."""
+
+from collections.abc import Iterable
+
+from sbf_service.wanted import LiveCluster, wanted
+from virtcloud.model.preview import SegmentPlan
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import (
+    HostWanted,
+    PortVlans,
+    SwitchCarried,
+    SwitchDifference,
+    SwitchWanted,
+    switch_difference,
+)
+
+
+def change_of(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
+    """Say what makes a switch that carries this carry what it must.
+
+    Only what was kept of the last reading is known: ports that carry every VLAN are found when it is read again.
+    """
+    ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
+    return switch_difference(must, SwitchCarried(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
+
+
+def plans(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[SegmentPlan, ...]:
+    """Say what a host would have to set up for these clusters, in the order of their keys."""
+    ordered = sorted(clusters, key=lambda cluster: cluster.key)
+    return tuple(plan for cluster in ordered for plan in _plans(host, topology, cluster))
+
+
+def _plans(host: Name, topology: Topology, cluster: LiveCluster) -> list[SegmentPlan]:
+    must = wanted(host, topology, [cluster])
+    segments = must.segments if isinstance(must, HostWanted) else ()
+    guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
+    return [SegmentPlan(key=cluster.key, vlan=one.vlan, port=one.port, guests=guests) for one in segments]

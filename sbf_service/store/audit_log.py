@@ -1,0 +1,70 @@
+"""Reading the audit log; ``audit.py`` writes it."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, func, select
+
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import AuditRow, ClusterRow
+from virtcloud.model.audit import AuditEntry
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.wanted import SwitchDifference
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which rows are asked for: of one element, of one cluster (all its attempts), or all."""
+
+    element: str | None = None
+    cluster: str | None = None
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Give it in SQL."""
+        found: list[ColumnElement[bool]] = []
+        if self.element is not None:
+            found.append(AuditRow.element == self.element)
+        if self.cluster is not None:
+            found.append(AuditRow.cluster_id.in_(select(ClusterRow.id).where(ClusterRow.key == self.cluster)))
+        return found
+
+
+def entries(unit: Unit, asked: Filter, after: int | None, limit: int) -> list[AuditEntry]:
+    """Give rows, oldest first: the first ``limit`` past ``after``, or without it the newest ``limit``."""
+    rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
+    rows = rows.where(*asked.conditions()).limit(limit)
+    if after is not None:
+        found = unit.session.execute(rows.where(AuditRow.id > after).order_by(AuditRow.id)).all()
+    else:
+        found = unit.session.execute(rows.order_by(AuditRow.id.desc())).all()[::-1]
+    return [_entry(row, key) for row, key in found]
+
+
+def newest(unit: Unit, asked: Filter | None = None) -> int:
+    """Give the newest row's id, 0 when there is none."""
+    conditions = asked.conditions() if asked else []
+    return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
+
+
+def last_change(unit: Unit, element: str, after: int) -> SwitchDifference | None:
+    """Give what was last changed on a switch since the row ``after``, if anything was."""
+    changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
+    found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
+    return _difference(found)
+
+
+def _entry(row: AuditRow, key: str | None) -> AuditEntry:
+    return AuditEntry(
+        id=row.id,
+        at=row.at,
+        who=row.who,
+        what=row.what,
+        why=row.why,
+        element=None if row.element is None else Name(row.element),
+        cluster=None if key is None else ClusterKey(key),
+        cluster_id=row.cluster_id,
+        difference=_difference(row.difference),
+    )
+
+
+def _difference(shown: str | None) -> SwitchDifference | None:
+    return None if shown is None else SwitchDifference.model_validate_json(shown)

@@ -1,0 +1,117 @@
+"""Dry runs: what a call would do and what an element lacks, read in one snapshot; nothing is written."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sbf_service.calls import Blocked, Former, New, decide
+from sbf_service.paths import ports_of, sites_of
+from sbf_service.pools import take
+from sbf_service.preview import change_of, plans
+from sbf_service.store.carried import carried_of
+from sbf_service.store.pools import Reserved, managed_vlans, site_pools
+from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import (
+    UNSETTLED,
+    clusters_where,
+    latest,
+    live_clusters,
+    numbers_of,
+    on_element,
+    parts_of,
+    spec_of,
+)
+from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.wanted import LiveCluster, elements_of, wanted
+from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.errors import Conflict
+from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.views import Progress
+from virtcloud.model.wanted import SwitchWanted
+
+NOT_MADE = ""
+"""The id of a cluster that is only asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A cluster as asked for, and whether it would be made."""
+
+    cluster: LiveCluster
+    created: bool
+
+
+def preview_cluster(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> ClusterPreview:
+    """Say what asking for this cluster would do now. Raises what :func:`put_cluster` would, and changes nothing."""
+    row = latest(unit, key)
+    former = None if row is None else Former(row.attempt, State(row.state), spec_of(row))
+    decision = decide(key, request, former)
+    if isinstance(decision, Blocked):
+        raise Conflict(decision.message)
+    if isinstance(decision, New) or row is None:
+        asked = _Asked(_unmade(unit, key, request, reserved), created=True)
+    else:
+        asked = _Asked(_made(unit, row), created=False)
+    found = tuple(_differences(unit, asked)) if asked.cluster.vlans else ()
+    return ClusterPreview(key=key, created=asked.created, vlans=dict(asked.cluster.vlans), elements=found)
+
+
+def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ()) -> ElementDifference:
+    """Say what would be changed on an element now, and with ``extra`` clusters on it. Raises NotFound."""
+    row = element_row(unit, name)
+    made = ElementDifference(
+        element=Name(row.name), kind=ElementKind(row.kind), site=Name(row.site), read_at=row.last_seen
+    )
+    must = wanted(Name(name), read_topology(unit), [*_on(unit, name), *extra])
+    if isinstance(must, SwitchWanted):
+        change = change_of(must, carried_of(row) or {}, managed_vlans(unit, row.site))
+        return made.model_copy(update={"switch": change})
+    return made.model_copy(update={"host": _host_difference(unit, row, extra)})
+
+
+def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
+    topology = read_topology(unit)
+    extra = [asked.cluster] if asked.created else []
+    elements = sorted(elements_of(ports_of(topology, asked.cluster.spec)))
+    return [element_difference(unit, name, extra) for name in elements]
+
+
+def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
+    sites = sites_of(read_topology(unit), request.spec)
+    vlan = take(site_pools(unit, sites, reserved))
+    return LiveCluster(NOT_MADE, key, request.spec, {site.name: vlan for site in sites})
+
+
+def _made(unit: Unit, row: ClusterRow) -> LiveCluster:
+    numbers: dict[Name, VlanId] = numbers_of(unit, [row.id]).get(row.id, {})
+    return LiveCluster(row.id, ClusterKey(row.key), spec_of(row), numbers)
+
+
+def _on(unit: Unit, name: str) -> list[LiveCluster]:
+    """Give the clusters that an element is to carry."""
+    staying = _parts(unit, name, {Progress.ADDING, Progress.CONFIRMED})
+    return [one for one in live_clusters(unit, on_element(name)) if one.id in staying]
+
+
+def _host_difference(unit: Unit, row: ElementRow, extra: Sequence[LiveCluster]) -> HostDifference:
+    adding = _parts(unit, row.name, {Progress.ADDING})
+    leaving = _parts(unit, row.name, {Progress.REMOVING})
+    coming = [one for one in live_clusters(unit, on_element(row.name)) if one.id in adding]
+    return HostDifference(
+        add=plans(Name(row.name), read_topology(unit), [*coming, *extra]), remove=tuple(sorted(leaving.values()))
+    )
+
+
+def _parts(unit: Unit, name: str, progress: set[Progress]) -> dict[str, ClusterKey]:
+    """Give the clusters, by id, with whose part an element is so far."""
+    rows = clusters_where(unit, UNSETTLED, on_element(name))
+    parts = parts_of(unit, [row.id for row in rows])
+    keys = {row.id: ClusterKey(row.key) for row in rows}
+    return {
+        cluster_id: keys[cluster_id]
+        for cluster_id, found in parts.items()
+        if any(part.element == name and part.progress in progress for part in found)
+    }

@@ -1,0 +1,68 @@
+"""What commands print of changes that would be made."""
+
+import json
+from collections.abc import Callable
+
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
+
+Run = Callable[..., Result]
+CHANGE = {"create": "100", "add": {"p1": "100"}, "remove": {"p2": "139"}}
+DIFFERENCE = {"element": "brno-sw", "kind": "switch", "site": "brno", "switch": CHANGE, "lines": ["vlan 100"]}
+HOST = {
+    "element": "brno-h1",
+    "kind": "host",
+    "site": "brno",
+    "host": {
+        "add": [
+            {
+                "key": "demo",
+                "vlan": 100,
+                "port": "eth0",
+                "guests": [{"name": "g1", "host": "brno-h1", "image": "busybox"}],
+            }
+        ],
+        "remove": ["old"],
+    },
+}
+
+
+def test_a_dry_run_says_the_number_and_the_change_of_each_element_and_creates_nothing(run: Run, sbf: FakeSbf) -> None:
+    sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
+    ended = run("cluster", "create", "demo", "--host", "brno-h1", "--dry-run")
+    assert ended.stdout.splitlines() == [
+        "cluster demo would take VLAN 100 at brno; nothing was changed",
+        "switch brno-sw at brno, never read:",
+        "  - p2: VLAN 139",
+        "  + VLAN 100",
+        "  + p1: VLAN 100",
+        "it would be told:",
+        "  vlan 100",
+        "host brno-h1 at brno, never last heard of:",
+        "  - cluster old",
+        "  + eth0: VLAN 100 for cluster demo",
+        "  + guest g1 (busybox, 256 MiB, 1 cpus)",
+    ]
+    assert sbf.clusters == {}
+
+
+def test_a_difference_is_shown_as_json(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/difference"] = DIFFERENCE
+    assert json.loads(run("element", "diff", "brno-sw", "--json").stdout)["switch"]["add"] == {"p1": "100"}
+
+
+def test_an_element_as_it_should_be_has_nothing_to_change(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": {}, "lines": []}
+    assert run("element", "diff", "brno-sw", "--read").stdout.splitlines()[1:] == ["  nothing to change"]
+
+
+def test_a_check_says_what_was_mended(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/check"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
+    ended = run("element", "check", "brno-sw")
+    assert (ended.exit_code, ended.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
+
+
+def test_a_check_that_cannot_be_done_is_exit_code_1_with_the_trouble(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/check"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
+    ended = run("element", "check", "brno-sw")
+    assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")

@@ -1,0 +1,73 @@
+"""What would be changed, as commands print it: ``+ p1: VLAN 100`` and ``- p1: VLAN 139``."""
+
+from collections.abc import Iterator
+
+import click
+
+from virtcloud.cli.show import moment
+from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
+from virtcloud.model.topology import ElementKind
+from virtcloud.model.wanted import SwitchDifference
+
+
+def tell_preview(preview: ClusterPreview) -> None:
+    """Say what asking for a cluster would do."""
+    numbers = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(preview.vlans.items())) or "no VLAN"
+    verb = "would take" if preview.created else "is there already, with"
+    click.echo(f"cluster {preview.key} {verb} {numbers}; nothing was changed")
+    for one in preview.elements:
+        tell(one)
+
+
+def tell(found: ElementDifference) -> None:
+    """Say what would be changed on an element."""
+    click.echo(f"{found.kind} {found.element} at {found.site}, {_since(found)}:")
+    for line in _lines(found) or ["nothing to change"]:
+        click.echo(f"  {line}")
+    if found.lines:
+        click.echo("it would be told:")
+        click.echo("\n".join(f"  {line}" for line in found.lines))
+
+
+def tell_check(found: ElementCheck) -> None:
+    """Say what was found on a switch and put right."""
+    name = found.element.name
+    if found.mended is None:
+        click.echo(f"switch {name} was read; nothing was changed")
+        return
+    click.echo(f"switch {name} was read and changed:")
+    for line in switch_lines(found.mended):
+        click.echo(f"  {line}")
+
+
+def switch_lines(change: SwitchDifference) -> list[str]:
+    """Write the change of a switch, a line for each port and number set."""
+    return list(_switch(change))
+
+
+def _lines(found: ElementDifference) -> list[str]:
+    return [*_switch(found.switch or SwitchDifference()), *_host(found.host or HostDifference())]
+
+
+def _switch(change: SwitchDifference) -> Iterator[str]:
+    yield from (f"! {port}: it carries every VLAN: an empty list first" for port in change.close)
+    yield from (f"- {port}: VLAN {vlans}" for port, vlans in change.remove.items())
+    if change.delete:
+        yield f"- VLAN {change.delete}"
+    if change.create:
+        yield f"+ VLAN {change.create}"
+    yield from (f"+ {port}: VLAN {vlans}" for port, vlans in change.add.items())
+
+
+def _host(change: HostDifference) -> Iterator[str]:
+    yield from (f"- cluster {key}" for key in change.remove)
+    for one in change.add:
+        yield f"+ {one.port}: VLAN {one.vlan} for cluster {one.key}"
+        yield from (
+            f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {guest.cpus} cpus)" for guest in one.guests
+        )
+
+
+def _since(found: ElementDifference) -> str:
+    verb = "read" if found.kind is ElementKind.SWITCH else "last heard of"
+    return f"{verb} {moment(found.read_at)}" if found.read_at else f"never {verb}"
