@@ -133,7 +133,7 @@ def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_s
     assert Path("/proc/mounts").read_text() == mounts
     with pytest.raises(LabIsDown):
         Lab.running(own_state)
-    assert remains(own_state) == [str(own_state.folder)]
+    assert str(own_state.folder) in remains(own_state)
     said: list[Event] = []
     Lab.up(read_lab_file(), BARE, said.append, own_state)
     assert any(event.step == "remains" and str(own_state.folder) in event.text for event in said)

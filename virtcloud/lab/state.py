@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virtcloud.lab.fabric.nodes import branch
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.names import SBF_SOCKET
 
 VARIABLE = "VIRTCLOUD_LAB_STATE"
 DEFAULT = "/run/virtcloud/lab"
 LAB_FILE = "lab.yaml"
-CGROUP = Path("/sys/fs/cgroup/virtcloud-lab")
 END_S = 20.0
 
 
@@ -40,6 +40,11 @@ class State:
     def sbf_socket(self) -> Path:
         """Where SBF listens for the machine's users: where they look for it, unless the lab's folder is another one."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT else self.folder / "sbf.sock"
+
+    @property
+    def cgroup(self) -> Path:
+        """The lab's control group on a machine with cgroup v2."""
+        return branch(str(self.folder))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -112,7 +117,7 @@ def _end(pid: int) -> None:
 def remains(state: State) -> list[str]:
     """Say in words what a lab has left on this machine: processes, folder, control groups, the service's socket."""
     found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
-    found += [str(one) for one in (state.folder, CGROUP) if one.exists()]
+    found += [str(one) for one in (state.folder, state.cgroup) if one.exists()]
     if state.folder.exists() and state.sbf_socket.exists():
         found.append(str(state.sbf_socket))
     return found
@@ -121,23 +126,24 @@ def remains(state: State) -> list[str]:
 def remove(state: State) -> list[str]:
     """Remove all that :func:`remains` finds; gives what is still there, which is nothing when all went well."""
     end(state)
-    if not state.folder.exists():
-        return remains(state)
-    state.sbf_socket.unlink(missing_ok=True)
-    shutil.rmtree(state.folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # others may keep things there
-        Path(SBF_SOCKET).parent.rmdir()
-    _remove_cgroups()
+    _remove_cgroups(state.cgroup)
+    if state.folder.exists():
+        state.sbf_socket.unlink(missing_ok=True)
+        shutil.rmtree(state.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # others may keep things there
+            Path(SBF_SOCKET).parent.rmdir()
     return remains(state)
 
 
-def _remove_cgroups() -> None:
+def _remove_cgroups(top: Path) -> None:
     deadline = time.monotonic() + END_S
-    while CGROUP.exists() and time.monotonic() < deadline:
-        for group in sorted(CGROUP.rglob("*"), reverse=True):
+    while top.exists() and time.monotonic() < deadline:
+        for group in sorted(top.rglob("*"), reverse=True):
             if group.is_dir():
                 _remove_folder(group)
-        _remove_folder(CGROUP)
+        _remove_folder(top)
+    with contextlib.suppress(OSError):  # other labs may have theirs there
+        top.parent.rmdir()
 
 
 def _remove_folder(path: Path) -> None:

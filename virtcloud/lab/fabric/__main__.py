@@ -53,7 +53,7 @@ def _run(told: FabricSettings, events: Events) -> None:
     if not told.machine:
         _settle_station(told)
     kernel = _boot(told) if told.kernel else None
-    fabric = Fabric(plan.from_json(Path(told.plan).read_text()), Path(told.state, "log"), events)
+    fabric = Fabric(plan.from_json(Path(told.plan).read_text()), told.state, events)
     fabric.connect()
     if kernel:
         _watch(kernel, events)

@@ -19,13 +19,14 @@ T = TypeVar("T")
 class Fabric:
     """What a plan has become. The calls' order is: make, ``connect``, ``serve``."""
 
-    def __init__(self, plan: Plan, logs: Path, events: Events) -> None:
-        """Fork all first processes; nothing else may have started a thread before."""
+    def __init__(self, plan: Plan, state: str, events: Events) -> None:
+        """Fork all first processes; nothing else may have started a thread before. ``state`` is the lab's folder."""
+        logs, groups = Path(state, "log"), nodes.branch(state)
         self._plan = plan
         self._events = events
         self._zygote = _zygote(plan)
         with events.step("nodes"):
-            self.nodes = {node.name: nodes.start(node) for node in plan.nodes}
+            self.nodes = {node.name: nodes.start(node, groups) for node in plan.nodes}
             for handle in self.nodes.values():
                 nodes.await_furnished(handle)
         self.services = {

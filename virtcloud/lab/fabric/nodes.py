@@ -1,5 +1,6 @@
 """Nodes as the fabric sees them: started by fork into fresh namespaces, reached over a packet socket."""
 
+import hashlib
 import itertools
 import json
 import os
@@ -17,7 +18,7 @@ from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, delegate, furn
 from virtcloud.lab.fabric.plan import Node
 
 NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
-BRANCH = "virtcloud-lab"
+BRANCH = CGROUPS / "virtcloud-lab"
 Message = dict[str, Any]
 
 
@@ -52,10 +53,11 @@ class Running:
 class NodeHandle:
     """One node; its methods may be called from any thread."""
 
-    def __init__(self, node: Node, pid: int, channel: socket.socket) -> None:
-        """Take over a node whose first process is ``pid``."""
+    def __init__(self, node: Node, pid: int, channel: socket.socket, group: Path) -> None:
+        """Take over a node whose first process is ``pid``; ``group`` is its control group, where there are any."""
         self.node = node
         self.pid = pid
+        self.group = group
         self._channel = channel
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -114,21 +116,26 @@ class NodeHandle:
         self._answers[number].put(message)
 
 
-def start(node: Node) -> NodeHandle:
-    """Start a node's first process and wait until its file tree stands. To be called before any thread runs."""
+def branch(state: str) -> Path:
+    """Give the control group of the lab that lives in the folder ``state``: several may run on one machine."""
+    return BRANCH / hashlib.sha256(state.encode()).hexdigest()[:12]
+
+
+def start(node: Node, groups: Path) -> NodeHandle:
+    """Start a node's first process, in a control group below ``groups``. To be called before any thread runs."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     numbers, told = os.pipe()
     child = os.fork()
     if child == 0:
         ours.close()
-        _be_parent(node, theirs, told)
+        _be_parent(node, theirs, told, groups / node.name)
     theirs.close()
     os.close(told)
     pid = int(os.read(numbers, 32) or b"0")
     os.close(numbers)
     if node.isolated:
         os.waitpid(child, 0)
-    return NodeHandle(node, pid, ours)
+    return NodeHandle(node, pid, ours, groups / node.name)
 
 
 def await_furnished(handle: NodeHandle) -> None:
@@ -138,7 +145,7 @@ def await_furnished(handle: NodeHandle) -> None:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
-def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
+def _be_parent(node: Node, channel: socket.socket, told: int, group: Path) -> NoReturn:
     """Enter new namespaces, leave a first process in them, and say its number to the fabric."""
     try:
         os.setsid()
@@ -146,9 +153,9 @@ def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
             syscalls.adopt_orphans()
             os.write(told, str(os.getpid()).encode())
             _be_first(node, channel)
-        group = cgroup_for(node.name)
+        grouped = _own_group(group)
         syscalls.unshare(NAMESPACES)
-        if group:
+        if grouped:
             _enter(group / "init")  # the node's own root group must hold no process before it can be divided
         pid = os.fork()
         if pid == 0:
@@ -160,16 +167,15 @@ def _be_parent(node: Node, channel: socket.socket, told: int) -> NoReturn:
     os._exit(0)
 
 
-def cgroup_for(name: str) -> Path | None:
-    """Put this process into the node's own control group, and give it, where there is cgroup v2."""
+def _own_group(group: Path) -> bool:
+    """Put this process into the node's own control group where there is cgroup v2; says whether there is."""
     if not (CGROUPS / "cgroup.procs").exists():
-        return None
-    group = CGROUPS / BRANCH / name
+        return False
     group.mkdir(parents=True, exist_ok=True)
-    delegate(CGROUPS)
-    delegate(group.parent)
+    for above in (CGROUPS, BRANCH, group.parent):
+        delegate(above)
     _enter(group)
-    return group
+    return True
 
 
 def _enter(group: Path) -> None:

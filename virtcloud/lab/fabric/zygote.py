@@ -12,11 +12,12 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from virtcloud.lab.fabric import syscalls
-from virtcloud.lab.fabric.container import CGROUPS, PACKET
-from virtcloud.lab.fabric.nodes import BRANCH, NodeFailed, NodeHandle, Running
+from virtcloud.lab.fabric.container import PACKET
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, Running
 from virtcloud.lab.fabric.plan import Service
 
 ORDER = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
@@ -44,7 +45,7 @@ class Zygote:
     def start(self, handle: NodeHandle, service: Service, log: str, environment: dict[str, str]) -> Running:
         """Run a service's module inside a node; waits for the imports when they are not done yet."""
         request = {
-            "node": handle.node.name,
+            "group": str(handle.group / "init"),
             "pid": handle.pid,
             "module": service.module,
             "argv": service.argv,
@@ -131,7 +132,7 @@ def _carry(request: dict[str, Any], write: int) -> None:
     os.setsid()
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1), os.dup2(log, 2)
-    group = CGROUPS / BRANCH / request["node"] / "init" / "cgroup.procs"
+    group = Path(request["group"], "cgroup.procs")
     if group.exists():
         group.write_text("0")
     namespaces = [f"/proc/{request['pid']}/ns/{kind}" for kind in ORDER]
