@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from virtcloud.lab import guest_kernel, images, kernel, names, services
+from virtcloud.lab import guest_kernel, images, kernel, names, services, session
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
@@ -58,6 +58,17 @@ def launch(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watch
     _await(state, chosen, process, seen)
     if not wishes.bare:
         await_agents(state, watch)
+    _check_whole(state)
+
+
+def _check_whole(state: State) -> None:
+    """Raise :class:`LabFailed` when a service did not outlive the start: one may listen for a moment and then end."""
+    nodes = session.ask(state, {"do": "status", "node": names.STATION})["nodes"]
+    for name, node in nodes.items():
+        for service, said in node["services"].items():
+            if said != "running":
+                tail = _tail(state.folder / "log" / f"{name}.{service}.log")
+                raise LabFailed(f"{name}: {service} {said} soon after its start{tail}")
 
 
 def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Watcher) -> None:
