@@ -7,6 +7,7 @@ from typing import Self, TypeVar
 from pydantic import TypeAdapter
 
 from virtcloud.connection import Answer, Connection
+from virtcloud.model.audit import AuditEntry
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.document import Document
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
@@ -84,6 +85,18 @@ class SbfClient:
     def check(self, element: str) -> ElementCheck:
         """Read a switch now and mend what differs; may be repeated. Raises NotFound, Conflict (a host)."""
         return self._document(ElementCheck, self._at.send("POST", f"/v1/elements/{Name(element)}/check", wait=DEVICE_S))
+
+    def audit(
+        self,
+        element: str | None = None,
+        cluster: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        wait: float = 0,
+    ) -> list[AuditEntry]:
+        """Give rows of the audit log, oldest first: those past ``after`` (waiting for one), or else the newest."""
+        query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
+        return self._documents(AuditEntry, self._at.send("GET", "/v1/audit", query=query, wait=wait))
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
         """Want a cluster; may be repeated. Raises Conflict, NoVlanFree, Gone, NotFound (a host)."""

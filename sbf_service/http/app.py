@@ -6,7 +6,7 @@ from importlib import metadata
 
 from fastapi import FastAPI
 
-from sbf_service.http import clusters, differences, elements, health, problems, sites, topology
+from sbf_service.http import audit, clusters, differences, elements, health, problems, sites, topology
 from sbf_service.service import Service
 
 DESCRIPTION = """
@@ -32,7 +32,7 @@ def create_app(service: Service) -> FastAPI:
 
     app = FastAPI(title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan)
     problems.install(app)
-    for resource in (clusters, topology, sites, elements, differences, health):
+    for resource in (clusters, topology, sites, elements, differences, audit, health):
         app.include_router(resource.routes(service))
     return app
 

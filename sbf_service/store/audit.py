@@ -4,6 +4,9 @@ from sbf_service.store.session import Unit
 from sbf_service.store.tables import AuditRow
 from virtcloud.model.document import Document
 
+CHANGED = "audit"
+"""Who waits for new rows waits for this."""
+
 
 def record(  # noqa: PLR0913 - these are the questions that an audit row answers
     unit: Unit,
@@ -21,3 +24,4 @@ def record(  # noqa: PLR0913 - these are the questions that an audit row answers
             at=unit.now, who=unit.who, what=what, why=why, element=element, cluster_id=cluster_id, difference=shown
         )
     )
+    unit.changed.add(CHANGED)

@@ -7,6 +7,7 @@ from virtcloud.cli.lazy import LazyGroup
 
 COMMANDS = {
     "agent": ("virtcloud.cli.agent:agent", "Converge this machine: its segments and guests."),
+    "audit": ("virtcloud.cli.audit:audit", "Say who changed what, when and why."),
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
     "doctor": ("virtcloud.cli.doctor:doctor", "Say what this machine has and lacks for a lab."),
     "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),

@@ -1,0 +1,138 @@
+"""The audit log: every change has its row (DESIGN.md §7.8), rows are found, and no secret is among them."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sbf_fakes.talk import ask
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.http.app import create_app
+from sbf_service.settings import Credential
+from sbf_service.store.audit import record
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+
+SECRET = "hunter2"  # noqa: S105 - the test looks for it
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def rows(world: World, query: str = "") -> list[dict[str, object]]:
+    answer = ask(world, "GET", f"/v1/audit{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()
+    return found
+
+
+def test_the_rows_of_a_cluster_are_found_by_its_key(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.put("other", spec("praha-h1"))
+    assert [(one["what"], one["who"], one["cluster"]) for one in rows(world, "?cluster=demo")] == [
+        ("cluster_created", "alice", "demo")
+    ]
+
+
+def test_the_rows_of_an_element_have_the_difference_that_was_applied(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-sw1") if one["what"] == "switch_change"]
+    assert [(one["who"], one["why"], one["difference"]["add"]) for one in found] == [  # type: ignore[index]
+        ("sbf@one", "revision 3 for demo", {"p1": "100"})
+    ]
+
+
+def test_rows_come_oldest_first_the_newest_unless_a_place_is_given(world: World) -> None:
+    every = [one["id"] for one in rows(world)]
+    assert every == sorted(every)
+    assert [one["id"] for one in rows(world, "?limit=2")] == every[-2:]
+    assert [one["id"] for one in rows(world, f"?after={every[0]}&limit=2")] == every[1:3]
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", "?after=99999999999999999"])
+def test_a_question_that_cannot_be_is_bad_input(world: World, query: str) -> None:
+    assert ask(world, "GET", f"/v1/audit{query}").status_code == 422
+
+
+def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
+    after = rows(world)[-1]["id"]
+
+    async def wait() -> tuple[float, list[str]]:
+        transport = httpx.ASGITransport(create_app(world.service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
+            asked = asyncio.create_task(client.get(f"/v1/audit?after={after}&wait=20"))
+            await asyncio.sleep(0.1)
+            begun = time.monotonic()
+            await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
+            return time.monotonic() - begun, [one["what"] for one in (await asked).json()]
+
+    seconds, found = asyncio.run(wait())
+    assert found == ["cluster_created"]
+    assert seconds < 10
+
+
+def test_every_call_that_changes_something_says_who_made_it(world: World) -> None:
+    """Owners by their name; administrators, until they are known by name, as the API."""
+    begun = rows(world)[-1]["id"]
+    topology = world.topology().model_dump(mode="json")
+    topology["sites"][0]["hosts"].pop()
+    topology["links"] = [one for one in topology["links"] if not one["a"].startswith("brno-h2")]
+    ask(world, "PUT", "/v1/topology", topology)
+    ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-139,200"})
+    ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")})
+    ask(world, "DELETE", "/v1/clusters/demo")
+    ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"})
+    told = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
+    assert told == [
+        ("topology_put", "api", "version 2", None),
+        ("pool_put", "api", "brno: 100-139 became 100-139,200", None),
+        ("cluster_created", "alice", "asked for by alice: VLAN 100", None),
+        ("cluster_draining", "api", "ended by its user", None),
+        ("element_trouble", "praha-h1", "eth0 is down", "praha-h1"),
+    ]
+
+
+def test_no_secret_is_in_a_row_nor_in_the_log_whatever_a_driver_says(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that fails with all it knows about the login in its words: the password is not among them."""
+    (tmp_path / "password").write_text(SECRET)
+    account = Credential(username="sbf", password_file=tmp_path / "password")
+    monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
+    described = world.topology().model_dump(mode="json")
+    described["sites"][0]["switches"][0]["credential"] = "site"
+    world.put_topology(Topology.model_validate(described))
+
+    def fail(login: object) -> None:
+        raise RuntimeError(f"cannot log in: {login}")
+
+    monkeypatch.setattr(world.switches, "_driver", fail)
+    world.converge("brno-sw1")
+    trouble = world.audit("element_trouble")[-1].why or ""
+    assert "password=***" in trouble
+    assert SECRET not in trouble + caplog.text + ask(world, "GET", "/v1/audit").text
+    assert SECRET not in Path(world.database.removeprefix("sqlite:///")).read_bytes().decode("latin-1")
+
+
+def test_a_row_is_written_with_the_change_or_not_at_all(world: World) -> None:
+    before = len(world.audit())
+
+    def crash() -> None:
+        with world.service.store.change() as unit:
+            record(unit, "something")
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        crash()
+    assert len(world.audit()) == before

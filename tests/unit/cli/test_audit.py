@@ -1,0 +1,52 @@
+"""``virtcloud audit``."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS, FakeSbf
+
+from virtcloud.cli import audit
+
+Run = Callable[..., Result]
+ROW = {
+    "id": 7,
+    "at": "2026-07-01T12:00:00Z",
+    "who": "sbf@one",
+    "what": "switch_change",
+    "why": "revision 3 for demo",
+    "element": "brno-sw",
+    "cluster": None,
+    "difference": {"create": "100", "add": {"p1": "100"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/audit", [ROW])
+
+
+def test_a_row_says_who_what_where_why_and_the_difference(run: Run) -> None:
+    lines = run("audit").stdout.splitlines()
+    assert lines[0][19:] == "  sbf@one  switch_change  element brno-sw: revision 3 for demo"
+    assert lines[1:] == ["    + VLAN 100", "    + p1: VLAN 100"]
+
+
+def test_rows_are_json_lines(run: Run) -> None:
+    (line,) = run("audit", "--cluster", "demo", "--json").stdout.splitlines()
+    assert json.loads(line)["difference"]["add"] == {"p1": "100"}
+
+
+def test_following_goes_on_past_the_last_row_until_it_is_interrupted(
+    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def newer(_sbf: object, _element: object, _cluster: object, after: int) -> list[object]:
+        asked.append(after)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(audit, "_newer", newer)
+    assert run("audit", "--follow").exit_code == 130
+    assert asked == [7]
