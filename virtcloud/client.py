@@ -12,8 +12,8 @@ from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.document import Document
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import ClusterKey, Name
-from virtcloud.model.views import ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
 from virtcloud.model.wanted import WantedDocument
 
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
@@ -68,6 +68,11 @@ class SbfClient:
     def put_pool(self, site: str, pool: Pool) -> Pool:
         """Say which VLAN numbers a site gives; raises BadInput (reserved ones), Conflict (used ones would vanish)."""
         return self._document(Pool, self._at.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
+
+    def say_clean(self, site: str, vlan: int, word: CleanWord) -> SiteView:
+        """Say that a number in quarantine is clean at a site; may be repeated. Raises Conflict for one in use."""
+        path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
+        return self._document(SiteView, self._at.send("POST", path, word))
 
     def elements(self) -> list[ElementView]:
         """Give all elements with their revisions."""

@@ -7,9 +7,10 @@ from fastapi import APIRouter
 from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store.pools import put_pool, site_view
+from sbf_service.store.quarantine import say_clean
 from sbf_service.store.reading import read_topology
-from virtcloud.model.values import Name
-from virtcloud.model.views import Pool, SiteView
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import CleanWord, Pool, SiteView
 
 
 def routes(service: Service) -> APIRouter:
@@ -35,6 +36,18 @@ def routes(service: Service) -> APIRouter:
     def get(name: Name) -> SiteView:
         with service.store.read() as unit:
             return site_view(unit, read_topology(unit).site(name), service.reserved)
+
+    @router.post(
+        "/{name}/quarantine/{vlan}/clean",
+        operation_id="say_clean",
+        summary="Say, by name and with a reason, that a number in quarantine is clean at a site",
+        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+    )
+    def clean(name: Name, vlan: VlanId, word: CleanWord) -> SiteView:
+        with service.store.change(who=word.by) as unit:
+            site = read_topology(unit).site(name)
+            say_clean(unit, name, vlan, word.reason, service.settings.timing.drain)
+            return site_view(unit, site, service.reserved)
 
     @router.put(
         "/{name}/pool",

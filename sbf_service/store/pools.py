@@ -7,6 +7,7 @@ from sqlalchemy import select
 
 from sbf_service.pools import ALWAYS_RESERVED, SitePool
 from sbf_service.store.audit import record
+from sbf_service.store.quarantine import quarantine_of
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
@@ -46,7 +47,14 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
 def site_view(unit: Unit, site: Site, reserved: Reserved) -> SiteView:
     """Show a site with the state of its pool."""
     pool = _pool(unit, site, reserved)
-    return SiteView(name=site.name, pool=pool.given, claimed=pool.claimed, quarantined=pool.quarantined, free=pool.free)
+    return SiteView(
+        name=site.name,
+        pool=pool.given,
+        claimed=pool.claimed,
+        quarantined=pool.quarantined,
+        free=pool.free,
+        quarantine=quarantine_of(unit, site.name) if pool.quarantined else (),
+    )
 
 
 def managed_vlans(unit: Unit, site: str) -> VlanSet:

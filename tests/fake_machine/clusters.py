@@ -63,6 +63,8 @@ class FakeSbf:
         if method == "PUT":
             self.put.append((path, json.loads(body)))
             return 200, body
+        if method == "POST" and body:
+            self.put.append((path, json.loads(body)))
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
         return _problem(404, "not-found", f"nothing is known at {parts.path}")

@@ -4,8 +4,12 @@ import click
 
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
-from virtcloud.model.views import Pool
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import VlanId
+from virtcloud.model.views import CleanWord, Pool, Quarantine
 from virtcloud.model.vlans import VlanSet
+
+COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
 
 
 @click.group()
@@ -21,12 +25,18 @@ def pool() -> None:
 @as_json
 @click.pass_context
 def show_(context: click.Context, site: str, as_json: bool) -> None:
-    """Show the pool of SITE.
+    """Show the pool of SITE, and who keeps which of its numbers in quarantine since when.
 
     Example: virtcloud pool show brno
     """
-    found = client(context).sbf.pool(site)
-    show.json_document(found) if as_json else click.echo(str(found.vlans))
+    found = client(context).sbf.site(site)
+    if as_json:
+        show.json_document(found)
+        return
+    click.echo(str(found.pool))
+    if found.quarantine:
+        click.echo()
+        show.table(COLUMNS, [_row(one) for one in found.quarantine], "")
 
 
 @pool.command("set")
@@ -41,3 +51,43 @@ def set_(context: click.Context, site: str, vlans: str, as_json: bool) -> None:
     """
     found = client(context).sbf.put_pool(site, Pool(vlans=VlanSet.parse(vlans)))
     show.json_document(found) if as_json else click.echo(f"site {site} gives {found.vlans or 'no number'}")
+
+
+@pool.command()
+@click.argument("site")
+@click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
+@click.option("--by", required=True, metavar="NAME", help="Who says so; it is kept in the audit log.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it is clean; kept likewise.")
+@as_json
+@click.pass_context
+def clean(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context, /, site: str, vlan: int, *, by: str, reason: str, as_json: bool
+) -> None:
+    """Say that the number VLAN, which is in quarantine, is clean on all elements of SITE.
+
+    Its cluster's numbers are given back when the elements of its other sites have confirmed too, or are said clean.
+
+    Example: virtcloud pool clean brno 112 --by eva --reason "brno-sw2 was scrapped"
+    """
+    found = client(context).sbf.say_clean(site, vlan, _word(by, reason))
+    kept = [one for one in found.quarantine if one.vlan == vlan]
+    if as_json:
+        show.json_document(found)
+    elif kept:
+        click.echo(f"VLAN {vlan} is still kept back by {_elements(kept[0])}: say it is clean there too")
+    else:
+        click.echo(f"VLAN {vlan} is not in quarantine at {site}")
+
+
+def _word(by: str, reason: str) -> CleanWord:
+    if not by.strip() or not reason.strip():
+        raise BadInput("expected a name after --by and a reason after --reason, got a blank one")
+    return CleanWord(by=by, reason=reason)
+
+
+def _row(one: Quarantine) -> tuple[object, ...]:
+    return (one.vlan, one.cluster, show.moment(one.since), _elements(one))
+
+
+def _elements(one: Quarantine) -> str:
+    return ", ".join(f"{element} at {site}" for element, site in sorted(one.elements.items()))

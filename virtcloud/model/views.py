@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -10,6 +11,9 @@ from virtcloud.model.document import Document
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
+
+SAID = r"^[^\x00]*[^\s\x00][^\x00]*$"
+"""Words that are not blank, and that a database takes: PostgreSQL keeps no NUL in a text."""
 
 
 class Progress(StrEnum):
@@ -69,14 +73,35 @@ class Pool(Document):
     vlans: VlanSet
 
 
+class Quarantine(Document):
+    """A number that is kept back: for which ended cluster, since its removal began when, and because of which elements.
+
+    ``elements`` are those that have not confirmed the removal, with their sites.
+    """
+
+    vlan: VlanId
+    cluster: ClusterKey
+    cluster_id: str
+    since: datetime
+    elements: dict[Name, Name]
+
+
+class CleanWord(Document):
+    """An administrator says, by name and with a reason that is kept, that a number in quarantine is clean."""
+
+    by: Annotated[str, Field(max_length=63, pattern=SAID)]
+    reason: Annotated[str, Field(max_length=1000, pattern=SAID)]
+
+
 class SiteView(Document):
-    """A site with the state of its pool."""
+    """A site with the state of its pool; ``quarantine`` says of each number in ``quarantined`` who keeps it back."""
 
     name: Name
     pool: VlanSet
     claimed: VlanSet
     quarantined: VlanSet
     free: VlanSet
+    quarantine: tuple[Quarantine, ...] = ()
 
 
 class Confirmation(Document):
