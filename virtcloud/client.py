@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from virtcloud.connection import Answer, Connection
 from virtcloud.model.audit import AuditEntry
-from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
+from virtcloud.model.documents import explain, faults
+from virtcloud.model.errors import BadInput
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
@@ -69,10 +71,13 @@ class SbfClient:
         """Say which VLAN numbers a site gives; raises BadInput (reserved ones), Conflict (used ones would vanish)."""
         return self._document(Pool, self._at.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
-    def say_clean(self, site: str, vlan: int, word: CleanWord) -> SiteView:
-        """Say that a number in quarantine is clean at a site; may be repeated. Raises Conflict for one in use."""
+    def say_clean(self, site: str, vlan: int, *, by: str, reason: str) -> SiteView:
+        """Say that a number in quarantine is clean at a site; may be repeated.
+
+        Raises BadInput (a blank name or reason), NotFound, Conflict for a number in use.
+        """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
-        return self._document(SiteView, self._at.send("POST", path, word))
+        return self._document(SiteView, self._at.send("POST", path, _made(CleanWord, by=by, reason=reason)))
 
     def elements(self) -> list[ElementView]:
         """Give all elements with their revisions."""
@@ -121,6 +126,14 @@ class SbfClient:
         query = {"owner": owner, **_flags(ended=ended)}
         return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
 
+    def extend_lease(self, key: str, seconds: float) -> ClusterView:
+        """Let a cluster last for ``seconds`` from now, at least; may be repeated.
+
+        Raises BadInput (more than a year), NotFound, Conflict when it is ending.
+        """
+        path = f"/v1/clusters/{ClusterKey(key)}/lease"
+        return self._document(ClusterView, self._at.send("POST", path, _made(LeaseExtension, seconds=seconds)))
+
     def delete_cluster(self, key: str) -> ClusterView:
         """Let a cluster drain; may be repeated. Raises NotFound when it never was."""
         return self._document(ClusterView, self._at.send("DELETE", f"/v1/clusters/{ClusterKey(key)}"))
@@ -152,3 +165,13 @@ class SbfClient:
 def _flags(**flags: bool) -> dict[str, str]:
     """Write flags as a query; those that are not set are left out."""
     return {name: "true" for name, is_set in flags.items() if is_set}
+
+
+def _made(kind: type[D], **keys: object) -> D:
+    """Make a document of what a caller gave; raises BadInput with every fault."""
+    try:
+        return kind.model_validate(keys)
+    except ValidationError as error:
+        raise BadInput(
+            "\n".join(f"{'.'.join(map(str, one['loc']))}: {explain(one)}" for one in faults(error))
+        ) from error

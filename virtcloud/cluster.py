@@ -133,6 +133,11 @@ class Cluster:
         self._wait(ENDED, progress, timeout, "gone")
         return self
 
+    def extend(self, seconds: float) -> Self:
+        """Let it last for ``seconds`` from now, at least: its lease is never shortened. Raises Conflict at its end."""
+        self.view = self._sbf.extend_lease(self.key, seconds)
+        return self
+
     def delete(self, *, wait: bool = False, progress: Progress | None = None, timeout: float | None = None) -> Self:
         """Let it drain; may be repeated. With ``wait``, return when nothing of it is left anywhere."""
         self.view = self._sbf.delete_cluster(self.key)

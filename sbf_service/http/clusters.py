@@ -11,7 +11,7 @@ from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store import clusters
 from sbf_service.store.previews import preview_cluster
-from virtcloud.model.cluster import ENDED, ClusterRequest
+from virtcloud.model.cluster import ENDED, ClusterRequest, LeaseExtension
 from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import ClusterView
@@ -91,5 +91,15 @@ def routes(service: Service) -> APIRouter:
             view = clusters.delete_cluster(unit, key, "ended by its user")
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
+
+    @router.post(
+        "/{key}/lease",
+        operation_id="extend_lease",
+        summary="Let a cluster last so many seconds from now; a lease is never shortened",
+        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+    )
+    def extend(key: Key, extension: LeaseExtension) -> ClusterView:
+        with service.store.change(who="api") as unit:
+            return clusters.extend_lease(unit, key, extension.seconds)
 
     return router

@@ -1,7 +1,7 @@
 """Clusters: asking for one, looking at it, ending it. What a repeated call means is decided in ``calls.py``."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
@@ -18,7 +18,7 @@ from sbf_service.store.standing import clusters_where, latest, spec_of, view, vi
 from sbf_service.store.tables import ClaimRow, ClusterRow
 from sbf_service.store.topology import add_part
 from sbf_service.wanted import elements_of
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State, move
+from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, ClusterSpec, State, move
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.views import ClusterView
 
@@ -74,6 +74,27 @@ def delete_cluster(unit: Unit, key: str, reason: str) -> ClusterView:
     row = _found(unit, key)
     drain(unit, row, reason)
     return view(unit, row)
+
+
+def extend_lease(unit: Unit, key: str, seconds: float) -> ClusterView:
+    """Let a cluster last for ``seconds`` from now, at least: a lease is never shortened, and this may be repeated.
+
+    Raises NotFound, and Conflict for a cluster that is ending or has ended.
+    """
+    row = _found(unit, key)
+    if State(row.state) not in WANTED:
+        raise Conflict(f"cluster {key} is {row.state}, its lease cannot be extended: ask for a new one")
+    ends = unit.now + timedelta(seconds=seconds)
+    if ends > row.lease_ends:
+        record(unit, "lease_extended", why=f"from {_utc(row.lease_ends)} to {_utc(ends)}", cluster_id=row.id)
+        row.lease_ends, row.version = ends, row.version + 1
+        unit.changed.add(f"cluster:{key}")
+        unit.session.flush()
+    return view(unit, row)
+
+
+def _utc(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _found(unit: Unit, key: str) -> ClusterRow:

@@ -60,11 +60,10 @@ class FakeSbf:
                 return _json(self.preview)
             case ["clusters", key]:
                 return self._cluster(method, key, body, waits="after=" in parts.query)
+        if method != "GET" and body:
+            self.put.append((path, json.loads(body)))
         if method == "PUT":
-            self.put.append((path, json.loads(body)))
             return 200, body
-        if method == "POST" and body:
-            self.put.append((path, json.loads(body)))
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
         return _problem(404, "not-found", f"nothing is known at {parts.path}")

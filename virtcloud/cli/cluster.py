@@ -1,4 +1,4 @@
-"""``virtcloud cluster``: create, list, show, wait, delete."""
+"""``virtcloud cluster``: create, list, show, wait, extend, delete."""
 
 import click
 
@@ -136,6 +136,20 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
     found = client(context).get(key)
     seconds = _watch(context, found, "goes on", State.ACTIVE if goal == "active" else State.RELEASED, timeout)
     show.json_document(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
+
+
+@cluster.command()
+@click.argument("key")
+@click.argument("length", type=Duration())
+@as_json
+@click.pass_context
+def extend(context: click.Context, key: str, length: float, as_json: bool) -> None:
+    """Let the cluster KEY last for LENGTH from now, at least; a lease is never shortened (delete it for that).
+
+    Example: virtcloud cluster extend demo 4h
+    """
+    view = client(context).get(key).extend(length).view
+    show.json_document(view) if as_json else click.echo(f"cluster {key} is {view.state}; lease ends {_time(view)}")
 
 
 @cluster.command()

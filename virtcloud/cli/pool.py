@@ -4,9 +4,8 @@ import click
 
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
-from virtcloud.model.errors import BadInput
 from virtcloud.model.values import VlanId
-from virtcloud.model.views import CleanWord, Pool, Quarantine
+from virtcloud.model.views import Pool, Quarantine
 from virtcloud.model.vlans import VlanSet
 
 COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
@@ -69,7 +68,7 @@ def clean(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud pool clean brno 112 --by eva --reason "brno-sw2 was scrapped"
     """
-    found = client(context).sbf.say_clean(site, vlan, _word(by, reason))
+    found = client(context).sbf.say_clean(site, vlan, by=by, reason=reason)
     kept = [one for one in found.quarantine if one.vlan == vlan]
     if as_json:
         show.json_document(found)
@@ -77,12 +76,6 @@ def clean(  # noqa: PLR0913 - click gives each option by its name
         click.echo(f"VLAN {vlan} is still kept back by {_elements(kept[0])}: say it is clean there too")
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")
-
-
-def _word(by: str, reason: str) -> CleanWord:
-    if not by.strip() or not reason.strip():
-        raise BadInput("expected a name after --by and a reason after --reason, got a blank one")
-    return CleanWord(by=by, reason=reason)
 
 
 def _row(one: Quarantine) -> tuple[object, ...]:

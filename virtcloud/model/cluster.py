@@ -66,6 +66,9 @@ class Guest(Document):
     addresses: tuple[Address, ...] = ()
 
 
+LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
+
+
 class ClusterSpec(Document):
     """What a cluster shall be.
 
@@ -75,7 +78,7 @@ class ClusterSpec(Document):
     owner: Name
     hosts: tuple[Name, ...] = ()
     guests: tuple[Guest, ...] = ()
-    lease_s: Annotated[float, Field(gt=0, le=366 * 86400)] = 4 * 3600
+    lease_s: LeaseSeconds = 4 * 3600
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
 
     @property
@@ -98,3 +101,9 @@ class ClusterRequest(Document):
 
     spec: ClusterSpec
     attempt: Annotated[int, Field(ge=0)] | None = None
+
+
+class LeaseExtension(Document):
+    """A call that wants a cluster to last for so many seconds from now, at least."""
+
+    seconds: LeaseSeconds

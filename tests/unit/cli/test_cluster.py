@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from fake_machine.clusters import FakeSbf
+from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, State
@@ -162,3 +162,18 @@ def test_ctrl_c_says_that_the_cluster_goes_on_and_how_to_delete_it(run: Run, mon
     assert ended.exit_code == 130
     assert "cluster demo goes on being set up" in ended.stderr
     assert "delete it: virtcloud cluster delete demo" in ended.stderr
+
+
+def test_a_lease_is_extended_in_seconds(run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(*CREATE)
+    monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/lease", sbf.clusters["demo"].model_dump(mode="json"))
+    ended = run("cluster", "extend", "demo", "4h")
+    assert sbf.put == [("/v1/clusters/demo/lease", {"seconds": 14400.0})]
+    assert ended.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
+
+
+def test_a_lease_of_two_years_is_not_asked_for(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE)
+    ended = run("cluster", "extend", "demo", "730d")
+    assert (ended.exit_code, sbf.put) == (2, [])
+    assert ended.stderr == "virtcloud: seconds: expected less than or equal to 31622400, got 63072000.0\n"
