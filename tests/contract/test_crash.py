@@ -1,6 +1,5 @@
 """A crash at any statement leaves nothing half-done, and what follows goes on from the revisions."""
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,24 +19,16 @@ class Crash(BaseException):
     """The process died here: nothing catches it."""
 
 
-@pytest.fixture(autouse=True)
-def _little_to_collect() -> Iterator[None]:
-    """Leave what is there already out of each collection after a crash: that makes it quick."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @contextmanager
 def crash_at(world: World, statement: int) -> Iterator[list[str]]:
     """Die at the n-th statement from now, and stay dead; gives the statements that were reached."""
     engine = world.store.engine
     seen: list[str] = []
 
-    def count(_conn: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - SQLAlchemy's event
+    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - SQLAlchemy's event
         seen.append(sql)
         if len(seen) >= statement:
+            connection.connection.dbapi_connection.rollback()  # the database does this for a process that died
             raise Crash(sql)
 
     event.listen(engine, "before_cursor_execute", count)
@@ -106,7 +97,6 @@ def happens(world: World, change: Callable[[World], object], statement: int) -> 
             made = False
         except Conflict:
             assert change is CHANGES["an attempt replaces one"]
-    gc.collect()  # a process that dies lets go of its database; here its last cursor has to be collected first
     return made
 
 
