@@ -10,10 +10,14 @@ from sbf_service.converge.worker import Worker
 from sbf_service.drivers.registry import platform_of
 from sbf_service.notify import Notifier
 from sbf_service.settings import Settings
+from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
-from sbf_service.store.session import Clock, Store, database_clock, make_engine
+from sbf_service.store.session import Clock, Store, database_clock
 from virtcloud.model.topology import Switch
 from virtcloud.model.vlans import VlanSet
+
+LONGEST_NAME = 59
+"""With ``sbf@`` before it, it fits into the column of a lease's holder."""
 
 
 @dataclass(frozen=True)
@@ -57,5 +61,5 @@ def make_service(settings: Settings, platforms: PlatformOf = platform_of, clock:
 
 
 def replica_name(settings: Settings) -> str:
-    """Name this replica: as set, or as the machine is called."""
-    return settings.replica or socket.gethostname()
+    """Name this replica: as set, or as the machine is called (its first characters, where the name is very long)."""
+    return settings.replica or socket.gethostname()[:LONGEST_NAME]

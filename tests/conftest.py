@@ -1,23 +1,59 @@
-"""Where a lab is required, what is not tested is a failure. This is the one place that decides it."""
+"""What all tests share: where a lab is required, what is not tested is a failure; and a database of each kind."""
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from postgres import PostgresServer
+
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
+DEMANDING = ("lab", "postgresql")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let a lab test that would be skipped fail instead, with the reason it gave."""
+    """Let a test of a lab or of PostgreSQL that would be skipped fail instead, with the reason it gave."""
     report = yield
     if (
         report.skipped
-        and item.get_closest_marker("lab")
+        and any(item.get_closest_marker(name) for name in DEMANDING)
         and os.environ.get(REQUIRED)
         and not hasattr(report, "wasxfail")
     ):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome, report.longrepr = "failed", f"{REQUIRED} is set, and this would not be tested: {reason}"
     return report
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator["PostgresServer"]:
+    """A PostgreSQL server for all tests; they are skipped, aloud, where there is none."""
+    from postgres import NoPostgresError, programs, running  # noqa: PLC0415 - only where it is asked for
+
+    try:
+        programs()
+    except NoPostgresError as error:
+        pytest.skip(str(error))
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
+    """The address of an empty PostgreSQL database."""
+    name = postgres_server.new_database()
+    yield postgres_server.url(name)
+    postgres_server.drop(name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty database: each test that asks for it runs on both kinds."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'sbf.db'}"
+    found: str = request.getfixturevalue("postgresql")
+    return found

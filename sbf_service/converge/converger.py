@@ -20,7 +20,7 @@ from sbf_service.log import get_log
 from sbf_service.settings import Settings
 from sbf_service.store.leases import give_up_all
 from sbf_service.store.session import Store
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import Conflict, DatabaseUnavailable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -50,7 +50,7 @@ class Converger:
 
     def start(self) -> None:
         """Start; what this replica left leased when it died is taken up at once."""
-        with self.store.touch() as unit:
+        with self.store.change() as unit:
             give_up_all(unit, self.worker.holder)
         self._thread = Thread(target=self._run, name="converger", daemon=True)
         self._thread.start()
@@ -91,7 +91,9 @@ class Converger:
             try:
                 self._sweep()
                 self._start_due()
-            except Exception as error:  # noqa: BLE001 - a database that is away must not end the service
+            except DatabaseUnavailable:
+                log.warning("waiting_for_database")
+            except Exception as error:  # noqa: BLE001 - what one look meets must not end the service
                 log.fault("sweep_fault", error)
             self._wake.wait(self._pause())
 
@@ -128,6 +130,8 @@ class Converger:
     def _work(self, one: Candidate) -> None:
         try:
             outcome = self.worker.converge(one.name)
+        except DatabaseUnavailable:
+            outcome = Outcome.FAILED
         except Exception as error:  # noqa: BLE001 - likewise; it is tried again
             log.fault("converge_fault", error, element=one.name)
             outcome = Outcome.FAILED

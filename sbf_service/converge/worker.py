@@ -21,7 +21,7 @@ from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, tak
 from sbf_service.store.pools import managed_vlans
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
-from virtcloud.model.errors import ElementError, Unreachable
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference, switch_difference
 
@@ -51,7 +51,7 @@ class Worker:
     holder: str
 
     def converge(self, name: Name) -> Outcome:
-        """Try once. Never raises for what a device does; a database that is away raises."""
+        """Try once. Never raises for what a device does; a database that is away raises DatabaseUnavailable."""
         with self.leased(name) as fence:
             if fence is None:
                 return Outcome.BUSY
@@ -79,7 +79,7 @@ class Worker:
             return self._converge(task, self.sessions.driver(task.switch))
         except ElementError as error:
             self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
-        except LeaseLostError:
+        except (LeaseLostError, DatabaseUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
             log.fault("converge_fault", error, element=name)

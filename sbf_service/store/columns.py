@@ -10,8 +10,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from virtcloud.model.vlans import VlanSet
 
-NAME = String(63)
-"""Names of sites and elements, and keys of clusters."""
+NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
+"""Names of sites and elements, and keys of clusters: in the same order everywhere, whatever a server's language."""
 
 
 class Instant(TypeDecorator[datetime]):

@@ -32,8 +32,8 @@ def keep_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
 
 
 def holds_lease(unit: Unit, element: str, fence: int) -> bool:
-    """Say whether ``fence`` is still the newest."""
-    return unit.session.scalar(select(ElementRow.fence).where(ElementRow.name == element)) == fence
+    """Say whether ``fence`` is still the newest, and stays so until the unit ends."""
+    return unit.session.scalar(select(ElementRow.fence).where(ElementRow.name == element).with_for_update()) == fence
 
 
 def give_up_lease(unit: Unit, element: str, fence: int) -> None:
@@ -44,7 +44,10 @@ def give_up_lease(unit: Unit, element: str, fence: int) -> None:
 
 
 def give_up_all(unit: Unit, holder: str) -> None:
-    """Give up what this holder had before it died; the fencing numbers keep its late writes out."""
+    """Give up what this holder had before it died; the fencing numbers keep its late writes out.
+
+    It is about many elements: for :meth:`Store.change`.
+    """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
     )

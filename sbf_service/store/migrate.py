@@ -7,14 +7,17 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from virtcloud.model.errors import BadInput
 
+MIGRATING = 0x76697274
+"""The number of PostgreSQL's advisory lock that is held while migrating ("virt")."""
+
 
 def migrate(engine: Engine) -> None:
-    """Apply what is missing, all in one transaction; may be repeated.
+    """Apply what is missing, all in one transaction; may be repeated, and by several replicas at once.
 
     Raises BadInput when the database cannot be opened or written, or was made by a newer version.
     """
@@ -25,7 +28,7 @@ def migrate(engine: Engine) -> None:
     except CommandError as error:
         raise BadInput(f"database {shown} was made by a newer version of virtcloud ({error}): upgrade sbf") from error
     except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
             f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
         ) from error
@@ -39,6 +42,8 @@ def config() -> Config:
 
 
 def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(MIGRATING)))
     settings = config()
     head = ScriptDirectory.from_config(settings).get_current_head()
     if MigrationContext.configure(connection).get_current_revision() == head:

@@ -4,7 +4,8 @@
 sites in name order, by every unit that changes pools, claims, clusters, placements or revisions. Changes are thus one
 after the other; each takes milliseconds, since no unit talks to a device. PostgreSQL locks rows
 (``SELECT … FOR UPDATE``), SQLite has one writer at a time (``BEGIN IMMEDIATE``). An element's lease, ``last_seen`` and
-``checked_at`` are changed by :meth:`Store.touch`: one row, nothing else locked, so that no order is needed.
+``checked_at`` are changed by :meth:`Store.touch`: one row, nothing else locked, so that no order is needed. Whoever
+changes several elements' leases does so in :meth:`Store.change`.
 
 **Clock.** ``unit.now`` is the database's clock, read once, after the locks were taken.
 """
@@ -16,17 +17,13 @@ from datetime import datetime
 from threading import Lock
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, create_engine, event, select
-from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, IntegrityError
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from sbf_service.store.columns import database_now
+from sbf_service.store.faults import translated
 from sbf_service.store.tables import SiteRow, TopologyRow
-from virtcloud.model.errors import BadInput, Conflict
 
-BUSY_TIMEOUT_S = 30.0
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
 
@@ -63,8 +60,8 @@ class Store:
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
-        """Read from one snapshot; nothing is written."""
-        with Session(self.engine.execution_options(**self._snapshot())) as session:
+        """Read from one snapshot; nothing is written. Raises DatabaseUnavailable, as every unit does."""
+        with translated(), Session(self.engine.execution_options(**self._snapshot())) as session:
             yield Unit(session, self.clock(session))
 
     @contextmanager
@@ -83,18 +80,15 @@ class Store:
             yield unit
 
     def close(self) -> None:
-        """Close all connections."""
-        self.engine.dispose()
+        """Close all connections; one that is in use comes back to the same pool, where another call finds it."""
+        self.engine.pool.dispose()
 
     @contextmanager
     def _writing(self, who: str) -> Iterator[Unit]:
-        with Session(self.engine.execution_options(virtcloud_write=True)) as session:
-            try:
-                with self._one_writer(), session.begin():
-                    unit = Unit(session, self.clock(session), who)
-                    yield unit
-            except IntegrityError as error:
-                raise Conflict("another call changed the same thing at the same time: ask again") from error
+        session = Session(self.engine.execution_options(virtcloud_write=True))
+        with translated(), session, self._one_writer(), session.begin():
+            unit = Unit(session, self.clock(session), who)
+            yield unit
         if unit.changed:
             self.publish(frozenset(unit.changed))
 
@@ -102,40 +96,7 @@ class Store:
         """Let this process's threads write to SQLite in turn, at once: its own waiting is by looking again."""
         return self._turn if self.engine.dialect.name == "sqlite" else nullcontext()
 
-    def _snapshot(self) -> dict[str, str]:
-        return {"isolation_level": "REPEATABLE READ"} if self.engine.dialect.name == "postgresql" else {}
-
-
-def make_engine(url: str) -> Engine:
-    """Make an engine for SQLite or PostgreSQL; nothing is connected yet. Raises BadInput for no such address."""
-    try:
-        return _engine(url)
-    except (ArgumentError, ImportError) as error:
-        raise BadInput(
-            f"database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or "
-            f"postgresql+psycopg://user@host/name, got one that cannot be used: {error}"
-        ) from error
-
-
-def _engine(url: str) -> Engine:
-    if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True, pool_size=20, max_overflow=40)
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)
-    event.listen(engine, "connect", _prepare_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    """Leave transactions to :func:`_begin_sqlite`; let readers go on while one writes; keep foreign keys."""
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    """Say at once that a unit will write, so that two never both read and then wait for each other."""
-    writes = connection.get_execution_options().get("virtcloud_write", False)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+    def _snapshot(self) -> dict[str, object]:
+        if self.engine.dialect.name != "postgresql":
+            return {}
+        return {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}

@@ -1,16 +1,15 @@
 """What contract tests share."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from sbf_fakes.world import World, make_world
+from sbf_fakes.world import World
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's three sites with pools of forty numbers, nothing on them."""
-    made = make_world(tmp_path)
+def world(database: str) -> Iterator[World]:
+    """The paper's three sites with pools of forty numbers, nothing on them; on SQLite and on PostgreSQL."""
+    made = World(database)
     made.furnish()
     yield made
     made.close()

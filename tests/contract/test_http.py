@@ -377,7 +377,7 @@ def test_a_database_that_is_away_is_a_503(world: World, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, session: away(session))
     answer = ask(world, "GET", "/v1/elements")
-    assert problem(answer)[:2] == (503, "service-unreachable")
+    assert problem(answer)[:2] == (503, "database-unavailable")
     assert "hunter2" not in answer.text
 
 

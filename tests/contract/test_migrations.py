@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
+from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
-from sbf_service.store.session import make_engine
 from sbf_service.store.tables import Base
 from virtcloud.model.errors import BadInput
 
 
-def test_the_migrations_make_exactly_the_tables(tmp_path: Path) -> None:
-    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+def test_the_migrations_make_exactly_the_tables(database: str) -> None:
+    engine = make_engine(database)
     migrate(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -22,19 +22,18 @@ def test_the_migrations_make_exactly_the_tables(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_constraints_are_in_the_database(tmp_path: Path) -> None:
-    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+def test_constraints_are_in_the_database(database: str) -> None:
+    engine = make_engine(database)
     migrate(engine)
-    with engine.connect() as connection:
-        made = connection.execute(text("SELECT sql FROM sqlite_master WHERE name = 'claims'")).scalar_one()
+    found = inspect(engine)
+    assert found.get_pk_constraint("claims")["constrained_columns"] == ["site", "vlan"]
+    assert [one["name"] for one in found.get_check_constraints("claims")] == ["ck_claims_vlan"]
+    assert [one["column_names"] for one in found.get_unique_constraints("claims")] == [["cluster_id", "site"]]
     engine.dispose()
-    assert "PRIMARY KEY (site, vlan)" in made
-    assert "CHECK (vlan BETWEEN 2 AND 4094)" in made
-    assert "UNIQUE (cluster_id, site)" in made
 
 
-def test_migrating_again_changes_nothing(tmp_path: Path) -> None:
-    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+def test_migrating_again_changes_nothing(database: str) -> None:
+    engine = make_engine(database)
     migrate(engine)
     migrate(engine)
     with engine.connect() as connection:
@@ -42,10 +41,10 @@ def test_migrating_again_changes_nothing(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_a_migration_that_dies_leaves_an_empty_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_dies_leaves_an_empty_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic import op  # noqa: PLC0415
 
-    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    engine = make_engine(database)
 
     def die(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -54,18 +53,17 @@ def test_a_migration_that_dies_leaves_an_empty_database(tmp_path: Path, monkeypa
         patched.setattr(op, "execute", die)
         with pytest.raises(KeyboardInterrupt):
             migrate(engine)
-    with engine.connect() as connection:
-        assert connection.execute(text("SELECT count(*) FROM sqlite_master")).scalar_one() == 0
+    assert inspect(engine).get_table_names() == []
     migrate(engine)
     engine.dispose()
 
 
-def test_a_database_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
-    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+def test_a_database_of_a_newer_version_is_left_alone(database: str) -> None:
+    engine = make_engine(database)
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(BadInput, match=r"database sqlite:///.* was made by a newer version of virtcloud"):
+    with pytest.raises(BadInput, match=r"database (sqlite|postgresql).* was made by a newer version of virtcloud"):
         migrate(engine)
     engine.dispose()
 

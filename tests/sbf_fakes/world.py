@@ -1,4 +1,4 @@
-"""A whole service on a SQLite file, with fake switches and agents, whose time a test moves."""
+"""A whole service on a database, with fake switches and agents, whose time a test moves."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -96,6 +96,12 @@ class World:
         return self.service.store
 
     def close(self) -> None:
+        """Wait until nobody is in the middle of anything, then leave the database."""
+        converger = self.service.converger
+        if converger._thread is not None and converger._stopping:
+            converger._thread.join(10)
+        with converger._lock:
+            assert converger._lock.wait_for(lambda: not converger._busy, 10)
         self.service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:

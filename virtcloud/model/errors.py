@@ -11,6 +11,7 @@
     │   └── IllegalMove       a state machine was asked for a move it does not have
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
+    │   └── DatabaseUnavailable  … because its database does not       HTTP 503
     ├── ClusterFailed         a cluster that was waited for will not be
     ├── TimedOut              what was waited for did not come in time; it may still
     └── ElementError          an element could not do its part
@@ -81,6 +82,12 @@ class ServiceUnreachable(VirtcloudError):
     """SBF does not answer."""
 
     slug = "service-unreachable"
+
+
+class DatabaseUnavailable(ServiceUnreachable):
+    """SBF answers that its database does not; every call may be repeated, and nothing that is set up is touched."""
+
+    slug = "database-unavailable"
 
 
 class ClusterFailed(VirtcloudError):

@@ -1,4 +1,4 @@
-"""Where a lab is required, a lab test that would be skipped fails; other tests may say that they cannot run."""
+"""Where a lab is required, a test of it or of PostgreSQL that would be skipped fails; others may be skipped."""
 
 import os
 import subprocess
@@ -29,18 +29,21 @@ def test_marked(): ...
 @pytest.mark.xfail(strict=True)
 def test_known_to_fail(): assert False
 
+@pytest.mark.postgresql
+def test_of_a_database(): pytest.skip("NO POSTGRESQL: this machine has none")
+
 def test_of_something_else(): pytest.skip("no printer")
 """
 
 
 @pytest.mark.parametrize(
     ("required", "code", "verdict"),
-    [("", 0, "4 skipped, 1 xfailed"), ("1", 1, "1 failed, 1 skipped, 1 xfailed, 2 errors")],
+    [("", 0, "5 skipped, 1 xfailed"), ("1", 1, "2 failed, 1 skipped, 1 xfailed, 2 errors")],
 )
 def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: str) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = lab\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  lab\n  postgresql\n")
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
         env={**os.environ, "VIRTCLOUD_REQUIRE_LAB": required},
