@@ -35,6 +35,12 @@ class Credential(Document):
     enable_file: Path | None = Field(
         None, description="File with the password of the privileged mode, where it is not the account's."
     )
+    known_hosts: Path | None = Field(
+        None,
+        description="File with the devices' SSH host keys, as OpenSSH writes it. A device whose key is not there, or "
+        "is another one, is not logged in to. Without it any key is believed: give one wherever the way to the devices "
+        "is not wholly yours.",
+    )
 
 
 class Timing(Document):

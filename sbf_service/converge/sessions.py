@@ -57,7 +57,14 @@ def login_for(switch: Switch, settings: Settings) -> Login:
         password, enable = _secret(credential.password_file), _secret(credential.enable_file)
     except OSError as error:
         raise Refused(f"switch {switch.name}: a secret of credential {switch.credential}: {error}") from error
-    return replace(plain, username=credential.username, key_file=credential.key_file, password=password, enable=enable)
+    return replace(
+        plain,
+        username=credential.username,
+        key_file=credential.key_file,
+        password=password,
+        enable=enable,
+        known_hosts=credential.known_hosts,
+    )
 
 
 def _secret(path: Path | None) -> Secret | None:

@@ -38,7 +38,8 @@ class DriverFacts:
 class Login:
     """How to reach a switch: what the topology says of it, who to be, how long to wait (seconds).
 
-    ``enable`` is the password for the privileged mode where it is another one than the login's.
+    ``enable`` is the password for the privileged mode where it is another one than the login's. With
+    ``known_hosts`` only the host keys of that file are believed.
     """
 
     switch: Switch
@@ -48,6 +49,7 @@ class Login:
     connect_timeout: float = 5
     read_timeout: float = 10
     enable: Secret | None = None
+    known_hosts: Path | None = None
 
 
 class Driver(Protocol):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from sbf_service.drivers.driver import Login
-from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
@@ -61,6 +61,11 @@ class NetmikoLine:
             raise Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential") from error
         except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
             self.close()
+            if _is_stranger(error):
+                raise Unsafe(
+                    f"{self._whom()} shows an SSH host key that {self._login.known_hosts} does not have for it: "
+                    "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+                ) from error
             if "enable mode" in str(error):
                 raise Refused(f"{self._whom()} does not let us enable: check the credential's enable_file") from error
             raise Unreachable(f"{self._whom()} does not answer: {_first_line(error)}; it is tried again") from error
@@ -114,6 +119,9 @@ class NetmikoLine:
             auth_timeout=login.read_timeout,
             banner_timeout=login.read_timeout,
             read_timeout_override=login.read_timeout,
+            ssh_strict=login.known_hosts is not None,
+            alt_host_keys=login.known_hosts is not None,
+            alt_key_file=str(login.known_hosts or ""),
         )
         if self._privileged:
             session.enable()
@@ -121,6 +129,13 @@ class NetmikoLine:
 
     def _whom(self) -> str:
         return f"switch {self._login.switch.name} ({self._login.switch.address or 'without an address'})"
+
+
+def _is_stranger(error: Exception) -> bool:
+    """Say whether it was the host key: Netmiko makes a time-out of that, and leaves the cause behind it."""
+    import paramiko  # noqa: PLC0415
+
+    return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's

@@ -45,6 +45,7 @@ class Server:
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
         self._key = paramiko.ECDSAKey.generate()
+        switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
         self._socket = socket.create_server((HOST, 0))
         self._open: set[paramiko.Transport] = set()
         self._threads: list[threading.Thread] = []

@@ -75,6 +75,7 @@ class Switch:
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
         self.saves = self.logins = 0
         self.address = ""
+        self.host_key = ""
         self.lock = threading.RLock()
         self.closing = threading.Event()
         self.hang_up: Callable[[], None] = lambda: None

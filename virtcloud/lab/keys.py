@@ -14,6 +14,11 @@ def make_keys(folder: Path, switches: Iterable[str]) -> tuple[str, Mapping[str, 
     return (folder / "switch.pub").read_text(), hosts
 
 
+def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
+    """Give the switches' public host keys by address, as OpenSSH keeps them; ``addresses`` are by switch."""
+    return "".join(f"{address} {(folder / f'host-{name}.pub').read_text()}" for name, address in addresses.items())
+
+
 def _make(path: Path) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "virtcloud-lab", "-f", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - nothing comes from outside

@@ -19,8 +19,8 @@ from virtcloud.lab.fabric import settings
 from virtcloud.lab.fabric.settings import FabricSettings
 from virtcloud.lab.feed import await_agents, feed
 from virtcloud.lab.file import LabFile
-from virtcloud.lab.keys import make_keys
-from virtcloud.lab.plan import TMPFS, joined, station_plan
+from virtcloud.lab.keys import known_hosts, make_keys
+from virtcloud.lab.plan import TMPFS, joined, station_plan, switch_addresses
 from virtcloud.lab.plan import fabric_plan as plan_nodes
 from virtcloud.lab.services import Materials
 from virtcloud.lab.state import State
@@ -97,7 +97,9 @@ def _services(*plans: fabric_plan.Plan) -> dict[str, list[str]]:
 
 def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:
     switches = [switch.name for site in lab.sites for switch in site.switches]
-    authorized, host_keys = make_keys(state.folder / "keys", switches)
+    keys = state.folder / "keys"
+    authorized, host_keys = make_keys(keys, switches)
+    (keys / "known_hosts").write_text(known_hosts(keys, switch_addresses(lab.topology)))
     return Materials(
         state=str(state.folder),
         python=sys.executable,

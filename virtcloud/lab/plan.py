@@ -49,12 +49,18 @@ def numbering(topology: Topology) -> dict[str, int]:
     return {str(name): number for number, name in enumerate(known, start=1)}
 
 
+def switch_addresses(topology: Topology) -> dict[str, str]:
+    """Give each switch's management address."""
+    numbers = numbering(topology)
+    return {one.name: names.management_address(numbers[one.name]) for site in topology.sites for one in site.switches}
+
+
 def addressed(topology: Topology) -> Topology:
     """Fill in each switch's management address and credential, as the service needs them."""
-    numbers = numbering(topology)
+    addresses = switch_addresses(topology)
 
     def switch(one: Switch) -> Switch:
-        values = {"address": names.management_address(numbers[one.name]), "credential": names.CREDENTIAL}
+        values = {"address": addresses[one.name], "credential": names.CREDENTIAL}
         return one.model_copy(update=values)
 
     sites = [

@@ -167,6 +167,7 @@ def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
         f"[credentials.{names.CREDENTIAL}]",
         f'username = "{names.SWITCH_ACCOUNT}"',
         f'key_file = "{state}/keys/switch"',
+        f'known_hosts = "{state}/keys/known_hosts"',
     ]
     if timing:
         lines += ["[timing]", *(f"{name} = {value:g}" for name, value in timing.items())]

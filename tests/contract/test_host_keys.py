@@ -1,0 +1,51 @@
+"""A device is spoken to only when its SSH host key is the one that administrators know."""
+
+from pathlib import Path
+
+import pytest
+from emulators import emulate
+from emulators.switch import Switch
+
+from sbf_service.drivers.driver import Login, Managed
+from sbf_service.drivers.registry import PLATFORMS
+from sbf_service.secret import Secret
+from virtcloud.model.errors import Unsafe
+from virtcloud.model.topology import Switch as SwitchElement
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried
+
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yqXdNmqYhFjrNdH"
+
+
+def read(switch: Switch, known_hosts: Path) -> SwitchCarried:
+    """Read the switch, believing only the keys of this file."""
+    port = PortName(switch.port_names[0])
+    element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
+    secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+    driver = PLATFORMS[switch.platform].driver(Login(element, switch.username, known_hosts=known_hosts, **secrets))
+    try:
+        return driver.read(Managed((port,), VlanSet.parse("100-199")))
+    finally:
+        driver.close()
+
+
+def known(folder: Path, switch: Switch, key: str) -> Path:
+    host, _, port = switch.address.partition(":")
+    path = folder / "known_hosts"
+    path.write_text(f"[{host}]:{port} {key}\n")
+    return path
+
+
+def test_a_switch_with_the_key_that_is_known_is_read(tmp_path: Path) -> None:
+    with emulate("arista_eos") as switch:
+        assert read(switch, known(tmp_path, switch, switch.host_key)).vlans == VlanSet()
+
+
+@pytest.mark.parametrize("contents", [OTHER_KEY, None], ids=["another key", "no key"])
+def test_a_switch_with_a_key_that_is_not_known_is_not_logged_in_to(tmp_path: Path, contents: str | None) -> None:
+    with emulate("arista_eos") as switch:
+        file = known(tmp_path, switch, contents) if contents else tmp_path / "known_hosts"
+        with pytest.raises(Unsafe, match=r"shows an SSH host key that .*known_hosts does not have for it: nothing was"):
+            read(switch, file)
+        assert switch.commands == []
