@@ -1,6 +1,7 @@
 """Sets of VLAN numbers, written as ranges: ``100-199,300``."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Self
 
@@ -18,13 +19,17 @@ class VlanSet(frozenset[VlanId]):
 
     def __new__(cls, numbers: Iterable[int] = ()) -> Self:
         """Make a set of checked VLAN numbers."""
-        return super().__new__(cls, (VlanId(number) for number in numbers))
+        return cls._checked(VlanId(number) for number in numbers)
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def _checked(cls, numbers: Iterable[VlanId]) -> Self:
+        """Make a set of numbers that were checked before: sets are large, and much is done with them."""
+        return super().__new__(cls, numbers)
+
+    @classmethod
+    def parse(cls, text: str) -> "VlanSet":
         """Read ranges such as ``100-199,300``; raises :class:`BadInput` with the part that is wrong."""
-        parts = [part.strip() for part in text.split(",")] if text.strip() else []
-        return cls(number for part in parts for number in _numbers(part))
+        return _parsed(text)
 
     def ranges(self) -> list[tuple[VlanId, VlanId]]:
         """Give the maximal runs of consecutive numbers, ascending, as (first, last)."""
@@ -48,15 +53,15 @@ class VlanSet(frozenset[VlanId]):
 
     def __or__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Give the union."""
-        return VlanSet(super().__or__(frozenset(other)))
+        return self._checked(super().__or__(_set_of(other)))
 
     def __and__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Give the intersection."""
-        return VlanSet(super().__and__(frozenset(other)))
+        return self._checked(super().__and__(_set_of(other)))
 
     def __sub__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
         """Give what is here and not in ``other``."""
-        return VlanSet(super().__sub__(frozenset(other)))
+        return self._checked(super().__sub__(frozenset(other)))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -71,7 +76,7 @@ class VlanSet(frozenset[VlanId]):
         return {"type": "string", "description": "VLAN ranges", "examples": ["100-199,300"]}
 
     @classmethod
-    def _coerce(cls, value: object) -> Self:
+    def _coerce(cls, value: object) -> "VlanSet":
         if isinstance(value, cls):
             return value
         if isinstance(value, int) and not isinstance(value, bool):
@@ -79,6 +84,17 @@ class VlanSet(frozenset[VlanId]):
         if not isinstance(value, str):
             raise BadInput(f"expected VLAN ranges such as '100-199,300', got {value!r}")
         return cls.parse(value)
+
+
+def _set_of(numbers: Iterable[int]) -> VlanSet:
+    return numbers if isinstance(numbers, VlanSet) else VlanSet(numbers)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> VlanSet:
+    """Read ranges; those of pools are read again and again, and many sites give the same."""
+    parts = [part.strip() for part in text.split(",")] if text.strip() else []
+    return VlanSet(number for part in parts for number in _numbers(part))
 
 
 def _numbers(part: str) -> range:
