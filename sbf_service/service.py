@@ -8,6 +8,7 @@ from sbf_service.converge.sessions import PlatformOf, Sessions
 from sbf_service.converge.sweep import Sweep
 from sbf_service.converge.worker import Worker
 from sbf_service.drivers.registry import platform_of
+from sbf_service.meters import Meters, make_meters
 from sbf_service.notify import Notifier
 from sbf_service.settings import Settings
 from sbf_service.store.engine import make_engine
@@ -29,6 +30,7 @@ class Service:
     notifier: Notifier
     converger: Converger
     platform_of: PlatformOf
+    meters: Meters
 
     def reserved(self, switch: Switch) -> VlanSet:
         """Say which numbers a switch keeps for itself."""
@@ -55,9 +57,10 @@ def make_service(settings: Settings, platforms: PlatformOf = platform_of, clock:
     notifier = Notifier()
     store = Store(engine, publish=notifier.publish, clock=clock)
     worker = Worker(store, Sessions(settings, platforms), settings.timing, f"sbf@{replica_name(settings)}")
-    converger = Converger(store, worker, Sweep(store, settings.timing), settings)
+    meters = make_meters()
+    converger = Converger(store, worker, Sweep(store, settings.timing), settings, watch=meters.converged)
     notifier.listen(converger.wake)
-    return Service(settings, store, notifier, converger, platforms)
+    return Service(settings, store, notifier, converger, platforms, meters)
 
 
 def replica_name(settings: Settings) -> str:

@@ -9,13 +9,17 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A switch as the database shows it. ``leased`` says that another replica's lease on it runs."""
+    """A switch as the database shows it. ``leased`` says that another replica's lease on it runs.
+
+    ``platform`` is what the topology says of it.
+    """
 
     name: Name
     wanted: int
     confirmed: int
     checked_at: datetime | None
     leased: bool = False
+    platform: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ log = get_log(__name__)
 LOOK_AGAIN_S = 1.0
 STOP_S = 1.0
 PATIENCE_S = 10.0
+ALIVE_S = 30.0
+"""Who has not looked around for this long is stuck, or has no database."""
 
 
 @dataclass
@@ -40,11 +42,14 @@ class Converger:
     settings: Settings
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
+    watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
+    """Told of each try: the switch's platform, what came of it, how many seconds it took."""
     _busy: set[Name] = field(default_factory=set)
     _retries: dict[Name, Retry] = field(default_factory=dict)
     _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)
     _swept: float | None = None
+    _looked: float | None = None
     _stopping: bool = False
     _thread: Thread | None = None
 
@@ -61,6 +66,12 @@ class Converger:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(STOP_S)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started and still looks around."""
+        running = self._thread is not None and self._thread.is_alive()
+        return running and self._looked is not None and self.clock() - self._looked < ALIVE_S
 
     def wake(self, changed: Iterable[str]) -> None:
         """Look at once: something changed."""
@@ -91,6 +102,7 @@ class Converger:
             try:
                 self._sweep()
                 self._start_due()
+                self._looked = self.clock()
             except DatabaseUnavailable:
                 log.warning("waiting_for_database")
             except Exception as error:  # noqa: BLE001 - what one look meets must not end the service
@@ -128,6 +140,7 @@ class Converger:
             Thread(target=self._work, args=(revisions[name],), name=f"converge-{name}", daemon=True).start()
 
     def _work(self, one: Candidate) -> None:
+        begun = self.clock()
         try:
             outcome = self.worker.converge(one.name)
         except DatabaseUnavailable:
@@ -138,6 +151,7 @@ class Converger:
         finally:
             with self._lock:
                 self._free(one.name)
+        self.watch(one.platform, outcome.name.lower(), self.clock() - begun)
         self._remember(one, outcome)
         self._wake.set()
 

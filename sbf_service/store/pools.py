@@ -76,7 +76,7 @@ def _pool(unit: Unit, site: Site, reserved: Reserved) -> SitePool:
         given=unit.session.get_one(SiteRow, site.name).pool,
         claimed=VlanSet(held[False]),
         quarantined=VlanSet(held[True]),
-        excluded=_excluded(site, reserved),
+        excluded=excluded_at(site, reserved),
         freed={VlanId(row.vlan): row.freed_at for row in _freed(unit, site.name)},
     )
 
@@ -94,7 +94,8 @@ def _freed(unit: Unit, site: Name) -> Iterable[FreedRow]:
     return unit.session.scalars(select(FreedRow).where(FreedRow.site == site))
 
 
-def _excluded(site: Site, reserved: Reserved) -> VlanSet:
+def excluded_at(site: Site, reserved: Reserved) -> VlanSet:
+    """Give the numbers that no cluster may have at a site, whatever its pool says."""
     return VlanSet(number for switch in site.switches for number in reserved(switch)) | ALWAYS_RESERVED
 
 

@@ -351,6 +351,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
         "claimed": "100",
         "quarantined": "",
         "free": "101-109,200",
+        "quarantine": [],
     }
     assert [one["name"] for one in ask(world, "GET", "/v1/sites").json()] == ["brno", "praha", "plzen"]
 
@@ -402,19 +403,26 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "get_cluster": ["404", "422"],
         "list_clusters": ["422"],
         "delete_cluster": ["404", "422"],
+        "extend_lease": ["404", "409", "422"],
         "put_topology": ["409", "422"],
         "get_topology": ["404"],
         "list_sites": ["404"],
         "get_site": ["404", "422"],
         "put_pool": ["404", "409", "422"],
         "get_pool": ["404", "422"],
+        "say_clean": ["404", "409", "422"],
         "list_elements": [],
         "get_element": ["404", "422"],
         "get_wanted": ["404", "409", "422"],
         "confirm_element": ["404", "409", "422"],
         "report_trouble": ["404", "409", "422"],
         "report_drift": ["404", "409", "422"],
+        "get_difference": ["404", "409", "422", "502", "504"],
+        "check_element": ["404", "409", "422"],
+        "get_audit": ["422"],
         "get_health": [],
+        "get_readiness": ["503"],
+        "get_metrics": [],
     }
     problems = {
         media
