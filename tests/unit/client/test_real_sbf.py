@@ -7,8 +7,9 @@ import pytest
 from virtcloud.client import SbfClient
 from virtcloud.cluster import Client
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, NotFound, NoVlanFree, TimedOut
+from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, NotFound, NoVlanFree, TimedOut, Unreachable
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, Pool, Progress
 from virtcloud.model.vlans import VlanSet
 
@@ -146,3 +147,58 @@ def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, serv
 
 def test_deleting_what_never_was_is_success(api: Client) -> None:
     api.delete("never", wait=True)
+
+
+def test_a_preview_says_the_number_and_claims_nothing(api: Client, service: SbfClient) -> None:
+    found = api.preview("only-asked", SPEC)
+    assert (found.created, [one.element for one in found.elements]) == (True, ["brno-h1", "brno-sw"])
+    assert found.vlans["brno"] in service.site("brno").free
+    with pytest.raises(NotFound):
+        service.cluster("only-asked")
+
+
+def test_a_lease_is_extended_and_the_audit_log_says_so(api: Client, service: SbfClient) -> None:
+    cluster = api.create("longer", SPEC)
+    before = cluster.view.lease_ends
+    assert cluster.extend(86400).view.lease_ends > before
+    rows = service.audit(cluster="longer")
+    assert [one.what for one in rows if one.who == "api"] == ["lease_extended"]
+    assert service.audit(cluster="longer", after=rows[-1].id, wait=0.01) == []
+
+
+@pytest.mark.parametrize("seconds", [0, 1e9])
+def test_a_lease_that_cannot_be_is_bad_input_before_it_is_sent(service: SbfClient, seconds: float) -> None:
+    with pytest.raises(BadInput, match="seconds: expected "):
+        service.extend_lease("any", seconds)
+
+
+def test_the_difference_of_a_host_is_what_it_has_not_confirmed(api: Client, service: SbfClient) -> None:
+    api.create("awaited", SPEC)
+    found = service.difference("brno-h1").host
+    assert found is not None
+    assert "awaited" in [one.key for one in found.add]
+
+
+def test_a_switch_that_cannot_be_reached_is_unreachable_when_it_is_to_be_read(service: SbfClient) -> None:
+    with pytest.raises((Unreachable, Conflict), match="brno-sw"):
+        service.difference("brno-sw", read=True)
+
+
+def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
+    with pytest.raises(Conflict, match="its own agent"):
+        service.check("brno-h1")
+
+
+def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -> None:
+    vlan = api.create("in-use", SPEC).vlans[Name("brno")]
+    with pytest.raises(Conflict, match="not in quarantine: cluster in-use has it"):
+        service.say_clean("brno", vlan, by="eva", reason="I am sure")
+    with pytest.raises(BadInput, match="reason: "):
+        service.say_clean("brno", vlan, by="eva", reason=" ")
+
+
+def test_a_running_sbf_is_ready_and_gives_metrics(service: SbfClient) -> None:
+    assert service._at.send("GET", "/readyz").content == b'{"status":"ok"}'
+    lines = service._at.send("GET", "/metrics").content.decode().splitlines()
+    assert "virtcloud_database_up 1.0" in lines
+    assert any(line.startswith('virtcloud_converges_total{outcome="failed",platform="linux_bridge"}') for line in lines)
