@@ -1,0 +1,29 @@
+"""Runs the benchmarks that are named, or all of them; all of them write ``docs/reference/speed.md``."""
+
+import importlib
+import sys
+
+from benchmarks.figure import Figure
+from benchmarks.page import write_page
+
+ALL = ("many_switches", "many_clusters", "second_change", "claims", "choosing", "idle_memory", "side_by_side")
+
+
+def main(names: list[str]) -> int:
+    """Run, print as it goes, and say by the exit code whether every target was met."""
+    found = {name: _run(name) for name in names or ALL}
+    if not names:
+        write_page(found)
+    return 0 if all(one.met for figures in found.values() for one in figures) else 1
+
+
+def _run(name: str) -> list[Figure]:
+    figures = []
+    for one in importlib.import_module(f"benchmarks.{name}").run():
+        print(f"{name}: {one}", flush=True)  # noqa: T201 - a command's output
+        figures.append(one)
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""Claims through HTTP: four callers ask for clusters as fast as they are answered, each over two sites.
+
+The service is ``sbf serve`` on a database on disk, and converges two emulated switches (300 ms a command) with these
+very clusters meanwhile; the callers run on the same cores. The 99th percentile is of the same calls.
+"""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from tempfile import TemporaryDirectory
+
+from benchmarks.databases import databases
+from benchmarks.figure import Figure
+from benchmarks.installation import request, serving
+from benchmarks.switches import switches
+
+CALLERS = 4
+SECONDS = 8.0
+CREATED = 201
+BODY = json.dumps(request("s1-h1", "s2-h1")).encode()
+
+
+def run() -> Iterator[Figure]:
+    """Measure on each kind of database that is there."""
+    for name, database in databases():
+        with (
+            TemporaryDirectory() as folder,
+            switches(2) as two,
+            database() as address,
+            serving(Path(folder), address) as sbf,
+        ):
+            sbf.install(two.addresses, "2-1001,1006-4094")
+            used = sbf.processor_s()
+            taken = _load(sbf.listen)
+            used = sbf.processor_s() - used
+        yield Figure(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
+        yield Figure(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
+        yield Figure(f"median of a claim, {name}", 1000 * quantiles(taken, n=2)[0], "ms")
+        yield Figure(f"longest claim, {name}", 1000 * max(taken), "ms")
+        yield Figure(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
+
+
+def _load(listen: str) -> list[float]:
+    """Give how long each call took, in seconds."""
+    numbers, ends = count(), time.monotonic() + SECONDS
+    with ThreadPoolExecutor(CALLERS) as pool:
+        return [
+            one for taken in pool.map(lambda _: _call_until(listen, numbers, ends), range(CALLERS)) for one in taken
+        ]
+
+
+def _call_until(listen: str, numbers: Iterator[int], ends: float) -> list[float]:
+    line = http.client.HTTPConnection(listen)
+    taken = []
+    while (started := time.monotonic()) < ends:
+        line.request("PUT", f"/v1/clusters/c{next(numbers)}", BODY, {"content-type": "application/json"})
+        answer = line.getresponse()
+        said = answer.read()
+        if answer.status != CREATED:
+            raise AssertionError(f"a claim was refused: {said.decode()}")
+        taken.append(time.monotonic() - started)
+    line.close()
+    return taken

@@ -1,0 +1,73 @@
+"""An idle service with 1,002 elements and 4,000 active clusters: its resident memory, and what it does meanwhile.
+
+The database (SQLite) is filled by the service's own store; then ``sbf serve`` is started on it, is asked once for each
+thing that is usually asked, and left alone.
+"""
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from benchmarks.figure import Figure
+from benchmarks.installation import request, serving, sqlite, topology
+from sbf_service.service import Service, make_service
+from sbf_service.settings import Settings
+from sbf_service.store.clusters import put_cluster
+from sbf_service.store.elements import confirm, element_views
+from sbf_service.store.pools import put_pool
+from sbf_service.store.topology import put_topology
+from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import Pool
+
+SITES, CLUSTERS = 334, 4000
+IDLE_S = 10.0
+
+
+def run() -> Iterator[Figure]:
+    """Fill, start, ask, wait, look."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        _fill(folder)
+        with serving(folder) as sbf:
+            for path in ("/v1/elements", "/v1/sites/s1", "/v1/clusters/c1", "/readyz"):
+                sbf.call("GET", path)
+            used = sbf.processor_s()
+            time.sleep(IDLE_S)
+            busy = (sbf.processor_s() - used) / IDLE_S
+            yield Figure("memory of an idle service, 1,002 elements, 4,000 clusters", sbf.memory_mb(), "MB", 300)
+            yield Figure("processor that it uses when nothing is asked", 100 * busy, "% of one core")
+            sbf.call("GET", "/v1/clusters")
+            yield Figure("its memory once somebody has listed all clusters", sbf.memory_mb(), "MB")
+
+
+def _fill(folder: Path) -> None:
+    described = Settings.model_validate({"database": sqlite(folder), "replica": "bench"})
+    service = make_service(described)
+    service.prepare()
+    _describe(service)
+    for number in range(CLUSTERS):
+        hosts = (f"s{number % SITES + 1}-h1", f"s{(number + 1) % SITES + 1}-h{1 + number % 2}")
+        asked = ClusterRequest.model_validate(request(*hosts))
+        put_cluster(service.store, f"c{number}", asked, service.reserved, "bench")
+    _confirm_all(service)
+    service.store.close()
+
+
+def _describe(service: Service) -> None:
+    found = topology(["127.0.0.1:1"] * SITES)
+    with service.store.change() as unit:
+        put_topology(unit, Topology.model_validate(found))
+    for number in range(1, SITES + 1):
+        with service.store.change() as unit:
+            put_pool(unit, f"s{number}", Pool.model_validate({"vlans": "2-1001,1006-4094"}), service.reserved)
+
+
+def _confirm_all(service: Service) -> None:
+    with service.store.read() as unit:
+        behind = [(one.name, one.wanted_revision) for one in element_views(unit)]
+    for element, revision in behind:
+        with service.store.change() as unit:
+            confirm(unit, element, revision, timedelta(minutes=1))

@@ -1,0 +1,199 @@
+"""An installation to measure: sites with one switch and two hosts each, and the real service for them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from emulators.switch import ENABLE_SECRET, PASSWORD
+
+from benchmarks.switches import PLATFORM
+
+HOST_PORTS = ("GigabitEthernet1/0/1", "GigabitEthernet1/0/2")
+UPLINK = "GigabitEthernet1/0/7"
+LOOK_AGAIN_S = 0.1
+PATIENCE_S = 180
+WORKERS = 64
+
+
+def site(number: int, address: str, pool_of_hosts: int = 2) -> dict[str, Any]:
+    """Describe a site: a switch with a port for each host and one to the core."""
+    name = f"s{number}"
+    ports = list(HOST_PORTS[:pool_of_hosts])
+    return {
+        "name": name,
+        "attachments": [{"transport": "core", "port": f"{name}-sw:{UPLINK}"}],
+        "switches": [
+            {
+                "name": f"{name}-sw",
+                "platform": PLATFORM,
+                "address": address,
+                "credential": "lab",
+                "ports": [*ports, UPLINK],
+            }
+        ],
+        "hosts": [{"name": f"{name}-h{n}", "ports": ["eth0"]} for n in range(1, pool_of_hosts + 1)],
+    }
+
+
+def topology(addresses: list[str]) -> dict[str, Any]:
+    """Describe one site for each switch's address, all joined by one core."""
+    sites = [site(number, address) for number, address in enumerate(addresses, start=1)]
+    links = [
+        {"a": f"{one['name']}-h{n}:eth0", "b": f"{one['name']}-sw:{port}"}
+        for one in sites
+        for n, port in enumerate(HOST_PORTS, start=1)
+    ]
+    core = [{"name": "core", "kind": "qinq", "s_tag": 2000}]
+    return {"name": "bench", "transports": core, "sites": sites, "links": links}
+
+
+def request(*hosts: str) -> dict[str, Any]:
+    """Ask for a cluster on these hosts."""
+    return {"spec": {"owner": "bench", "hosts": list(hosts), "deadline_s": 3600, "lease_s": 86400}}
+
+
+@dataclass(frozen=True)
+class Sbf:
+    """A running service, and its hosts' agents as far as they matter: they confirm at once."""
+
+    client: httpx.Client
+    process: subprocess.Popen[bytes]
+    listen: str
+
+    def install(self, addresses: list[str], vlans: str = "100-999") -> None:
+        """Put topology and pools, and wait until everything is confirmed."""
+        self.call("PUT", "/v1/topology", topology(addresses))
+        for number in range(1, len(addresses) + 1):
+            self.call("PUT", f"/v1/sites/s{number}/pool", {"vlans": vlans})
+        self.settle()
+
+    def set_up(self, key: str, *hosts: str) -> float:
+        """Ask for a cluster; gives the seconds until it is active."""
+        started = time.monotonic()
+        self.call("PUT", f"/v1/clusters/{key}", request(*hosts))
+        self.confirm_hosts()
+        self.wait(key, "active")
+        return time.monotonic() - started
+
+    def end(self, key: str) -> None:
+        """End a cluster and wait until it is gone."""
+        self.call("DELETE", f"/v1/clusters/{key}")
+        self.confirm_hosts()
+        self.wait(key, "released")
+
+    def wait(self, key: str, state: str) -> None:
+        """Wait until a cluster is in this state."""
+        self._until(lambda: self.call("GET", f"/v1/clusters/{key}")["state"] == state, f"cluster {key} {state}")
+
+    def settle(self) -> None:
+        """Wait until every element has confirmed all that is wanted of it."""
+
+        def settled() -> bool:
+            return not self.confirm_hosts()
+
+        self._until(settled, "all elements confirmed")
+
+    def confirm_hosts(self) -> list[str]:
+        """Let every agent confirm what is wanted of it; gives the elements that were behind."""
+        behind = [one for one in self.call("GET", "/v1/elements") if one["confirmed_revision"] < one["wanted_revision"]]
+        for one in behind:
+            if one["kind"] != "switch":
+                told = {"revision": one["wanted_revision"]}
+                self.call("POST", f"/v1/elements/{one['name']}/confirmed", told)
+        return [one["name"] for one in behind]
+
+    def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
+        """Make one call; raises what httpx raises for an error answer, with the service's words."""
+        answer = self.client.request(method, path, json=body)
+        if answer.is_error:
+            raise AssertionError(f"{method} {path}: {answer.text}")
+        return answer.json() if answer.content else None
+
+    def memory_mb(self) -> float:
+        """Give the resident memory of the service's process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(kilobytes) / 1024
+
+    def processor_s(self) -> float:
+        """Give the processor time that the service has used, in seconds."""
+        words = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _until(self, holds: Any, what: str) -> None:  # noqa: ANN401 - a question without arguments
+        ends = time.monotonic() + PATIENCE_S
+        while not holds():
+            if time.monotonic() > ends:
+                raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
+            time.sleep(LOOK_AGAIN_S)
+
+
+@contextmanager
+def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[Sbf]:
+    """Run ``sbf serve`` on a database (a file in ``folder``), in a process of its own."""
+    listen = f"127.0.0.1:{_free_port()}"
+    config = folder / "sbf.toml"
+    config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
+    with (
+        (folder / "log").open("ab") as log,
+        subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
+        ) as process,
+        httpx.Client(base_url=f"http://{listen}", timeout=60) as client,
+    ):
+        try:
+            _wait_for(client, process, folder / "log")
+            yield Sbf(client, process, listen)
+        finally:
+            process.terminate()
+
+
+def sqlite(folder: Path) -> str:
+    """Give the address of a database in a folder."""
+    return f"sqlite:///{folder / 'sbf.db'}"
+
+
+def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> str:
+    for name, secret in (("password", PASSWORD), ("enable", ENABLE_SECRET)):
+        (folder / name).write_text(secret, encoding="utf-8")
+    top = {"database": database, "listen": listen, "replica": "bench", "workers": WORKERS}
+    lab = {
+        "username": "admin",
+        "password_file": str(folder / "password"),
+        "enable_file": str(folder / "enable"),
+    }
+    timing = {"drift_interval": drift_interval, "agent_silence": 86400}
+    tables: dict[str, dict[str, Any]] = {"credentials.lab": lab, "timing": timing}
+    return _toml(top) + "".join(f"[{name}]\n{_toml(table)}" for name, table in tables.items())
+
+
+def _toml(table: dict[str, Any]) -> str:
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in table.items())
+
+
+def _wait_for(client: httpx.Client, process: subprocess.Popen[bytes], log: Path) -> None:
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            client.get("/healthz").raise_for_status()
+        except httpx.HTTPError as error:
+            if process.poll() is not None or time.monotonic() > ends:
+                raise AssertionError(f"sbf serve does not answer: {log.read_text()[-2000:]}") from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,70 @@
+"""One cluster over 64 (and 16) emulated switches against a cluster on one of them, 300 ms a command.
+
+Each switch has two ports to configure either way. The time goes from the request to ``active``. Warm: sessions are
+open and ports are trunks already; cold: the service was started anew, and has
+loaded its libraries. The service has a worker for each switch
+(``workers = 64``).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.figure import TIMES, Figure
+from benchmarks.installation import Sbf, serving
+from benchmarks.switches import Switches, switches
+
+MOST, SOME, REPEATS = 64, 16, 3
+
+
+def run() -> Iterator[Figure]:
+    """Measure warm, interleaved; then cold."""
+    with TemporaryDirectory() as name, switches(MOST + 2) as emulated:
+        folder = Path(name)
+        with serving(folder) as sbf:
+            sbf.install(emulated.addresses)
+            _prepare_ports(sbf)
+            yield from _warm(sbf)
+        with serving(folder) as sbf:
+            yield from _cold(sbf, emulated)
+
+
+def _prepare_ports(sbf: Sbf) -> None:
+    for key, hosts in {"all": over(MOST), "first": both(1), "next": both(MOST + 1), "last": both(MOST + 2)}.items():
+        sbf.set_up(key, *hosts)
+        sbf.end(key)
+
+
+def _warm(sbf: Sbf) -> Iterator[Figure]:
+    taken: dict[int, list[float]] = {1: [], SOME: [], MOST: []}
+    for number in range(REPEATS):
+        for count, times in taken.items():
+            key = f"warm{count}-{number}"
+            times.append(sbf.set_up(key, *(over(count) if count > 1 else both(1))))
+            sbf.end(key)
+    alone, some, most = (median(times) for times in taken.values())
+    yield Figure("a cluster on one switch, warm", alone, "s")
+    yield Figure(f"{SOME} switches against one, warm", some / alone, TIMES, 1.2)
+    yield Figure(f"{MOST} switches against one, warm", most / alone, TIMES, 1.5)
+
+
+def _cold(sbf: Sbf, emulated: Switches) -> Iterator[Figure]:
+    before = sum(int(str(one)) for one in emulated.ask("logins"))
+    sbf.set_up("loads-the-library", *both(MOST + 2))
+    alone, most = sbf.set_up("cold1", *both(MOST + 1)), sbf.set_up("cold64", *over(MOST))
+    logins = sum(int(str(one)) for one in emulated.ask("logins")) - before
+    if logins != MOST + 2:
+        raise AssertionError(f"expected {MOST + 2} sessions to be opened, counted {logins}: this is not cold")
+    yield Figure("a cluster on one switch, cold", alone, "s")
+    yield Figure(f"{MOST} switches against one, cold", most / alone, TIMES)
+
+
+def over(count: int) -> tuple[str, ...]:
+    """Give a host at each of so many sites."""
+    return tuple(f"s{n}-h1" for n in range(1, count + 1))
+
+
+def both(site: int) -> tuple[str, ...]:
+    """Give both hosts of a site."""
+    return (f"s{site}-h1", f"s{site}-h2")

@@ -1,0 +1,44 @@
+"""What networking-generic-switch takes for VLANs on two trunks: run by the interpreter that has it, not by ours.
+
+Arguments: host, port, user, password, secret, ports (with commas), ``True`` or ``False`` for keeping its connection,
+and the VLANs to add and to delete again. Prints the seconds of each addition and of each deletion as JSON.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+from uuid import UUID
+
+
+def main(*arguments: str) -> None:
+    """Add each VLAN, delete each VLAN."""
+    host, port, user, password, secret, ports, keeps, *vlans = arguments
+    import_module("networking_generic_switch.config")
+    theirs = import_module("networking_generic_switch.devices.netmiko_devices.cisco")
+    described = {
+        "device_type": "netmiko_cisco_ios",
+        "host": host,
+        "port": int(port),
+        "username": user,
+        "password": password,
+        "secret": secret,
+        "ngs_trunk_ports": ports,
+        "ngs_ssh_reuse_connection": keeps,
+    }
+    switch: Any = theirs.CiscoIos(described)
+    added = [_timed(switch.add_network, vlan) for vlan in vlans]
+    deleted = [_timed(switch.del_network, vlan) for vlan in vlans]
+    print(json.dumps({"added": added, "deleted": deleted}))  # noqa: T201 - a command's output
+
+
+def _timed(change: Callable[[int, str], object], vlan: str) -> float:
+    started = time.monotonic()
+    change(int(vlan), str(UUID(int=int(vlan))))
+    return time.monotonic() - started
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

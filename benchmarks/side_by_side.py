@@ -1,0 +1,100 @@
+"""Side by side with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
+
+300 ms a command, a saved configuration after each change, in the same run. Ours is the driver that the service uses:
+it reads before and reads back after the change, which the other does not; that is in its time. The other one is tried
+as it comes (a connection for each change) and keeping its connection (``ngs_ssh_reuse_connection``); it is installed
+from PyPI into a virtual environment of its own in the temporary folder.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import gettempdir
+
+from emulators.switch import ENABLE_SECRET, PASSWORD
+
+from benchmarks.figure import TIMES, Figure
+from benchmarks.installation import HOST_PORTS
+from benchmarks.second_change import driver_for
+from benchmarks.switches import switches
+from sbf_service.drivers.driver import Driver, Managed
+from virtcloud.model.values import PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted, switch_difference
+
+PACKAGE = "networking-generic-switch"
+HOME = Path(gettempdir()) / "virtcloud-benchmarks-neighbour"
+PORTS = tuple(PortName(one) for one in HOST_PORTS)
+MANAGED = Managed(PORTS, VlanSet.parse("100-199"))
+SINGLE = [100, 102, 104, 106]
+MANY = range(110, 120)
+
+
+def run() -> Iterator[Figure]:
+    """Measure ours, theirs, theirs with a kept connection."""
+    if not _installed():
+        print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
+        return
+    with switches(1) as emulated:
+        driver = driver_for(emulated.addresses[0])
+        try:
+            _change(driver, SINGLE[:1])
+            _change(driver, [])
+            ours = median(_change(driver, [vlan]) for vlan in SINGLE)
+            _change(driver, [])
+            many = _change(driver, list(MANY))
+            _change(driver, [])
+        finally:
+            driver.close()
+        theirs = _neighbour(emulated.addresses[0], keeps=False, vlans=SINGLE)
+        kept = _neighbour(emulated.addresses[0], keeps=True, vlans=[SINGLE[0], *MANY])
+    yield Figure("a VLAN on two trunks, ours", ours, "s")
+    yield Figure("the same, networking-generic-switch", median(theirs), "s")
+    yield Figure("ours against it", ours / median(theirs), TIMES)
+    yield Figure("ours against it when it keeps its connection", ours / median(kept[1:]), TIMES)
+    yield Figure(f"{len(MANY)} VLANs on two trunks, ours", many, "s")
+    yield Figure("ours against it when it keeps its connection, all of them", many / sum(kept[1:]), TIMES)
+
+
+def _change(driver: Driver, vlans: list[int]) -> float:
+    """Let the ports carry exactly these VLANs, as a worker does it; gives the seconds."""
+    wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
+    started = time.monotonic()
+    driver.apply(switch_difference(wanted, driver.read(MANAGED)))
+    left = switch_difference(wanted, driver.read(MANAGED))
+    if left:
+        raise AssertionError(f"expected VLANs {vlans} on the switch, still to do: {left}")
+    return time.monotonic() - started
+
+
+def _neighbour(address: str, *, keeps: bool, vlans: list[int]) -> list[float]:
+    """Give the seconds that the other one takes to add each VLAN."""
+    host, _, port = address.partition(":")
+    script = Path(__file__).with_name("neighbour.py")
+    told = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(keeps), *map(str, vlans)]
+    done = subprocess.run(  # noqa: S603 - our own
+        [HOME / "bin" / "python", script, *told], capture_output=True, text=True, timeout=300, check=False
+    )
+    if done.returncode != 0:
+        raise AssertionError(f"{PACKAGE} did not do it: {done.stderr[-2000:]}")
+    found: list[float] = json.loads(done.stdout)["added"]
+    return found
+
+
+def _installed() -> bool:
+    """Install the other one, unless an earlier run did."""
+    marker = HOME / "installed"
+    if marker.exists():
+        return True
+    steps: list[list[str | Path]] = [
+        [sys.executable, "-m", "venv", HOME],
+        [HOME / "bin" / "pip", "install", "-q", PACKAGE],
+    ]
+    if any(subprocess.run(step, check=False).returncode for step in steps):  # noqa: S603 - our own
+        return False
+    marker.touch()
+    return True
