@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from itertools import islice
 
 import pytest
 from click.testing import Result
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli import audit
+from virtcloud.model.audit import AuditEntry
 
 Run = Callable[..., Result]
 ROW = {
@@ -50,3 +52,20 @@ def test_following_goes_on_past_the_last_row_until_it_is_interrupted(
     monkeypatch.setattr(audit, "_newer", newer)
     assert run("audit", "--follow").exit_code == 130
     assert asked == [7]
+
+
+class Growing:
+    """An SBF whose audit log grows by one row at the second look."""
+
+    def __init__(self) -> None:
+        self.asked: list[int | None] = []
+
+    def audit(self, element: str | None, cluster: str | None, after: int, wait: float) -> list[AuditEntry]:
+        self.asked.append(after)
+        return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.asked) == 2 else []
+
+
+def test_following_asks_past_the_newest_row_that_it_has_seen() -> None:
+    sbf = Growing()
+    seen = [len(rows) for rows in islice(audit._newer(sbf, None, None, 7), 3)]
+    assert (seen, sbf.asked) == ([0, 1, 0], [7, 7, 8])
