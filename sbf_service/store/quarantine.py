@@ -1,4 +1,4 @@
-"""Numbers that are kept back, and an administrator's word that one is clean (docs/decisions/0010)."""
+"""Numbers that are kept back, and an administrator's word that one is clean (docs/decisions/0012)."""
 
 from collections.abc import Sequence
 from datetime import timedelta
