@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sbf_service.drivers.driver import Managed
-from sbf_service.store.elements import target_of
+from sbf_service.store.elements import kept_by, target_of
 from sbf_service.store.pools import cluster_keys, managed_vlans
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store
@@ -14,7 +14,10 @@ from virtcloud.model.wanted import SwitchWanted
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A switch, what it must carry and may be touched of it, and under which fencing number."""
+    """A switch, what it must carry and may be touched of it, and under which fencing number.
+
+    ``kept`` is what it was confirmed to carry already, of what is wanted.
+    """
 
     switch: Switch
     site: Name
@@ -22,6 +25,7 @@ class Task:
     revision: int
     confirmed: int
     wanted: SwitchWanted
+    kept: SwitchWanted
     managed: Managed
     users: dict[VlanId, str]
 
@@ -34,6 +38,7 @@ def read_task(store: Store, name: Name, fence: int) -> Task:
         switch, site = topology.element(name), topology.site_of[name].name
         if not isinstance(switch, Switch) or not isinstance(target.wanted, SwitchWanted):
             raise TypeError(f"{name} is not a switch")
+        kept = kept_by(unit, name)
         managed = Managed(switch.ports, managed_vlans(unit, site))
         users = {vlan: str(key) for vlan, key in cluster_keys(unit, site).items()}
-        return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, managed, users)
+        return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, kept, managed, users)

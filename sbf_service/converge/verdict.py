@@ -23,6 +23,15 @@ def refuse_outside(name: Name, managed: Managed, difference: SwitchDifference) -
         raise Unsafe(f"switch {name}: VLAN {outside} is not ours to create or delete (ours: {managed.vlans})")
 
 
+def has_drifted(kept: SwitchWanted, carried: SwitchCarried, *, behind: bool) -> bool:
+    """Say whether a switch lost what it was confirmed to carry (``kept``).
+
+    One that is behind may carry something else beside it; one that is not must carry nothing else.
+    """
+    found = switch_difference(kept, carried)
+    return bool(found.add) if behind else bool(found)
+
+
 def refuse_leftover(name: Name, wanted: SwitchWanted, carried: SwitchCarried) -> None:
     """Raise Refused when a switch that said yes does not carry what it was told to."""
     faults = list(_faults(switch_difference(wanted, carried)))

@@ -11,7 +11,7 @@ from enum import Enum, auto
 
 from sbf_service.converge.sessions import Sessions
 from sbf_service.converge.task import Task, read_task
-from sbf_service.converge.verdict import refuse_leftover, refuse_outside
+from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_outside
 from sbf_service.drivers.driver import Driver
 from sbf_service.log import get_log
 from sbf_service.settings import Timing
@@ -19,7 +19,7 @@ from sbf_service.store.audit import record
 from sbf_service.store.elements import confirm, set_back, set_trouble
 from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
 from sbf_service.store.pools import managed_vlans
-from sbf_service.store.revisions import element_row
+from sbf_service.store.revisions import element_row, grow
 from sbf_service.store.session import Store, Unit
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable
 from virtcloud.model.values import Name
@@ -91,16 +91,16 @@ class Worker:
         difference = switch_difference(task.wanted, carried)
         if difference:
             refuse_outside(task.switch.name, task.managed, difference)
-            if not self._announce(task, difference):
+            drifted = has_drifted(task.kept, carried, behind=task.confirmed < task.revision)
+            if not self._announce(task, difference, drifted=drifted):
                 return Outcome.OVERTAKEN
             driver.apply(difference)
             carried = driver.read(task.managed)
             refuse_leftover(task.switch.name, task.wanted, carried)
-        return self._confirm(task, carried)
+        return self._confirm(task, carried, changed=bool(difference))
 
-    def _announce(self, task: Task, difference: SwitchDifference) -> bool:
+    def _announce(self, task: Task, difference: SwitchDifference, *, drifted: bool) -> bool:
         """Write what will be changed, and hold the element long enough; false when it may not be changed any more."""
-        drifted = task.confirmed >= task.revision
         why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
         with self.store.change(who=self.holder) as unit:
             self._require_lease(unit, task.switch.name, task.fence)
@@ -112,11 +112,18 @@ class Worker:
         log.info("switch_change", element=task.switch.name, revision=task.revision, difference=difference)
         return True
 
-    def _confirm(self, task: Task, carried: SwitchCarried) -> Outcome:
+    def _confirm(self, task: Task, carried: SwitchCarried, *, changed: bool) -> Outcome:
+        """Confirm what was read back. A worker that is late, and changed something all the same, has it read again."""
+        name = task.switch.name
         with self.store.change(who=self.holder) as unit:
-            self._require_lease(unit, task.switch.name, task.fence)
-            confirm(unit, task.switch.name, task.revision, self.timing.drain, carried.ports)
-            overtaken = element_row(unit, task.switch.name).wanted_revision > task.revision
+            mine = keep_lease(unit, name, task.fence, self.timing.lease)
+            if mine:
+                confirm(unit, name, task.revision, self.timing.drain, carried.ports)
+            elif changed:
+                grow(unit, [name])
+            overtaken = element_row(unit, name).wanted_revision > task.revision
+        if not mine:
+            raise LeaseLostError(name)
         return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
 
     def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
@@ -124,6 +131,8 @@ class Worker:
         with self.store.change(who=self.holder) as unit:
             mine = holds_lease(unit, name, fence)
             news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+            if not mine:
+                grow(unit, [name])
         if news:
             log.warning("switch_trouble", element=name, trouble=message)
 

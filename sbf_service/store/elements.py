@@ -40,6 +40,21 @@ def target_of(unit: Unit, name: str) -> Target:
     return Target(row.wanted_revision, row.confirmed_revision, found)
 
 
+def kept_by(unit: Unit, name: str) -> SwitchWanted:
+    """Read what a switch was confirmed to carry and is to carry on. Raises NotFound, Conflict for no switch."""
+    confirmed = element_row(unit, name).confirmed_revision
+    added = (
+        PlacementRow.element == name,
+        PlacementRow.removed_revision.is_(None),
+        PlacementRow.added_revision <= confirmed,
+    )
+    clusters = live_clusters(unit, ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*added)))
+    found = wanted(Name(name), read_topology(unit), clusters)
+    if not isinstance(found, SwitchWanted):
+        raise Conflict(f"{name} is not a switch")
+    return found
+
+
 def confirm(unit: Unit, name: str, revision: int, drain_deadline: timedelta, carried: PortVlans | None = None) -> None:
     """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
 

@@ -218,6 +218,21 @@ def test_7_5_active_is_taken_back_when_a_switch_forgot(world: World) -> None:
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
+def test_7_5_what_was_lost_is_not_called_active_because_something_new_is_wanted_too(world: World) -> None:
+    """A switch forgot one cluster and refuses the next one: whoever reads it says that the first one is gone."""
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    switch: FakeSwitch = world.switches["brno-sw1"]
+    switch.restart()
+    switch.refuses = True
+    world.put("more", spec("brno-h2"))
+    world.converge("brno-sw1")
+    assert world.view("demo").state is State.DEGRADED
+    switch.refuses = False
+    world.settle()
+    assert world.view("demo").state is State.ACTIVE
+
+
 def test_7_5_a_revision_that_was_overtaken_confirms_no_later_cluster(world: World) -> None:
     """A cluster that arrives while the switch is being changed waits for the next round."""
     world.settle()

@@ -1,0 +1,97 @@
+"""Switches and hosts in memory, with everything that they do wrong."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sbf_service.drivers.driver import Managed
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted, SwitchCarried, SwitchDifference
+
+FAULTS = ("unreachable", "refuses", "lies", "unsafe")
+
+
+@dataclass
+class Switch:
+    """Its running and its saved configuration; ``fault`` is what it does wrong.
+
+    After a restart, or a change by a late worker, it is ``unread`` until whoever holds it has read it and said so, and
+    ``doubtful`` until it was read to be right: meanwhile nobody can know, or have mended, what it carries.
+    """
+
+    name: Name
+    ports: dict[PortName, frozenset[int]] = field(default_factory=dict)
+    saved: dict[PortName, frozenset[int]] = field(default_factory=dict)
+    fault: str | None = None
+    doubtful: bool = False
+    unread: bool = False
+    surprises: int = 0
+
+    def surprise(self) -> None:
+        """Say that it is no longer as it was read, and that nobody knows."""
+        self.doubtful = self.unread = True
+        self.surprises += 1
+
+    def restart(self, *, erased: bool) -> None:
+        """Bring the saved configuration back, which may be an old one, or none at all."""
+        if erased:
+            self.saved = {}
+        if self.ports != self.saved:
+            self.surprise()
+        self.ports = dict(self.saved)
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        self._answer()
+        if self.fault == "unsafe":
+            raise Unsafe(f"switch {self.name}: expected ranges, got rubbish")
+        ports = {port: VlanSet(self.ports.get(port, ())) & managed.vlans for port in managed.ports}
+        return SwitchCarried(vlans=VlanSet(n for vlans in ports.values() for n in vlans), ports=ports)
+
+    def apply(self, difference: SwitchDifference) -> Iterator[None]:
+        """Take one line after the other; anything may happen between two of them."""
+        lines = [(port, vlans, False) for port, vlans in difference.remove.items()]
+        lines += [(port, vlans, True) for port, vlans in difference.add.items()]
+        for port, vlans, adds in lines:
+            self._answer()
+            if self.fault == "refuses":
+                raise Refused(f"switch {self.name}: % Invalid input")
+            if self.fault != "lies":
+                before = self.ports.get(port, frozenset())
+                self.ports[port] = before | frozenset(vlans) if adds else before - frozenset(vlans)
+            yield
+        self._answer()
+        self.saved = dict(self.ports)
+
+    def carried(self) -> set[int]:
+        return {vlan for vlans in self.ports.values() for vlan in vlans}
+
+    def _answer(self) -> None:
+        if self.fault == "unreachable":
+            raise Unreachable(f"switch {self.name} does not answer")
+
+
+@dataclass
+class Host:
+    """A host: its segments by cluster; it forgets them when it restarts."""
+
+    name: Name
+    segments: dict[str, int] = field(default_factory=dict)
+    fault: str | None = None
+    doubtful: bool = False
+
+    @property
+    def unread(self) -> bool:
+        """An agent that finds its host changed says so, and then mends it, before anything else."""
+        return self.doubtful
+
+    def restart(self, *, erased: bool) -> None:
+        """Forget everything, always."""
+        self.doubtful = self.doubtful or bool(self.segments)
+        self.segments = {}
+
+    def apply(self, wanted: HostWanted) -> None:
+        self.segments = {one.id: int(one.vlan) for one in wanted.segments}
+
+    def carried(self) -> set[int]:
+        return set(self.segments.values())

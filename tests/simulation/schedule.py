@@ -1,0 +1,281 @@
+"""One schedule: what a seed lets happen, what must hold after each step, and that all is well in the end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+
+from sbf_fakes.world import site, spec
+
+from sbf_service.converge.choose import choose
+from sbf_service.settle import Move, Standing, settle
+from simulation.actors import Agent, Steps, Worker
+from simulation.devices import FAULTS, Host, Switch
+from simulation.store import MemoryStore
+from virtcloud.model.cluster import ENDED, ClusterRequest, State
+from virtcloud.model.errors import Conflict, Gone, NoVlanFree
+from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted
+
+SITES = ("brno", "praha")
+HOSTS = ("brno-h1", "praha-h1")
+REPLICAS = ("r1", "r2")
+DRIFT = timedelta(seconds=300)
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "two",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [site(name, hosts=1) for name in SITES],
+        "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in SITES],
+    }
+)
+REQUESTS = [
+    ClusterRequest(spec=spec(*hosts, lease_s=1500), attempt=attempt)
+    for hosts in (("brno-h1",), HOSTS)
+    for attempt in (None, None, 1, 2)
+]
+
+
+class BrokenError(AssertionError):
+    """What must always hold does not."""
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Bugs that a test plants, to see them found."""
+
+    settle: Callable[[Standing, object, timedelta], Move | None] = settle
+    reads_back: bool = True
+    keeps_fence: bool = True
+
+
+@dataclass
+class Running:
+    """A worker or an agent under way; ``paused`` is stopped, and may be woken long after."""
+
+    steps: Steps
+    element: Name
+    holder: str
+    paused: bool = False
+
+
+@dataclass
+class Schedule:
+    """Everything that happens for one seed; ``told`` is the story so far."""
+
+    seed: int
+    planted: Planted = field(default_factory=Planted)
+    told: list[str] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = Random(self.seed)
+        self.store = MemoryStore(
+            TOPOLOGY, VlanSet.parse("100-102"), settle=self.planted.settle, keeps_fence=self.planted.keeps_fence
+        )
+        self.things: dict[Name, Switch | Host] = {
+            name: Switch(name) if kind_of(one) is ElementKind.SWITCH else Host(name)
+            for name, one in TOPOLOGY.elements.items()
+        }
+        self.acts: dict[Callable[[], str], int] = {
+            self.a_step: 60,
+            self.a_worker_starts: 14,
+            self.an_agent_starts: 12,
+            self.somebody_asks: 8,
+            self.somebody_ends: 4,
+            self.one_is_paused: 3,
+            self.one_is_woken: 2,
+            self.one_crashes: 2,
+            self.a_fault_comes_or_goes: 4,
+            self.an_element_restarts: 3,
+            self.time_passes: 3,
+        }
+
+    def run(self, steps: int = 80) -> None:
+        """Let it all happen, then leave everybody alone. Raises BrokenError."""
+        acts = self.random.choices(list(self.acts), weights=list(self.acts.values()), k=steps)
+        for act in acts:
+            self.tell(act())
+            self.hold()
+        self.leave_alone()
+
+    def tell(self, what: str) -> None:
+        self.told.append(f"{self.store.now:%H:%M:%S} {what}")
+
+    # what may happen
+
+    def a_step(self) -> str:
+        awake = [one for one in self.running if not one.paused]
+        if not awake:
+            return "nobody is under way"
+        return self.advance(self.random.choice(awake))
+
+    def advance(self, one: Running) -> str:
+        try:
+            next(one.steps)
+        except StopIteration:
+            self.running.remove(one)
+            return f"{one.holder} is done with {one.element}"
+        return f"{one.holder} goes on with {one.element}"
+
+    def a_worker_starts(self) -> str:
+        holder = self.random.choice(REPLICAS)
+        busy = {one.element for one in self.running if one.holder == holder}
+        names = choose(
+            self.store.candidates(holder),
+            now=self.store.now,
+            clock=0,
+            drift_interval=DRIFT,
+            busy=busy,
+            retries={},
+            room=8,
+        )
+        if not names:
+            return f"{holder} has nothing to do"
+        name = self.random.choice(names)
+        self.running.append(Running(self.worker(name, holder), name, holder))
+        return f"{holder} starts with {name}"
+
+    def worker(self, name: Name, holder: str) -> Steps:
+        switch = self.things[name]
+        assert isinstance(switch, Switch)
+        return Worker(self.store, switch, holder, self.planted.reads_back).run()
+
+    def an_agent_starts(self) -> str:
+        name = Name(self.random.choice(HOSTS))
+        if any(one.element == name for one in self.running):
+            return f"the agent of {name} is under way"
+        self.running.append(Running(self.agent(name), name, "its agent"))
+        return f"the agent of {name} starts"
+
+    def agent(self, name: Name) -> Steps:
+        host = self.things[name]
+        assert isinstance(host, Host)
+        return Agent(self.store, host).run()
+
+    def somebody_asks(self) -> str:
+        key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
+        what = f"{key} is asked for (attempt {request.attempt}, {', '.join(request.spec.all_hosts)})"
+        known = len(self.store.clusters)
+        try:
+            row = self.store.put(key, request)
+        except (Conflict, NoVlanFree, Gone) as error:
+            return f"{what}: {type(error).__name__}"
+        if len(self.store.clusters) > known:
+            changes = self.store.changes
+            self.must(self.store.put(key, request) is row and self.store.changes == changes, "7.7: asked again")
+            for at, vlan in row.claims.items():
+                self.must(vlan not in self.sure(at), f"7.2: {vlan} at {at} was handed out while something carries it")
+        return f"{what}: {row.state}, {dict(row.claims)}"
+
+    def somebody_ends(self) -> str:
+        row = self.store.latest(self.random.choice("abc"))
+        if row is None:
+            return "nothing to end"
+        self.store.drain(row)
+        return f"{row.id} is ended"
+
+    def one_is_paused(self) -> str:
+        for one in self.running:
+            if not one.paused and one.holder in REPLICAS:
+                one.paused = True
+                return f"{one.holder} is stopped in the middle of {one.element}"
+        return "nobody to stop"
+
+    def one_is_woken(self) -> str:
+        for one in self.running:
+            if one.paused:
+                one.paused = False
+                return f"{one.holder} wakes in the middle of {one.element}"
+        return "nobody to wake"
+
+    def one_crashes(self) -> str:
+        if not self.running:
+            return "nobody to crash"
+        one = self.running.pop(self.random.randrange(len(self.running)))
+        return f"{one.holder} dies in the middle of {one.element}"
+
+    def a_fault_comes_or_goes(self) -> str:
+        switch = self.things[Name(f"{self.random.choice(SITES)}-sw1")]
+        switch.fault = None if switch.fault else self.random.choice(FAULTS)
+        return f"{switch.name}: {switch.fault or 'well'}"
+
+    def an_element_restarts(self) -> str:
+        one = self.random.choice(list(self.things.values()))
+        erased = self.random.random() < 0.5
+        one.restart(erased=erased)
+        return f"{one.name} restarts{', erased' if erased else ''}"
+
+    def time_passes(self) -> str:
+        seconds = self.random.choice([1, 30, 90, 90, 130, 310, 1600])
+        self.store.now += timedelta(seconds=seconds)
+        self.store.sweep()
+        return f"{seconds} s pass"
+
+    # what must hold
+
+    def hold(self) -> None:
+        """Check DESIGN.md §7.1, 2 and 5."""
+        held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
+        self.must(len(held) == len(set(held)), f"7.1: a number is held twice: {held}")
+        for at in SITES:
+            claimed = {int(vlan) for site_name, vlan in held if site_name == at}
+            stray = self.sure(Name(at)) - claimed
+            self.must(not stray, f"7.2: {stray} is carried at {at} and claimed by nobody")
+        for row in self.store.clusters:
+            self.must(bool(row.claims) == (row.state not in ENDED or row.quarantined), f"{row.id} ended, holds numbers")
+            if row.state is State.ACTIVE:
+                missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
+                self.must(not missing, f"7.5: {row.id} is active, and not carried by {missing}")
+
+    def sure(self, at: Name) -> set[int]:
+        """Give the numbers at a site that elements carry of which somebody knows what they carry."""
+        here = (one for name, one in self.things.items() if name.startswith(at) and not one.doubtful)
+        return {vlan for one in here for vlan in one.carried()}
+
+    def has(self, row: object, name: Name) -> bool:
+        thing = self.things[name]
+        vlan = row.claims[self.store.elements[name].site]
+        return thing.unread or vlan in thing.carried()
+
+    def must(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise BrokenError(what)
+
+    def leave_alone(self) -> None:
+        """§7.3: heal and wake everybody; every element comes to carry exactly what is wanted, clusters to rest."""
+        for one in self.things.values():
+            one.fault = None
+        for one in self.running:
+            one.paused = False
+        self.tell("everybody is well and left alone")
+        for _ in range(2):
+            while self.running:
+                self.tell(self.advance(self.running[0]))
+                self.hold()
+            self.store.now += DRIFT + timedelta(seconds=1)
+            self.store.sweep()
+            for name in self.things:
+                steps = self.worker(name, "r1") if name not in HOSTS else self.agent(name)
+                self.running.append(Running(steps, name, "r1"))
+        while self.running:
+            self.tell(self.advance(self.running[0]))
+            self.hold()
+        self.rests()
+
+    def rests(self) -> None:
+        for name, thing in self.things.items():
+            revision, confirmed, wanted = self.store.target(name)
+            self.must(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
+            if isinstance(thing, Switch) and isinstance(wanted, SwitchWanted):
+                carried = {port: vlans for port, vlans in thing.ports.items() if vlans}
+                right = {port: frozenset(vlans) for port, vlans in wanted.ports.items() if vlans}
+                self.must(carried == right, f"7.3: {name} carries {carried}, wanted is {right}")
+            elif isinstance(thing, Host):
+                right_segments = {one.id: int(one.vlan) for one in wanted.segments}
+                self.must(thing.segments == right_segments, f"7.3: {name} carries {thing.segments}")
+        for row in self.store.clusters:
+            rests = row.state in {State.ACTIVE, *ENDED} and not row.quarantined
+            self.must(rests, f"7.3: {row.id} does not come to rest: {row.state}")

@@ -1,0 +1,248 @@
+"""The store in memory: what each method does is one transaction, as in ``sbf_service.store``."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sbf_service.calls import Former, New, Same, decide
+from sbf_service.converge.choose import Candidate
+from sbf_service.paths import ports_of, sites_of
+from sbf_service.pools import SitePool, take
+from sbf_service.settle import Move, Part, Standing, settle
+from sbf_service.wanted import LiveCluster, elements_of, wanted
+from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
+from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted, SwitchWanted
+
+DRAIN = timedelta(seconds=60)
+LEASE = timedelta(seconds=80)
+STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+Settle = Callable[[Standing, datetime, timedelta], Move | None]
+
+
+@dataclass(slots=True)
+class Placement:
+    """A cluster on an element."""
+
+    added: int
+    removed: int | None = None
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster's row, with its claims and placements."""
+
+    id: str
+    key: str
+    attempt: int
+    spec: ClusterSpec
+    deadline: datetime
+    lease_ends: datetime
+    state: State = State.CONFIGURING
+    leaving_since: datetime | None = None
+    quarantined: bool = False
+    claims: dict[Name, VlanId] = field(default_factory=dict)
+    parts: dict[Name, Placement] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Element:
+    """An element's row."""
+
+    name: Name
+    kind: ElementKind
+    site: Name
+    wanted: int = 1
+    confirmed: int = 0
+    reachable: bool = True
+    trouble: bool = False
+    checked_at: datetime | None = None
+    holder: str | None = None
+    until: datetime | None = None
+    fence: int = 0
+
+
+@dataclass
+class MemoryStore:
+    """Tables, and the units of work on them. ``settle`` is the real one unless a test plants a bug."""
+
+    topology: Topology
+    pool: VlanSet
+    settle: Settle = settle
+    keeps_fence: bool = True
+    now: datetime = STARTED
+    changes: int = 0
+    clusters: list[Cluster] = field(default_factory=list)
+    freed: dict[Name, dict[VlanId, datetime]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sites = self.topology.site_of
+        self.elements = {
+            name: Element(name, kind_of(one), sites[name].name) for name, one in self.topology.elements.items()
+        }
+
+    # clusters
+
+    def put(self, key: str, request: ClusterRequest) -> Cluster:
+        """Ask for a cluster; raises what the real one raises. A blocked attempt drains the former one."""
+        row = self.latest(key)
+        decision = decide(key, request, None if row is None else Former(row.attempt, row.state, row.spec))
+        if isinstance(decision, Same) and row is not None:
+            return row
+        if isinstance(decision, New):
+            return self._create(key, decision.attempt, request.spec)
+        assert row is not None
+        self.drain(row)
+        return row
+
+    def latest(self, key: str) -> Cluster | None:
+        found = [one for one in self.clusters if one.key == key]
+        return max(found, key=lambda one: one.attempt, default=None)
+
+    def drain(self, row: Cluster) -> None:
+        if row.state in WANTED:
+            self._make(row, Move(State.DRAINING))
+
+    def sweep(self) -> None:
+        """Make the moves that time has made due."""
+        self._settle(self.clusters)
+
+    # elements
+
+    def target(self, name: Name) -> tuple[int, int, SwitchWanted | HostWanted]:
+        """Read revision, confirmed revision and what is wanted, of one moment."""
+        row = self.elements[name]
+        return row.wanted, row.confirmed, wanted(name, self.topology, self.live(name))
+
+    def live(self, name: Name) -> list[LiveCluster]:
+        return [
+            LiveCluster(one.id, ClusterKey(one.key), one.spec, one.claims)
+            for one in self.clusters
+            if one.state in WANTED and name in one.parts and one.parts[name].removed is None
+        ]
+
+    def kept(self, name: Name) -> SwitchWanted | HostWanted:
+        """Read what an element was confirmed to carry and is to carry on."""
+        confirmed = self.elements[name].confirmed
+        ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
+        return wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
+
+    def confirm(self, name: Name, revision: int) -> None:
+        row = self.elements[name]
+        assert revision <= row.wanted
+        row.checked_at = self.now
+        if revision < row.confirmed:
+            return
+        row.confirmed, row.trouble, row.reachable = revision, False, True
+        self._settle_on(name)
+
+    def set_trouble(self, name: Name, *, reachable: bool) -> None:
+        row = self.elements[name]
+        row.trouble, row.reachable = True, reachable
+        self._settle_on(name)
+
+    def set_back(self, name: Name) -> None:
+        self.elements[name].confirmed = 0
+        self._settle_on(name)
+
+    # leases
+
+    def take_lease(self, name: Name, holder: str) -> int | None:
+        row = self.elements[name]
+        if row.until is not None and row.until >= self.now and row.holder != holder:
+            return None
+        row.holder, row.until, row.fence = holder, self.now + LEASE, row.fence + 1
+        return row.fence
+
+    def keep_lease(self, name: Name, fence: int) -> bool:
+        row = self.elements[name]
+        if self.keeps_fence and row.fence != fence:
+            return False
+        row.until = self.now + LEASE
+        return True
+
+    def give_up_lease(self, name: Name, fence: int) -> None:
+        row = self.elements[name]
+        if row.fence == fence:
+            row.until = None
+
+    def candidates(self, holder: str) -> list[Candidate]:
+        return [
+            Candidate(
+                row.name,
+                row.wanted,
+                row.confirmed,
+                row.checked_at,
+                row.until is not None and row.until >= self.now and row.holder != holder,
+            )
+            for row in self.elements.values()
+            if row.kind is ElementKind.SWITCH
+        ]
+
+    # within a transaction
+
+    def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
+        sites = [site.name for site in sites_of(self.topology, spec)]
+        elements = sorted(elements_of(ports_of(self.topology, spec)))
+        vlan = take([self._pool(site) for site in sites])
+        row = Cluster(
+            f"{key}-{attempt}",
+            key,
+            attempt,
+            spec,
+            self.now + timedelta(seconds=spec.deadline_s),
+            self.now + timedelta(seconds=spec.lease_s),
+            claims=dict.fromkeys(sites, vlan),
+        )
+        self.grow(elements)
+        row.parts = {name: Placement(self.elements[name].wanted) for name in elements}
+        self.clusters.append(row)
+        self.changes += 1
+        return row
+
+    def _pool(self, site: Name) -> SitePool:
+        held: dict[bool, list[VlanId]] = {False: [], True: []}
+        for one in self.clusters:
+            if site in one.claims:
+                held[one.quarantined].append(one.claims[site])
+        return SitePool(site, self.pool, VlanSet(held[False]), VlanSet(held[True]), freed=self.freed.get(site, {}))
+
+    def grow(self, names: Iterable[Name]) -> None:
+        for name in names:
+            self.elements[name].wanted += 1
+
+    def _settle_on(self, name: Name) -> None:
+        self._settle([one for one in self.clusters if name in one.parts])
+
+    def _settle(self, rows: Iterable[Cluster]) -> None:
+        for row in rows:
+            while row.state not in ENDED or row.quarantined:
+                found = self.settle(self._standing(row), self.now, DRAIN)
+                if found is None:
+                    break
+                self._make(row, found)
+
+    def _make(self, row: Cluster, found: Move) -> None:
+        row.state = row.state if found.to is row.state else move(row.state, found.to)
+        row.quarantined = found.quarantines
+        self.changes += 1
+        if found.to in LEAVING:
+            row.leaving_since = self.now
+            carrying = [name for name, part in row.parts.items() if part.removed is None]
+            self.grow(carrying)
+            for name in carrying:
+                row.parts[name].removed = self.elements[name].wanted
+        if found.frees:
+            for site, vlan in row.claims.items():
+                self.freed.setdefault(site, {})[vlan] = self.now
+            row.claims = {}
+
+    def _standing(self, row: Cluster) -> Standing:
+        parts = tuple(self._part(name, part) for name, part in row.parts.items())
+        return Standing(row.id, row.state, parts, row.deadline, row.lease_ends, row.leaving_since, row.quarantined)
+
+    def _part(self, name: Name, part: Placement) -> Part:
+        one = self.elements[name]
+        return Part(name, one.kind, one.site, part.added, part.removed, one.confirmed, one.reachable)
