@@ -3,7 +3,7 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format docs lock clean
+.PHONY: help setup demo test bench check format docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -16,6 +16,9 @@ demo: setup ## two virtual clusters over three sites, on this machine
 
 test: setup check ## every check and every test
 	@$(BIN)/pytest
+
+bench: setup ## measure what is promised about speed, beside its targets (ten minutes)
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 check: setup ## format, lint, types, layers, docs
 	@$(BIN)/ruff format --check .

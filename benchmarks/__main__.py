@@ -11,9 +11,11 @@ ALL = ("many_switches", "many_clusters", "second_change", "claims", "choosing", 
 
 def main(names: list[str]) -> int:
     """Run, print as it goes, and say by the exit code whether every target was met."""
-    found = {name: _run(name) for name in names or ALL}
-    if not names:
-        write_page(found)
+    found: dict[str, list[Figure]] = {}
+    for name in names or ALL:
+        found[name] = _run(name)
+        if not names:
+            write_page(found)
     return 0 if all(one.met for figures in found.values() for one in figures) else 1
 
 

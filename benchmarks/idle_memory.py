@@ -32,7 +32,8 @@ def run() -> Iterator[Figure]:
         folder = Path(name)
         _fill(folder)
         with serving(folder) as sbf:
-            for path in ("/v1/elements", "/v1/sites/s1", "/v1/clusters/c1", "/readyz"):
+            yield Figure("from listening until it says that it is ready", sbf.ready_within(), "s")
+            for path in ("/v1/elements", "/v1/sites/s1", "/v1/clusters/c1"):
                 sbf.call("GET", path)
             used = sbf.processor_s()
             time.sleep(IDLE_S)

@@ -94,6 +94,12 @@ class Sbf:
         """Wait until a cluster is in this state."""
         self._until(lambda: self.call("GET", f"/v1/clusters/{key}")["state"] == state, f"cluster {key} {state}")
 
+    def ready_within(self) -> float:
+        """Wait until the service says that it is ready; gives the seconds."""
+        started = time.monotonic()
+        self._until(lambda: self.client.get("/readyz").is_success, "the service ready")
+        return time.monotonic() - started
+
     def settle(self) -> None:
         """Wait until every element has confirmed all that is wanted of it."""
 

@@ -1,7 +1,7 @@
 """What networking-generic-switch takes for VLANs on two trunks: run by the interpreter that has it, not by ours.
 
 Arguments: host, port, user, password, secret, ports (with commas), ``True`` or ``False`` for keeping its connection,
-and the VLANs to add and to delete again. Prints the seconds of each addition and of each deletion as JSON.
+and the VLANs to add. Prints the seconds of each addition as JSON.
 """
 
 import json
@@ -14,7 +14,7 @@ from uuid import UUID
 
 
 def main(*arguments: str) -> None:
-    """Add each VLAN, delete each VLAN."""
+    """Add each VLAN."""
     host, port, user, password, secret, ports, keeps, *vlans = arguments
     import_module("networking_generic_switch.config")
     theirs = import_module("networking_generic_switch.devices.netmiko_devices.cisco")
@@ -29,9 +29,7 @@ def main(*arguments: str) -> None:
         "ngs_ssh_reuse_connection": keeps,
     }
     switch: Any = theirs.CiscoIos(described)
-    added = [_timed(switch.add_network, vlan) for vlan in vlans]
-    deleted = [_timed(switch.del_network, vlan) for vlan in vlans]
-    print(json.dumps({"added": added, "deleted": deleted}))  # noqa: T201 - a command's output
+    print(json.dumps([_timed(switch.add_network, vlan) for vlan in vlans]))  # noqa: T201 - a command's output
 
 
 def _timed(change: Callable[[int, str], object], vlan: str) -> float:

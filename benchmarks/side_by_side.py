@@ -30,8 +30,8 @@ PACKAGE = "networking-generic-switch"
 HOME = Path(gettempdir()) / "virtcloud-benchmarks-neighbour"
 PORTS = tuple(PortName(one) for one in HOST_PORTS)
 MANAGED = Managed(PORTS, VlanSet.parse("100-199"))
-SINGLE = [100, 102, 104, 106]
-MANY = range(110, 120)
+SINGLE = [100, 102, 104]
+MANY = range(110, 116)
 
 
 def run() -> Iterator[Figure]:
@@ -51,7 +51,7 @@ def run() -> Iterator[Figure]:
         finally:
             driver.close()
         theirs = _neighbour(emulated.addresses[0], keeps=False, vlans=SINGLE)
-        kept = _neighbour(emulated.addresses[0], keeps=True, vlans=[SINGLE[0], *MANY])
+        kept = _neighbour(emulated.addresses[0], keeps=True, vlans=[120, *MANY])
     yield Figure("a VLAN on two trunks, ours", ours, "s")
     yield Figure("the same, networking-generic-switch", median(theirs), "s")
     yield Figure("ours against it", ours / median(theirs), TIMES)
@@ -81,7 +81,7 @@ def _neighbour(address: str, *, keeps: bool, vlans: list[int]) -> list[float]:
     )
     if done.returncode != 0:
         raise AssertionError(f"{PACKAGE} did not do it: {done.stderr[-2000:]}")
-    found: list[float] = json.loads(done.stdout)["added"]
+    found: list[float] = json.loads(done.stdout)
     return found
 
 
