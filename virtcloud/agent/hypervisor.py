@@ -111,9 +111,9 @@ def _owner(domain: Any) -> Ownership | None:  # noqa: ANN401 - libvirt has no ty
     except libvirt.libvirtError as error:
         if error.get_error_code() not in {libvirt.VIR_ERR_NO_DOMAIN_METADATA, libvirt.VIR_ERR_NO_DOMAIN}:
             raise
+        return None
     except (KeyError, ET.ParseError):
-        pass
-    return None
+        return None  # somebody else's element under our name: not our guest
 
 
 def _ask_to_end(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
