@@ -38,6 +38,8 @@ def make_engine(url: str) -> Engine:
 
 
 def _postgresql(address: URL) -> Engine:
+    if "password" in address.query:
+        raise ArgumentError("a password after '?' would be shown: put it into a file, and say ?passfile=FILE")
     ours = {name: value for name, value in PATIENCE.items() if name not in address.query}
     chosen = address.set(drivername="postgresql+psycopg")
     return create_engine(chosen, pool_pre_ping=True, connect_args=ours, **CONNECTIONS)

@@ -162,6 +162,7 @@ def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgre
             "postgresql://sbf@/sbf?host=/nowhere",
             "cannot be opened for writing: connection is bad: .*No such file or directory Is the server",
         ),
+        ("postgresql://sbf@/sbf?password=hunter2", r"put it into a file, and say \?passfile=FILE"),
         ("mysql://sbf@/sbf", "neither SQLite nor PostgreSQL"),
         ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"postgresql\+psycopg://sbf:\*\*\*@127.0.0.1:1/sbf"),
     ],
