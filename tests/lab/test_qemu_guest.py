@@ -58,3 +58,4 @@ def test_a_machine_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab)
         reach(client, client.delete_cluster("mixed"), State.RELEASED)
     assert snapshot(mixed, mixed.topology) == before
     assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1
+    assert output(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""

@@ -81,6 +81,12 @@ class Guests:
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
 
+    def ensure_no_logs(self, cluster: str) -> None:
+        """Remove the console logs of a cluster that has left: nothing of it stays."""
+        for pattern in names.console_logs(cluster):
+            for log in self._settings.logs.glob(pattern):
+                log.unlink(missing_ok=True)
+
     def _await_end(self, leaving: list[tuple[Hypervisor, str]]) -> None:
         waited = 0.0
         while waited < self._settings.stop_grace_s and any(_runs(*one) for one in leaving):

@@ -25,6 +25,7 @@ class Machine:
                 self._guests.ensure_no_guests(cluster, guests)
             case RemoveSegment(cluster, vlan):
                 self._links.ensure_no_segment(cluster, vlan)
+                self._guests.ensure_no_logs(cluster)
             case BuildSegment(segment):
                 self._links.ensure_segment(segment)
             case StartGuest(segment, guest):

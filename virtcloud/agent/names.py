@@ -75,5 +75,10 @@ def domain(cluster: str, guest: str) -> str:
     return name if len(name) <= LONGEST_DOMAIN else f"vc-{_digest(cluster, 24)}-{guest}"
 
 
+def console_logs(cluster: str) -> tuple[str, str]:
+    """Give the patterns of the names of a cluster's console logs: after its domains' names, long ones too."""
+    return f"vc-{cluster}-*.log", f"vc-{_digest(cluster, 24)}-*.log"
+
+
 def _digest(text: str, digits: int) -> str:
     return sha256(text.encode()).hexdigest()[:digits]

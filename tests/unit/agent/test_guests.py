@@ -5,6 +5,7 @@ from typing import Literal
 import pytest
 from fake_machine import FakeHypervisor
 
+from virtcloud.agent import names
 from virtcloud.agent.carried import CarriedGuest
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests import Guests, GuestSettings
@@ -135,3 +136,16 @@ def test_kvm_is_used_when_listed_unless_the_settings_say_otherwise(
     wanted = one.guests[0].model_copy(update={"image": "cloud"})
     Guests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(one, wanted)
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
+
+
+def test_a_clusters_console_logs_go_with_it_and_no_other_ones(guests: Guests, images: Path) -> None:
+    logs = images / "logs"
+    logs.mkdir()
+    long = "g" * 32
+    gone = [names.domain("a" * 32, guest) for guest in ("g1", long)]
+    kept = names.domain("b" * 32, "g1")
+    for name in (*gone, kept):
+        (logs / f"{name}.log").touch()
+    guests.ensure_no_logs("a" * 32)
+    guests.ensure_no_logs("a" * 32)
+    assert [path.stem for path in logs.iterdir()] == [kept]
