@@ -5,12 +5,15 @@ Switches and hosts are fakes whose true state the machine sees: what the service
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from sbf_fakes.world import SITES, World, make_world, spec
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from postgres import PostgresServer
+from sbf_fakes.world import SITES, World, spec
 
 from sbf_service.store.clusters import list_clusters
 from sbf_service.store.elements import set_back, target_of
@@ -32,15 +35,16 @@ POOL = "100-103"
 class Machine(RuleBasedStateMachine):
     """Everybody who acts on the service, in any order."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()
+        self.database = database
         self.folder = Path(tempfile.mkdtemp())
         self.hosts: dict[str, dict[str, int]] = {host: {} for host in HOSTS}
         self.forgot: set[str] = set()
 
     @initialize()
     def begin(self) -> None:
-        self.world: World = make_world(self.folder)
+        self.world: World = World(self.database(self.folder))
         self.world.furnish(POOL)
 
     def teardown(self) -> None:
@@ -223,3 +227,11 @@ Machine.TestCase.settings = settings(
     max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_machine = Machine.TestCase
+
+
+@pytest.mark.postgresql
+def test_machine_on_postgresql(postgres_server: PostgresServer) -> None:
+    def machine() -> Machine:
+        return Machine(lambda _folder: postgres_server.url(postgres_server.new_database()))
+
+    run_state_machine_as_test(machine, settings=settings(Machine.TestCase.settings, max_examples=6))  # type: ignore[no-untyped-call]
