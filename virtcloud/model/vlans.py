@@ -12,6 +12,19 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import VlanId
 
 
+class _Checked(dict[int, VlanId]):
+    """Each number once: sets of thousands are made for every claim, and finding is quicker than checking."""
+
+    def __missing__(self, number: int) -> VlanId:
+        """Check a number when it is first met; raises :class:`BadInput`."""
+        found = VlanId(number)
+        self[found] = found
+        return found
+
+
+_CHECKED = _Checked()
+
+
 class VlanSet(frozenset[VlanId]):
     """A set of VLAN numbers. ``str()`` gives its ranges, :meth:`parse` reads them; empty is ``''``."""
 
@@ -19,7 +32,7 @@ class VlanSet(frozenset[VlanId]):
 
     def __new__(cls, numbers: Iterable[int] = ()) -> Self:
         """Make a set of checked VLAN numbers."""
-        return cls._checked(VlanId(number) for number in numbers)
+        return cls._checked(map(_CHECKED.__getitem__, numbers))
 
     @classmethod
     def _checked(cls, numbers: Iterable[VlanId]) -> Self:
