@@ -54,7 +54,9 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
 def _listen_tcp(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    opened = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named so, asyncio knows it for TCP and sends small answers at once, instead of 40 ms later (Nagle, RFC 1122).
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, int(port)))

@@ -77,7 +77,7 @@ class Settings(Document):
     listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Where to listen, `host:port`.")
     socket: Path | None = Field(None, description="Where to listen for users of the same machine (AF_UNIX).")
     replica: Name | None = Field(None, description="This service's name, where several share one database.")
-    workers: int = Field(32, ge=1, le=1000, description="How many elements are converged at the same time.")
+    workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     timing: Timing = Timing()
 

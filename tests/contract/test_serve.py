@@ -16,6 +16,8 @@ import httpx
 import pytest
 from sbf_fakes.world import spec, three_sites
 
+from sbf_service.serve import _listen_tcp
+
 SBF = [sys.executable, "-m", "sbf_service"]
 
 
@@ -160,3 +162,8 @@ def test_openapi_prints_the_document_without_a_database() -> None:
     done = run("openapi")
     assert done.returncode == 0
     assert json.loads(done.stdout)["info"]["title"] == "SBF"
+
+
+def test_the_listening_socket_says_that_it_is_tcp_so_that_asyncio_sends_small_answers_at_once() -> None:
+    with _listen_tcp("127.0.0.1:0") as opened:
+        assert opened.proto == socket.IPPROTO_TCP
