@@ -8,7 +8,7 @@ from sbf_service.settle import Move, settle
 from sbf_service.store.audit import record
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import UNSETTLED, clusters_where, standings
+from sbf_service.store.standing import UNSETTLED, clusters_where, restless, standings
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, PlacementRow
 from virtcloud.model.cluster import LEAVING, WANTED, State, move
 
@@ -28,7 +28,7 @@ def settle_clusters(unit: Unit, drain_deadline: timedelta, *conditions: ColumnEl
 
 def due_moves(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> list[tuple[ClusterRow, Move]]:
     """Give the moves that are due; changes nothing."""
-    rows = clusters_where(unit, UNSETTLED, *conditions)
+    rows = clusters_where(unit, UNSETTLED, restless(unit.now), *conditions)
     found = [(row, settle(one, unit.now, drain_deadline)) for row, one in zip(rows, standings(unit, rows), strict=True)]
     return [(row, one) for row, one in found if one is not None]
 

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, or_, select
 
@@ -33,6 +34,17 @@ def latest(unit: Unit, key: str) -> ClusterRow | None:
 def on_element(element: str) -> ColumnElement[bool]:
     """Select the clusters that have a part on an element."""
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element))
+
+
+def restless(now: datetime) -> ColumnElement[bool]:
+    """Select the clusters that may move now: all but those that are active, whole, and within their lease."""
+    lost = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
+    incomplete = (
+        select(PlacementRow.cluster_id)
+        .join(ElementRow, ElementRow.name == PlacementRow.element)
+        .where(PlacementRow.removed_revision.is_(None), lost)
+    )
+    return or_(ClusterRow.state != State.ACTIVE, ClusterRow.lease_ends <= now, ClusterRow.id.in_(incomplete))
 
 
 def parts_of(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Part, ...]]:
