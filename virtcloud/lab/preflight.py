@@ -19,6 +19,8 @@ PACKAGES = {
     "ssh-keygen": "openssh-client",
     "busybox": "busybox-static",
     "libvirtd": "libvirt-daemon",
+    "virsh": "libvirt-clients",
+    "pgrep": "procps",
     "tcpdump": "tcpdump",
 }
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
