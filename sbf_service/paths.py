@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import Conflict
-from virtcloud.model.topology import Attachment, Host, Site, Topology
+from virtcloud.model.topology import Edge, Host, Site, Topology
+from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
 Tree = Mapping[Name, PortRef | None]
@@ -22,14 +23,31 @@ def sites_of(topology: Topology, spec: ClusterSpec) -> tuple[Site, ...]:
     return tuple(site for site in topology.sites if site.name in names)
 
 
-def ports_of(topology: Topology, spec: ClusterSpec) -> frozenset[PortRef]:
-    """Give every port that must carry the cluster: of hosts, of switches on the way, of edges.
+def transport_of(topology: Topology, spec: ClusterSpec) -> Transport | None:
+    """Give the first transport, in the order of preference, that all sites of a cluster share; one site needs none.
 
-    Raises NotFound for an unknown host and :class:`Conflict` when its sites or switches are not joined.
+    Raises NotFound for an unknown host, and :class:`Conflict` when nothing joins the sites.
     """
     sites = sites_of(topology, spec)
-    edges = _edges(sites)
-    return frozenset(port for site in sites for port in _site_ports(topology, site, spec, edges.get(site.name)))
+    if len(sites) < 2:  # noqa: PLR2004 - one site is not joined to anything
+        return None
+    shared = set.intersection(*({one.transport for one in site.attachments} for site in sites))
+    for attachment in sites[0].attachments:
+        if attachment.transport in shared:
+            return topology.transport(attachment.transport)
+    raise Conflict(_no_transport(sites))
+
+
+def ports_of(topology: Topology, spec: ClusterSpec, transport: Name | None = None) -> frozenset[PortRef]:
+    """Give every port that must carry the cluster: of hosts, of switches on the way, of edges.
+
+    ``transport`` is the one that the cluster has; without it the one is taken that it would get now. Raises NotFound
+    for an unknown host and :class:`Conflict` when its sites or switches are not joined.
+    """
+    sites = sites_of(topology, spec)
+    if transport is None and (chosen := transport_of(topology, spec)) is not None:
+        transport = chosen.name
+    return frozenset(port for site in sites for port in _site_ports(topology, site, spec, transport))
 
 
 def uplink(topology: Topology, host: Host) -> tuple[PortRef, PortRef]:
@@ -44,20 +62,12 @@ def uplink(topology: Topology, host: Host) -> tuple[PortRef, PortRef]:
     raise Conflict(f"host {host.name} has no link to a switch of its site {site.name}: link one of its ports to one")
 
 
-def _edges(sites: tuple[Site, ...]) -> dict[Name, PortRef]:
-    """Give each site's edge port on the transport that all of them share; one site alone needs none."""
-    if len(sites) < 2:  # noqa: PLR2004 - one site is not joined to anything
-        return {}
-    attached = [{one.transport for one in site.attachments} for site in sites]
-    shared = set.intersection(*attached)
-    chosen = next((one.transport for one in sites[0].attachments if one.transport in shared), None)
-    if chosen is None:
-        raise Conflict(_no_transport(sites))
-    return {site.name: _attachment(site, chosen).port for site in sites}
-
-
-def _attachment(site: Site, transport: Name) -> Attachment:
-    return next(one for one in site.attachments if one.transport == transport)
+def attached(site: Site, transport: Name) -> PortRef:
+    """Give a site's port on a transport; raises :class:`Conflict` when it has none any more."""
+    for attachment in site.attachments:
+        if attachment.transport == transport:
+            return attachment.port
+    raise Conflict(f"site {site.name} is not attached to transport {transport}")
 
 
 def _no_transport(sites: tuple[Site, ...]) -> str:
@@ -68,15 +78,22 @@ def _no_transport(sites: tuple[Site, ...]) -> str:
     return f"no transport joins {names}: {has}; attach them to a common one or choose other hosts"
 
 
-def _site_ports(topology: Topology, site: Site, spec: ClusterSpec, edge: PortRef | None) -> Iterator[PortRef]:
+def _site_ports(topology: Topology, site: Site, spec: ClusterSpec, transport: Name | None) -> Iterator[PortRef]:
+    edge = None if transport is None else attached(site, transport)
     ups = [uplink(topology, host) for host in site.hosts if host.name in spec.all_hosts]
-    root = edge.element if edge else ups[0][1].element
+    inner = _inner(topology, edge) if edge else ups[0][1]
+    root = inner.element
     tree = _tree(topology, site, root)
     if edge:
-        yield edge
+        yield from {edge, inner}
     for end, peer in ups:
         yield from (end, peer)
         yield from _way(topology, tree, peer.element, root)
+
+
+def _inner(topology: Topology, edge: PortRef) -> PortRef:
+    """Give the switch's port where a site meets its transport: the attachment itself, or what a provider edge is on."""
+    return topology.peers[edge] if isinstance(topology.element(edge.element), Edge) else edge
 
 
 def _tree(topology: Topology, site: Site, root: Name) -> Tree:

@@ -1,12 +1,13 @@
 """From clusters to what each element must carry: the pure half of the one mechanism (DESIGN.md §3)."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sbf_service.paths import ports_of
 from virtcloud.model.cluster import ClusterSpec, Guest
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.edge import Circuit, EdgeWanted, in_order
+from virtcloud.model.topology import Edge, Switch, Topology
 from virtcloud.model.values import ClusterKey, Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWanted
@@ -14,19 +15,29 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWante
 
 @dataclass(frozen=True, slots=True)
 class LiveCluster:
-    """A cluster that elements are to carry, with its VLAN number at each of its sites."""
+    """A cluster that elements are to carry, with its VLAN number at each of its sites.
+
+    ``transport`` joins its sites, ``service`` is its own number there, where each cluster has one.
+    """
 
     id: str
     key: ClusterKey
     spec: ClusterSpec
     vlans: Mapping[Name, VlanId]
+    transport: Name | None = None
+    service: int | None = None
 
 
-def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted | HostWanted:
+Wanted = SwitchWanted | EdgeWanted | HostWanted
+
+
+def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Wanted:
     """Say what ``element`` must carry. Raises NotFound when the topology does not have it."""
     found = topology.element(element)
     if isinstance(found, Switch):
         return _switch_wanted(found, topology, clusters)
+    if isinstance(found, Edge):
+        return _edge_wanted(found, topology, clusters)
     ordered = sorted(clusters, key=lambda cluster: cluster.id)
     return HostWanted(segments=tuple(one for cluster in ordered for one in _segments(element, topology, cluster)))
 
@@ -52,10 +63,26 @@ def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCl
     site = topology.site_of[switch.name].name
     numbers: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
-        for port in ports_of(topology, cluster.spec):
+        for port in ports_of(topology, cluster.spec, cluster.transport):
             if port.element == switch.name:
                 numbers[port.port].add(cluster.vlans[site])
     return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()})
+
+
+def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster]) -> EdgeWanted:
+    return EdgeWanted(circuits=in_order({one for each in clusters for one in _circuits(edge, topology, each)}))
+
+
+def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[Circuit]:
+    if cluster.transport is None:
+        return
+    service = topology.transport(cluster.transport).shared if cluster.service is None else cluster.service
+    if service is None:
+        return
+    vlan = cluster.vlans[topology.site_of[edge.name].name]
+    for end in ports_of(topology, cluster.spec, cluster.transport):
+        if end.element == edge.name:
+            yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
 
 
 def _segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segment]:
@@ -63,7 +90,7 @@ def _segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segm
     guests = tuple(_guest(cluster.id, guest) for guest in cluster.spec.guests if guest.host == host)
     return [
         Segment(id=cluster.id, key=cluster.key, vlan=cluster.vlans[site], port=end.port, guests=guests)
-        for end in ports_of(topology, cluster.spec)
+        for end in ports_of(topology, cluster.spec, cluster.transport)
         if end.element == host
     ]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from sbf_service.secret import Secret
-from virtcloud.model.topology import Switch
+from virtcloud.model.topology import Device
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
@@ -36,13 +36,13 @@ class DriverFacts:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How to reach a switch: what the topology says of it, who to be, how long to wait (seconds).
+    """How to reach a device: what the topology says of it, who to be, how long to wait (seconds).
 
     ``enable`` is the password for the privileged mode where it is another one than the login's. With
     ``known_hosts`` only the host keys of that file are believed.
     """
 
-    switch: Switch
+    device: Device
     username: str = ""
     key_file: Path | None = None
     password: Secret | None = None

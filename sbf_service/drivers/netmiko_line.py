@@ -103,7 +103,7 @@ class NetmikoLine:
         import netmiko  # noqa: PLC0415
 
         login = self._login
-        host, port = _host_and_port(login.switch.address or "")
+        host, port = _host_and_port(login.device.address or "")
         password = login.password.reveal() if login.password else None
         session = netmiko.ConnectHandler(
             device_type=self._device_type,
@@ -128,7 +128,7 @@ class NetmikoLine:
         return session
 
     def _whom(self) -> str:
-        return f"switch {self._login.switch.name} ({self._login.switch.address or 'without an address'})"
+        return f"switch {self._login.device.name} ({self._login.device.address or 'without an address'})"
 
 
 def _is_stranger(error: Exception) -> bool:

@@ -11,13 +11,13 @@ from virtcloud.model.vlans import VlanSet
 
 
 def _linux_bridge(login: Login) -> linux_bridge.LinuxBridge:
-    return linux_bridge.LinuxBridge(login.switch.name, NetmikoLine(login, "linux"))
+    return linux_bridge.LinuxBridge(login.device.name, NetmikoLine(login, "linux"))
 
 
 def _spoken(dialect: Dialect) -> Platform:
     def driver(login: Login) -> CommandLineSwitch:
         line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
-        return CommandLineSwitch(login.switch.name, dialect, line)
+        return CommandLineSwitch(login.device.name, dialect, line)
 
     return Platform(DriverFacts(reserved=dialect.reserved), driver)
 

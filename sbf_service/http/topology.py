@@ -44,6 +44,8 @@ def routes(service: Service) -> APIRouter:
 def check_devices(service: Service, topology: Topology) -> None:
     """Raise BadInput for a switch of an unknown platform or with a credential that the service does not have."""
     for site in topology.sites:
+        for edge in site.edges:
+            raise BadInput(f"edge {edge.name}: provider edges are not offered yet: attach {site.name} at a switch")
         for switch in site.switches:
             service.platform_of(switch)
             if switch.credential is not None and switch.credential not in service.settings.credentials:

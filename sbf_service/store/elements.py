@@ -13,7 +13,7 @@ from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
-from sbf_service.wanted import wanted
+from sbf_service.wanted import Wanted, wanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
@@ -29,7 +29,7 @@ class Target:
 
     revision: int
     confirmed: int
-    wanted: SwitchWanted | HostWanted
+    wanted: Wanted
 
 
 def target_of(unit: Unit, name: str) -> Target:

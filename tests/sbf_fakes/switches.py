@@ -93,5 +93,5 @@ class FakeSwitches:
         return Platform(self.facts, self._driver)
 
     def _driver(self, login: Login) -> FakeDriver:
-        self[login.switch.name].sessions += 1
-        return FakeDriver(self[login.switch.name])
+        self[login.device.name].sessions += 1
+        return FakeDriver(self[login.device.name])

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from virtcloud.lab import names
 from virtcloud.lab.fabric.plan import Cable
-from virtcloud.model.topology import Attachment, Element, Site, Switch, Topology, Transport
+from virtcloud.model.topology import Attachment, Element, Site, Switch, Topology
+from virtcloud.model.transport import Transport
 
 HOST_MTU = 1500
 TRUNK_MTU = 1508  # room for a customer's and a provider's tag behind a full frame (IEEE 802.1ad)

@@ -3,7 +3,8 @@
 from virtcloud.lab import names, network, services
 from virtcloud.lab.fabric.plan import Cable, Node, Plan
 from virtcloud.lab.services import Materials
-from virtcloud.model.topology import Element, Gateway, Host, Switch, Topology, Transport
+from virtcloud.model.topology import Element, Gateway, Host, Switch, Topology
+from virtcloud.model.transport import Transport
 
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt")  # noqa: S108
 QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}

@@ -4,13 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, NotFound
-from virtcloud.model.values import Name, PortName, PortRef, VlanId
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortName, PortRef
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ class ElementKind(StrEnum):
     """What kind of thing is configured."""
 
     SWITCH = "switch"
+    EDGE = "edge"
     HOST = "host"
     GATEWAY = "gateway"
 
@@ -34,16 +36,12 @@ class Hypervisor(StrEnum):
     QEMU = "qemu"
 
 
-class Transport(Document):
-    """How a VLAN gets from site to site; ``qinq`` puts all tagged frames of a site into the service VLAN ``s_tag``."""
-
-    name: Name
-    kind: Literal["qinq"]
-    s_tag: VlanId
-
-
 class Attachment(Document):
-    """A site's edge port on a transport; latency is one way, bandwidth is of that circuit."""
+    """A site's edge port on a transport; latency is one way, bandwidth is of that circuit.
+
+    It is a port of a switch, or of a provider edge where the transport is made at provider edges: that port must be
+    linked to a switch of the site.
+    """
 
     transport: Name
     port: PortRef
@@ -64,8 +62,8 @@ class Element(Document):
         return self
 
 
-class Switch(Element):
-    """A switch that SBF configures.
+class Device(Element):
+    """What SBF configures itself.
 
     ``address`` is host or host:port of its management interface; ``credential`` names an entry of the service's
     settings: no secret is ever in a topology.
@@ -74,6 +72,21 @@ class Switch(Element):
     platform: str
     address: str | None = None
     credential: Name | None = None
+
+
+class Switch(Device):
+    """A switch that SBF configures."""
+
+
+class Edge(Device):
+    """A provider edge that SBF configures: it puts a cluster's VLAN on one of its ports into a service of the backbone.
+
+    ``loopback`` is the address by which the other edges know it; ``core_port`` its port towards the backbone, where
+    service VLANs are made on one. Neither is ever changed.
+    """
+
+    loopback: IPvAnyAddress | None = None
+    core_port: PortName | None = None
 
 
 class Host(Element):
@@ -86,19 +99,28 @@ class Gateway(Element):
     """A machine that lets users into their clusters, converged by its own agent."""
 
 
+KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
+    (Switch, ElementKind.SWITCH),
+    (Edge, ElementKind.EDGE),
+    (Host, ElementKind.HOST),
+    (Gateway, ElementKind.GATEWAY),
+)
+
+
 class Site(Document):
     """A place with hosts and switches. Attachments stand in order of preference."""
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
     switches: tuple[Switch, ...] = ()
+    edges: tuple[Edge, ...] = ()
     hosts: tuple[Host, ...] = ()
     gateways: tuple[Gateway, ...] = ()
 
     @property
     def elements(self) -> tuple[Element, ...]:
-        """All elements of the site: switches, hosts, gateways."""
-        return (*self.switches, *self.hosts, *self.gateways)
+        """All elements of the site: switches, edges, hosts, gateways."""
+        return (*self.switches, *self.edges, *self.hosts, *self.gateways)
 
 
 class Link(Document):
@@ -163,9 +185,7 @@ class Topology(Document):
 
 def kind_of(element: Element) -> ElementKind:
     """Say which kind an element is."""
-    if isinstance(element, Switch):
-        return ElementKind.SWITCH
-    return ElementKind.HOST if isinstance(element, Host) else ElementKind.GATEWAY
+    return next(kind for made, kind in KINDS if isinstance(element, made))
 
 
 def _find(what: str, name: str, known: dict[Name, T]) -> T:
@@ -195,6 +215,22 @@ def _name_faults(topology: Topology) -> Iterator[BadInput]:
         yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
 
 
+def _port_faults(topology: Topology) -> Iterator[BadInput]:
+    used: set[PortRef] = set()
+    for end, path in _ends(topology):
+        element = topology.elements.get(end.element)
+        if element is None:
+            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
+        elif end.port not in element.ports:
+            known = ", ".join(element.ports)
+            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
+        elif path[0] == "sites" and isinstance(element, Edge):
+            continue  # an edge is attached by its other side: this port has its link to a switch
+        if end in used:
+            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
+        used.add(end)
+
+
 def _ends(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
     """Give every use of a port with where it stands."""
     for s, site in enumerate(topology.sites):
@@ -205,33 +241,33 @@ def _ends(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
         yield link.b, ("links", index, "b")
 
 
-def _port_faults(topology: Topology) -> Iterator[BadInput]:
-    used: set[PortRef] = set()
-    for end, path in _ends(topology):
-        element = topology.elements.get(end.element)
-        if element is None:
-            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
-        elif end.port not in element.ports:
-            known = ", ".join(element.ports)
-            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
-        if end in used:
-            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
-        used.add(end)
-
-
 def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
-    known = {transport.name for transport in topology.transports}
+    known = {transport.name: transport for transport in topology.transports}
     for s, site in enumerate(topology.sites):
-        switches = {switch.name for switch in site.switches}
         for a, attachment in enumerate(site.attachments):
             path = ("sites", s, "attachments", a)
-            if attachment.transport not in known:
+            transport = known.get(attachment.transport)
+            if transport is None:
                 expected = ", ".join(sorted(known)) or "none is defined"
                 message = f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
                 yield BadInput(message, (*path, "transport"))
-            if attachment.port.element not in switches:
-                message = f"site {site.name}: expected a port of one of its switches, got {attachment.port}"
-                yield BadInput(message, (*path, "port"))
+            else:
+                yield from _attached_wrongly(topology, site, attachment.port, transport, (*path, "port"))
+
+
+def _attached_wrongly(
+    topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
+) -> Iterator[BadInput]:
+    """Say what is wrong about the port of an attachment: whose it is, and for an edge's, what it is linked to."""
+    wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
+    if port.element not in {one.name for one in allowed}:
+        why = f"since transport {transport.name} is made at provider edges" if transport.on_edges else ""
+        text = f"site {site.name}: expected a port of one of its {wanted}, got {port}"
+        yield BadInput(f"{text}: {why}" if why else text, path)
+        return
+    peer = topology.peers.get(port)
+    if transport.on_edges and (peer is None or peer.element not in {one.name for one in site.switches}):
+        yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
 
 
 def _unlinked(topology: Topology) -> Iterator[BadInput]:

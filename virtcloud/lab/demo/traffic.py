@@ -29,7 +29,7 @@ def together(stage: Stage) -> None:
             )
 
 
-def _both_tags(frame: str, s_tag: int, view: ClusterView) -> bool:
+def _both_tags(frame: str, s_tag: int | None, view: ClusterView) -> bool:
     customer = next(iter(view.vlans.values()))
     return bool(re.search(rf"0x88a8.*vlan {s_tag}, .*vlan {customer}, ", frame))
 

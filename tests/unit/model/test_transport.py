@@ -1,0 +1,61 @@
+"""Transports: what each kind needs, and what of it clusters get for themselves."""
+
+import pytest
+
+from virtcloud.model.documents import read_document
+from virtcloud.model.errors import BadDocument
+from virtcloud.model.transport import ServiceRange, Transport
+
+
+def transport(keys: str) -> Transport:
+    return read_document(f"{{name: core, {keys}}}", "core.yaml", Transport)
+
+
+def refusal(keys: str) -> str:
+    with pytest.raises(BadDocument) as caught:
+        transport(keys)
+    return str(caught.value).removeprefix("core.yaml:1: ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "services", "shared", "on_edges", "translates"),
+    [
+        ("kind: direct", [], None, False, False),
+        ("kind: qinq, s_tag: 2000", [], 2000, False, False),
+        ("kind: qinq, s_tags: 2000-2002", [2000, 2001, 2002], None, True, True),
+        ("kind: vpls, vpn_id: 7, asn: 65000", [], 7, True, False),
+        ("kind: vpls, vpn_ids: 7-8, asn: 65000", [7, 8], None, True, True),
+        ("kind: evpn, vnis: 10100-10100, asn: 65000", [10100], None, True, True),
+    ],
+)
+def test_what_clusters_share_or_get_for_themselves_follows_from_the_keys(
+    keys: str, services: list[int], shared: int | None, on_edges: bool, translates: bool
+) -> None:
+    made = transport(keys)
+    assert (list(made.services), made.shared) == (services, shared)
+    assert (made.on_edges, made.translates) == (on_edges, translates)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("kind: qinq", "transport core of kind qinq: expected s_tag or s_tags, got nothing"),
+        (
+            "kind: qinq, s_tag: 2, s_tags: 3-4",
+            "transport core of kind qinq: expected s_tag or s_tags, got s_tag, s_tags",
+        ),
+        ("kind: evpn, vnis: 1-2", "transport core of kind evpn: expected asn and vnis, got vnis"),
+        ("kind: direct, s_tag: 2", "transport core of kind direct: expected nothing else, got s_tag"),
+        ("kind: qinq, s_tags: 4000-4095", "s_tags: expected numbers up to 4094, got 4000-4095"),
+    ],
+)
+def test_a_transport_refuses_keys_that_its_kind_does_not_need(keys: str, message: str) -> None:
+    assert refusal(keys).endswith(message)
+
+
+def test_a_range_that_is_upside_down_is_refused() -> None:
+    assert "the smaller one first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
+
+
+def test_a_range_holds_its_ends() -> None:
+    assert list(ServiceRange("10-12").numbers) == [10, 11, 12]

@@ -1,0 +1,73 @@
+"""What a provider edge must carry, carries, and the difference: as for switches, with circuits instead of VLANs."""
+
+from virtcloud.model.document import Document
+from virtcloud.model.values import Name, PortName, VlanId
+
+
+class Circuit(Document):
+    """A cluster's VLAN on a port of an edge, joined to a service of a transport (an attachment circuit, RFC 4664).
+
+    ``service`` is the S-tag, the VPN id or the VNI. Where every cluster has a service of its own the tag is taken off
+    within it, so that ``vlan`` may differ from site to site; in a shared one it stays.
+    """
+
+    transport: Name
+    port: PortName
+    vlan: VlanId
+    service: int
+
+
+class Part(Document):
+    """What is left of a circuit that is not whole, or is there twice: the service and what else could be told."""
+
+    transport: Name
+    service: int
+    port: PortName | None = None
+    vlan: VlanId | None = None
+
+
+Circuits = tuple[Circuit, ...]
+
+
+class EdgeWanted(Document):
+    """Every circuit that an edge must carry, in order."""
+
+    circuits: Circuits = ()
+
+
+class EdgeCarried(Document):
+    """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole."""
+
+    circuits: Circuits = ()
+    parts: tuple[Part, ...] = ()
+
+
+class EdgeDifference(Document):
+    """What to change on an edge, in this order: clear what is not whole, remove, add."""
+
+    clear: tuple[Part, ...] = ()
+    remove: Circuits = ()
+    add: Circuits = ()
+
+    @property
+    def circuits(self) -> Circuits:
+        """Every whole circuit that this change touches."""
+        return (*self.remove, *self.add)
+
+    def __bool__(self) -> bool:
+        """Say whether there is anything to do."""
+        return any((self.clear, self.remove, self.add))
+
+
+def edge_difference(wanted: EdgeWanted, carried: EdgeCarried) -> EdgeDifference:
+    """Compute what makes ``carried`` into ``wanted``."""
+    return EdgeDifference(
+        clear=carried.parts,
+        remove=in_order(set(carried.circuits) - set(wanted.circuits)),
+        add=in_order(set(wanted.circuits) - set(carried.circuits)),
+    )
+
+
+def in_order(circuits: set[Circuit]) -> Circuits:
+    """Sort circuits by transport, service, port and VLAN."""
+    return tuple(sorted(circuits, key=lambda one: (one.transport, one.service, one.port, one.vlan)))

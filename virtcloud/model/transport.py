@@ -1,0 +1,105 @@
+"""Transports: how a VLAN gets from site to site (DESIGN.md §2), and what of them each cluster gets for itself."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name, Text, VlanId
+
+Keys = frozenset[str]
+VpnId = Annotated[int, Field(ge=1, le=2**32 - 1)]
+AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
+
+
+class ServiceRange(Text):
+    """The service numbers that clusters get one of each, written ``first-last``."""
+
+    __slots__ = ()
+    pattern = r"[1-9][0-9]{0,9}-[1-9][0-9]{0,9}"
+    meaning = "a range of numbers such as 10000-10999"
+
+    def __new__(cls, value: str) -> Self:
+        """Check that the range is not upside down."""
+        made = super().__new__(cls, value)
+        if not made.numbers:
+            raise BadInput(f"expected {cls.meaning}, the smaller one first, got {value!r}")
+        return made
+
+    @property
+    def numbers(self) -> range:
+        """All of them."""
+        first, _, last = self.partition("-")
+        return range(int(first), int(last) + 1)
+
+
+class TransportKind(StrEnum):
+    """How frames of many clusters are told apart between the sites."""
+
+    DIRECT = "direct"
+    QINQ = "qinq"
+    VPLS = "vpls"
+    EVPN = "evpn"
+
+
+class Transport(Document):
+    """One transport.
+
+    ``direct``: a dedicated circuit, on which tags simply pass. ``qinq`` (IEEE 802.1ad) with ``s_tag``: the backbone
+    puts all that a site sends into this one service VLAN. The others are made at provider edges, at run time: ``qinq``
+    with ``s_tags`` (a service VLAN for each cluster), ``vpls`` (RFC 4761, 4762) with ``vpn_id`` (one instance for all)
+    or ``vpn_ids`` (one for each cluster), ``evpn`` over VXLAN (RFC 7432, 8365) with ``vnis``. ``asn`` is the backbone's
+    autonomous system, for route targets.
+    """
+
+    name: Name
+    kind: TransportKind
+    s_tag: VlanId | None = None
+    s_tags: ServiceRange | None = None
+    vpn_id: VpnId | None = None
+    vpn_ids: ServiceRange | None = None
+    vnis: ServiceRange | None = None
+    asn: AsNumber | None = None
+
+    needs: ClassVar[dict[TransportKind, tuple[Keys, ...]]] = {
+        TransportKind.DIRECT: (Keys(),),
+        TransportKind.QINQ: (Keys({"s_tag"}), Keys({"s_tags"})),
+        TransportKind.VPLS: (Keys({"vpn_id", "asn"}), Keys({"vpn_ids", "asn"})),
+        TransportKind.EVPN: (Keys({"vnis", "asn"}),),
+    }
+    highest: ClassVar[dict[str, int]] = {"s_tags": VlanId.highest, "vpn_ids": 2**32 - 1, "vnis": 2**24 - 1}
+
+    @property
+    def services(self) -> range:
+        """The numbers of which each cluster gets one for itself; empty where all clusters share one service."""
+        own = self.s_tags or self.vpn_ids or self.vnis
+        return own.numbers if own else range(0)
+
+    @property
+    def shared(self) -> int | None:
+        """The service that all clusters share."""
+        return self.s_tag or self.vpn_id
+
+    @property
+    def on_edges(self) -> bool:
+        """Whether sites are attached at provider edges, which are configured for each cluster."""
+        return bool(self.services) or self.vpn_id is not None
+
+    @property
+    def translates(self) -> bool:
+        """Whether a cluster may have another VLAN number at each site: its own service carries it without its tag."""
+        return bool(self.services)
+
+    @model_validator(mode="after")
+    def _has_what_its_kind_needs(self) -> Self:
+        given = {key for key in self.model_fields_set - {"name", "kind"} if getattr(self, key) is not None}
+        if given not in self.needs[self.kind]:
+            expected = " or ".join(" and ".join(sorted(keys)) or "nothing else" for keys in self.needs[self.kind])
+            got = ", ".join(sorted(given)) or "nothing"
+            raise BadInput(f"transport {self.name} of kind {self.kind}: expected {expected}, got {got}")
+        for key in given & self.highest.keys():
+            if getattr(self, key).numbers[-1] > self.highest[key]:
+                raise BadInput(f"{key}: expected numbers up to {self.highest[key]}, got {getattr(self, key)}")
+        return self
