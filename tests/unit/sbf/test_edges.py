@@ -19,7 +19,7 @@ def site(name: str, *transports: str) -> dict[str, object]:
     return {
         "name": name,
         "attachments": [{"transport": one, "port": f"{name}-pe1:ac"} for one in transports],
-        "switches": [{"name": f"{name}-sw1", "platform": "fake", "ports": ["p1", "uplink"]}],
+        "switches": [{"name": f"{name}-sw1", "platform": "fake", "ports": ["p1", "free", "uplink"]}],
         "edges": [{"name": f"{name}-pe1", "platform": "fake", "ports": ["ac"]}],
         "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}],
     }
@@ -86,7 +86,7 @@ def test_a_transport_that_a_site_lost_is_a_conflict() -> None:
 
 def test_a_transport_made_at_provider_edges_is_refused_at_a_switch() -> None:
     made = topology(EVPN).model_dump(mode="json")
-    made["sites"][0]["attachments"][0]["port"] = "brno-sw1:p1"
+    made["sites"][0]["attachments"][0]["port"] = "brno-sw1:free"
     with pytest.raises(
         ValidationError, match=r"site brno: expected a port of one of its edges, got brno-sw1:p1: since"
     ):
