@@ -122,6 +122,20 @@ def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
     assert bare.is_whole()
 
 
+def test_of_two_starts_at_once_the_later_is_refused_and_spoils_nothing(own_state: State) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def start_another(_event: Event) -> None:
+        with pytest.raises(LabIsUp, match="just being started by somebody else"):
+            Lab.up(read_lab_file(), BARE, state=own_state)
+        raise EnoughError
+
+    with pytest.raises(EnoughError):
+        Lab.up(read_lab_file(), BARE, watch=start_another, state=own_state)
+    assert remains(own_state) == []
+
+
 def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_state: State) -> None:
     lab = Lab.up(read_lab_file(), BARE, state=own_state)
     first = own_state.pid()

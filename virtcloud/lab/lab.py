@@ -1,6 +1,7 @@
 """The lab as Python sees it."""
 
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -60,12 +61,13 @@ class Lab:
         wishes, watch, state = wishes or Wishes(), watch or (lambda _: None), state or State.of_machine()
         preflight.check(lab)
         chosen = kernel.choose(wishes.kernel)
-        _refuse_second(state)
-        if Hypervisor.QEMU in lab.hypervisors:
-            guest_kernel.ensure(watch)
-        _clear(state, watch)
-        with _nothing_left_on_error(state):
-            launch(lab, state, wishes, chosen, watch)
+        with _alone(state):
+            _refuse_second(state)
+            if Hypervisor.QEMU in lab.hypervisors:
+                guest_kernel.ensure(watch)
+            _clear(state, watch)
+            with _nothing_left_on_error(state):
+                launch(lab, state, wishes, chosen, watch)
         return cls(state)
 
     @classmethod
@@ -137,6 +139,17 @@ def take_down(state: State) -> list[str]:
     if left:
         raise LabFailed(f"still there after the lab was stopped: {', '.join(left)}")
     return found
+
+
+@contextmanager
+def _alone(state: State) -> Iterator[None]:
+    """Let nobody else start a lab in the same folder meanwhile; the lock is a name that dies with its process."""
+    with socket.socket(socket.AF_UNIX) as lock:
+        try:
+            lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
+        except OSError as error:
+            raise LabIsUp("a lab is just being started by somebody else: wait until it is up") from error
+        yield
 
 
 def _refuse_second(state: State) -> None:
