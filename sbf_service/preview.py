@@ -36,4 +36,7 @@ def _plans(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segment
     must = wanted(host, topology, [cluster])
     segments = must.segments if isinstance(must, HostWanted) else ()
     guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
-    return [SegmentPlan(key=cluster.key, vlan=one.vlan, port=one.port, guests=guests) for one in segments]
+    return [
+        SegmentPlan(key=cluster.key, vlan=one.vlan, port=one.port, untagged=one.untagged, guests=guests)
+        for one in segments
+    ]

@@ -66,7 +66,8 @@ def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCl
         for port in ports_of(topology, cluster.spec, cluster.transport):
             if port.element == switch.name:
                 numbers[port.port].add(cluster.vlans[site])
-    return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()})
+    access = tuple(port for port in switch.ports if PortRef(f"{switch.name}:{port}") in topology.access_ports)
+    return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()}, access=access)
 
 
 def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster]) -> EdgeWanted:
@@ -89,7 +90,14 @@ def _segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segm
     site = topology.site_of[host].name
     guests = tuple(_guest(cluster.id, guest) for guest in cluster.spec.guests if guest.host == host)
     return [
-        Segment(id=cluster.id, key=cluster.key, vlan=cluster.vlans[site], port=end.port, guests=guests)
+        Segment(
+            id=cluster.id,
+            key=cluster.key,
+            vlan=cluster.vlans[site],
+            port=end.port,
+            untagged=end in topology.access_ports,
+            guests=guests,
+        )
         for end in ports_of(topology, cluster.spec, cluster.transport)
         if end.element == host
     ]

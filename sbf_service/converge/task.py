@@ -39,6 +39,6 @@ def read_task(store: Store, name: Name, fence: int) -> Task:
         if not isinstance(switch, Switch) or not isinstance(target.wanted, SwitchWanted):
             raise TypeError(f"{name} is not a switch")
         kept = kept_by(unit, name)
-        managed = Managed(switch.ports, managed_vlans(unit, site))
+        managed = Managed(switch.ports, managed_vlans(unit, site), target.wanted.access)
         users = {vlan: str(key) for vlan, key in cluster_keys(unit, site).items()}
         return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, kept, managed, users)

@@ -1,11 +1,15 @@
 """What a read-back means. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from sbf_service.drivers.driver import Managed
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+
+_LISTED = "a list of allowed VLANs, found all allowed"
+_UNTAGGED = "one VLAN of ours untagged or none at all, found something else"
 
 
 def refuse_outside(name: Name, managed: Managed, difference: SwitchDifference) -> None:
@@ -40,12 +44,13 @@ def refuse_leftover(name: Name, wanted: SwitchWanted, carried: SwitchCarried) ->
 
 
 def _faults(left: SwitchDifference) -> Iterator[str]:
+    tagged = defaultdict(lambda: "tagged", dict.fromkeys(left.access, "untagged"))
     for port, vlans in left.add.items():
-        yield f"port {port}: wanted VLAN {vlans} tagged, found none"
+        yield f"port {port}: wanted VLAN {vlans} {tagged[port]}, found none"
     for port, vlans in left.remove.items():
-        yield f"port {port}: wanted no VLAN {vlans}, found it tagged"
+        yield f"port {port}: wanted no VLAN {vlans}, found it {tagged[port]}"
     for port in left.close:
-        yield f"port {port}: wanted a list of allowed VLANs, found all allowed"
+        yield f"port {port}: wanted {_UNTAGGED if port in left.access else _LISTED}"
     if left.create:
         yield f"wanted VLAN {left.create} to exist, found none"
     if left.delete:

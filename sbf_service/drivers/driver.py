@@ -14,10 +14,14 @@ from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is."""
+    """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is.
+
+    ``access`` are those of the ports on which numbers are untagged.
+    """
 
     ports: tuple[PortName, ...]
     vlans: VlanSet
+    access: tuple[PortName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,13 @@
 Numbers that are not managed are left alone, tagged or not. A managed number that is found untagged or as a port's
 default (PVID) is *unsafe*: somebody uses a number of the pool for something else, and what SBF would take away or
 join to a cluster there is theirs. Nothing on the switch is changed until they have moved it.
+
+On an access port it is the other way round: its one untagged number is ours. What else was found there of managed
+numbers, or of VLAN 1, is taken away; another untagged number is somebody's, and unsafe.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from shlex import quote
 from typing import Annotated
 
@@ -25,6 +28,10 @@ FACTS = DriverFacts(reserved=VlanSet([1]))
 SHOW = "bridge -compressvlans -json vlan show"
 BATCH = "bridge -force -batch -"
 """``-force``: a line that is refused keeps none of the others from being done."""
+UNTAGGED = " pvid untagged"
+WHOLE = {"PVID", "Egress Untagged"}
+DEFAULT = VlanSet([1])
+"""What a port is in that nobody configured."""
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 BEGIN, END = "begin-of-answer", "end-of-answer:"
 MOST_CHARACTERS = 3500
@@ -66,27 +73,35 @@ class LinuxBridge:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
         self._line = line
+        self._strays: PortVlans = {}
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip."""
         code, said = self._run(SHOW)
         if code:
             raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {_quote(said)!r}")
-        return carried_from(self._name, said, managed)
+        entries = entries_from(self._name, said)
+        carried = carried_from(self._name, entries, managed)
+        self._strays = {port: _ours_or_default(entries.get(port, []), managed) for port in carried.open}
+        return carried
 
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change; all of it in as few round trips as a terminal line allows."""
-        faults = [fault for lines in batches(commands(difference)) for fault in self._batch(lines)]
+        faults = [fault for lines in batches(self._commands(difference)) for fault in self._batch(lines)]
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: look at its ports and at the account's rights")
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of the batch."""
-        return tuple(f"bridge {line}" for line in commands(difference))
+        return tuple(f"bridge {line}" for line in self._commands(difference))
 
     def close(self) -> None:
         """End the session."""
         self._line.close()
+
+    def _commands(self, difference: SwitchDifference) -> list[str]:
+        strays = {port: self._strays.get(port, VlanSet()) for port in difference.close}
+        return [*_taken_away(strays), *commands(difference)]
 
     def _batch(self, lines: list[str]) -> list[str]:
         """Send lines; give what was refused of them, in the switch's words."""
@@ -109,22 +124,35 @@ class LinuxBridge:
         return int(found[2]), found[1].strip()
 
 
-def carried_from(name: Name, said: str, managed: Managed) -> SwitchCarried:
-    """Understand the answer to :data:`SHOW`; raises Unsafe when it cannot be understood or touched."""
+def entries_from(name: Name, said: str) -> dict[str, list[_Entry]]:
+    """Understand the answer to :data:`SHOW`; raises Unsafe when it cannot be understood."""
     try:
         shown = _ANSWER.validate_json(said)
     except ValidationError as error:
         what = "; ".join(fault["msg"] for fault in error.errors())
         raise Unsafe(f"switch {name}: expected JSON from {SHOW!r}, got {_quote(said)!r} ({what})") from error
-    entries = {port.ifname: port.vlans for port in shown}
-    ports = {port: _tagged(name, port, entries.get(port, []), managed.vlans) for port in managed.ports}
-    return SwitchCarried(vlans=VlanSet(number for vlans in ports.values() for number in vlans), ports=ports)
+    return {port.ifname: port.vlans for port in shown}
+
+
+def carried_from(name: Name, entries: Mapping[str, list[_Entry]], managed: Managed) -> SwitchCarried:
+    """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
+    ports, opened = {}, []
+    for port in managed.ports:
+        if port in managed.access:
+            ports[port], stray = _untagged(name, port, entries.get(port, []), managed)
+            opened += [port] if stray else []
+        else:
+            ports[port] = _tagged(name, port, entries.get(port, []), managed.vlans)
+    exists = VlanSet(number for vlans in ports.values() for number in vlans)
+    return SwitchCarried(vlans=exists, ports=ports, open=tuple(opened))
 
 
 def commands(difference: SwitchDifference) -> Iterator[str]:
     """Give the lines for ``bridge -batch``: removals first."""
-    for verb, ports in (("del", difference.remove), ("add", difference.add)):
-        yield from (f"vlan {verb} dev {port} vid {_range(pair)}" for port, pair in _pairs(ports))
+    yield from _taken_away(difference.remove)
+    for port, pair in _pairs(difference.add):
+        how = UNTAGGED if port in difference.access else ""
+        yield f"vlan add dev {port} vid {_range(pair)}{how}"
 
 
 def batches(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -149,6 +177,31 @@ def _tagged(name: Name, port: PortName, entries: list[_Entry], managed: VlanSet)
                 f"move what uses it to a number outside the pool, or take that number out of the pool"
             )
     return VlanSet(number for entry in entries for number in entry.numbers) & managed
+
+
+def _untagged(name: Name, port: PortName, entries: list[_Entry], managed: Managed) -> tuple[VlanSet, bool]:
+    """Give an access port's number, and whether something else stands there, so that it has none of ours."""
+    for entry in entries:
+        if entry.flags and (others := entry.numbers - managed.vlans - DEFAULT):
+            raise Unsafe(
+                f"switch {name}, access port {port}: expected one VLAN of ours untagged or none, found {others}: "
+                f"move who uses it to another port, or take this one out of the topology"
+            )
+    ours = _ours_or_default(entries, managed)
+    sound = [entry for entry in entries if entry.flags and set(entry.flags) == WHOLE]
+    if len(ours) == 1 and [entry.numbers for entry in sound] == [ours] and not ours & DEFAULT:
+        return ours, False
+    return VlanSet(), bool(ours)
+
+
+def _ours_or_default(entries: list[_Entry], managed: Managed) -> VlanSet:
+    """Give what of an access port may be taken away."""
+    numbers = VlanSet(number for entry in entries for number in entry.numbers)
+    return numbers & (managed.vlans | DEFAULT)
+
+
+def _taken_away(ports: PortVlans) -> Iterator[str]:
+    yield from (f"vlan del dev {port} vid {_range(pair)}" for port, pair in _pairs(ports))
 
 
 def _pairs(ports: PortVlans) -> Iterator[tuple[PortName, tuple[VlanId, VlanId]]]:

@@ -14,6 +14,7 @@ from sbf_service.store.pools import Reserved, site_pools
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Store, Unit
+from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import clusters_where, latest, spec_of, view, views
 from sbf_service.store.tables import ClaimRow, ClusterRow
 from sbf_service.store.topology import add_part
@@ -114,6 +115,7 @@ def _create(unit: Unit, row: ClusterRow, spec: ClusterSpec, reserved: Reserved) 
     elements = sorted(elements_of(ports_of(topology, spec)))
     sites = sites_of(topology, spec)
     vlan = take(site_pools(unit, sites, reserved))
+    refuse_second(unit, topology, row.key, spec)
     unit.session.add(row)
     unit.session.flush()
     unit.session.add_all(ClaimRow(site=site.name, vlan=vlan, cluster_id=row.id) for site in sites)

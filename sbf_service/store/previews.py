@@ -12,6 +12,7 @@ from sbf_service.store.pools import Reserved, managed_vlans, site_pools
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
+from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import (
     UNSETTLED,
     clusters_where,
@@ -80,8 +81,10 @@ def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
 
 
 def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
-    sites = sites_of(read_topology(unit), request.spec)
+    topology = read_topology(unit)
+    sites = sites_of(topology, request.spec)
     vlan = take(site_pools(unit, sites, reserved))
+    refuse_second(unit, topology, key, request.spec)
     return LiveCluster(NOT_MADE, key, request.spec, {site.name: vlan for site in sites})
 
 

@@ -8,6 +8,7 @@ from sbf_service.store.losses import refuse_loss
 from sbf_service.store.reading import parsed
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
+from sbf_service.store.sharing import refuse_unshareable
 from sbf_service.store.standing import live_clusters
 from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
 from sbf_service.wanted import LiveCluster, elements_of, wanted
@@ -30,6 +31,7 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     live = live_clusters(unit)
     if former is not None:
         refuse_loss(unit, former, topology, live)
+        refuse_unshareable(unit, former, topology)
     row.document, row.version = document, row.version + 1
     unit.changed.add("topology")
     record(unit, "topology_put", why=f"version {row.version}")

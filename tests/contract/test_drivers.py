@@ -3,7 +3,7 @@
 A new driver adds a ``Device`` to ``DEVICES``: something that keeps state like the device, and can be cut off.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pytest
@@ -16,10 +16,11 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.topology import Switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, switch_difference
 
 SWITCH = Switch.model_validate({"name": "sw1", "platform": "any", "address": "192.0.2.1", "ports": ["p1", "p2"]})
 MANAGED = Managed(SWITCH.ports, VlanSet.parse("100-199"))
+P2_UNTAGGED = replace(MANAGED, access=(PortName("p2"),))
 
 
 class Device(Protocol):
@@ -28,7 +29,9 @@ class Device(Protocol):
     driver: Driver
 
     def tag(self, port: str, *vlans: int) -> None: ...
+    def default(self, port: str) -> None: ...
     def carried(self, port: str) -> str: ...
+    def untagged(self, port: str) -> str: ...
     def cut_off(self, *, off: bool) -> None: ...
     def refuse(self, words: str) -> None: ...
     def babble(self) -> None: ...
@@ -48,6 +51,12 @@ class InMemory:
 
     def carried(self, port: str) -> str:
         return str(VlanSet(self.switch.ports.get(port, ())))
+
+    def default(self, port: str) -> None:
+        self.switch.ports[port] = {1}
+
+    def untagged(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports.get(port, ()))) if port in self.switch.access else ""
 
     def cut_off(self, *, off: bool) -> None:
         self.switch.cut_off = off
@@ -74,6 +83,12 @@ class LinuxBridgeInMemory:
 
     def carried(self, port: str) -> str:
         return str(VlanSet(self.switch.ports[port]))
+
+    def default(self, port: str) -> None:
+        self.switch.ports[port] = {1: ["PVID", "Egress Untagged"]}
+
+    def untagged(self, port: str) -> str:
+        return str(VlanSet(n for n, flags in self.switch.ports[port].items() if flags == ["PVID", "Egress Untagged"]))
 
     def cut_off(self, *, off: bool) -> None:
         self.switch.cut_off = off
@@ -170,3 +185,44 @@ def test_closing_may_be_repeated_and_ends_nothing_for_good(device: Device) -> No
     device.driver.close()
     device.driver.close()
     assert read(device) == {"p1": "", "p2": ""}
+
+
+def converge(device: Device, **wanted: str) -> SwitchDifference:
+    """Make it carry this, p2 being an access port; gives what was changed."""
+    target = SwitchWanted(
+        ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
+    )
+    difference = switch_difference(target, device.driver.read(P2_UNTAGGED))
+    device.driver.apply(difference)
+    assert not switch_difference(target, device.driver.read(P2_UNTAGGED))
+    return difference
+
+
+def test_an_access_port_carries_its_number_untagged_and_loses_it_again(device: Device) -> None:
+    converge(device, p1="100-101", p2="100")
+    assert (device.carried("p1"), device.untagged("p2")) == ("100-101", "100")
+    converge(device, p1="100-101")
+    assert (device.carried("p1"), device.carried("p2")) == ("100-101", "")
+
+
+def test_an_access_port_goes_from_one_number_to_the_next(device: Device) -> None:
+    converge(device, p2="100")
+    converge(device, p2="101")
+    assert (device.carried("p2"), device.untagged("p2")) == ("101", "101")
+
+
+def test_an_access_port_in_the_default_vlan_is_taken_out_of_it_though_nobody_is_there(device: Device) -> None:
+    device.default("p2")
+    assert converge(device) == SwitchDifference(close=("p2",), access=("p2",))
+    assert device.carried("p2") == ""
+
+
+def test_an_access_port_that_was_a_trunk_of_ours_becomes_one(device: Device) -> None:
+    device.tag("p2", 100, 101)
+    converge(device, p2="100")
+    assert (device.carried("p2"), device.untagged("p2")) == ("100", "100")
+
+
+def test_a_change_of_an_access_port_may_be_repeated(device: Device) -> None:
+    device.driver.apply(converge(device, p2="100"))
+    assert device.untagged("p2") == "100"

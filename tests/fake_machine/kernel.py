@@ -48,10 +48,10 @@ class FakeKernel:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
-    def hush(self, index: int, name: str) -> None:
-        """Keep the host off it."""
+    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
+        """Keep the host off it, or let it on again."""
         assert self.by_index[index].name == name
-        self.by_index[index] = replace(self.by_index[index], quiet=True)
+        self.by_index[index] = replace(self.by_index[index], quiet=quiet)
 
     def delete(self, index: int) -> None:
         """Delete it; its ports are free then."""

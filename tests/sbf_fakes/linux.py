@@ -26,7 +26,8 @@ class LinuxSwitch:
         return (1 if faults else 0), "".join(faults)
 
     def _do(self, line: str) -> str | None:
-        _vlan, verb, _dev, port, _vid, numbers = line.split()
+        _vlan, verb, _dev, port, _vid, numbers, *flags = line.split()
+        names = {"pvid": "PVID", "untagged": "Egress Untagged"}
         if self.refuses is not None:
             return self.refuses
         if port not in self.ports:
@@ -34,7 +35,7 @@ class LinuxSwitch:
         first, _, last = numbers.partition("-")
         for number in range(int(first), int(last or first) + 1):
             if verb == "add":
-                self.ports[port][number] = []
+                self.ports[port][number] = [names[flag] for flag in flags]
             else:
                 self.ports[port].pop(number, None)
         return None

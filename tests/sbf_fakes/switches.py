@@ -17,6 +17,7 @@ class FakeSwitch:
 
     name: str
     ports: dict[str, set[int]] = field(default_factory=dict)
+    access: set[str] = field(default_factory=set)
     cut_off: bool = False
     cut_off_after: int | None = None
     refuses: bool = False
@@ -58,7 +59,10 @@ class FakeDriver:
         if self.switch.unsafe:
             raise Unsafe(f"switch {self.switch.name}: expected ranges, got rubbish")
         ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
-        return SwitchCarried(vlans=VlanSet(n for vlans in ports.values() for n in vlans), ports=ports)
+        found = {port for port in managed.access if self.switch.ports.get(port) and port not in self.switch.access}
+        ports |= dict.fromkeys(found, VlanSet())
+        exist = VlanSet(n for vlans in ports.values() for n in vlans)
+        return SwitchCarried(vlans=exist, ports=ports, open=tuple(sorted(found)))
 
     def apply(self, difference: SwitchDifference) -> None:
         self.switch.answer("apply")
@@ -73,6 +77,8 @@ class FakeDriver:
         self.switch.calls.append("close")
 
     def _change(self, difference: SwitchDifference) -> None:
+        self.switch.ports |= {port: set() for port in difference.close}
+        self.switch.access = self.switch.access - difference.add.keys() | {*difference.access}
         for port, vlans in difference.remove.items():
             self.switch.ports.setdefault(port, set()).difference_update(vlans)
         for port, vlans in difference.add.items():

@@ -15,6 +15,7 @@ class CarriedSegment:
     vlan: int
     port: str | None
     faults: tuple[str, ...] = ()
+    untagged: bool = False
 
 
 @dataclass(frozen=True, slots=True)

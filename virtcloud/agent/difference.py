@@ -51,9 +51,9 @@ class BuildSegment:
 
     def __str__(self) -> str:
         """Say it in words."""
-        return f"build VLAN {self.segment.vlan} on {self.segment.port}" + (
-            f" ({', '.join(self.faults)})" if self.faults else ""
-        )
+        how = ", untagged" if self.segment.untagged else ""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ def difference(wanted: HostWanted, carried: Carried) -> list[Step]:
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Give what tells whether a running guest is still the wanted one."""
-    return sha256(f"{segment.port}.{segment.vlan} {guest.model_dump_json()}".encode()).hexdigest()[:16]
+    place = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
+    return sha256(f"{place} {guest.model_dump_json()}".encode()).hexdigest()[:16]
 
 
 def _removals(wanted: HostWanted, carried: Carried) -> Iterator[Step]:
@@ -111,10 +112,9 @@ def _creations(wanted: HostWanted, carried: Carried) -> Iterator[Step]:
 
 def _stays(carried: CarriedSegment, wanted: HostWanted) -> bool:
     """Say whether a segment stays where it is; one with nothing but its bridge left is built up again."""
-    return any(
-        (one.id, one.vlan) == (carried.cluster, carried.vlan) and carried.port in {one.port, None}
-        for one in wanted.segments
-    )
+    here = carried.cluster, carried.vlan
+    ways = {(one.port, one.untagged) for one in wanted.segments if (one.id, one.vlan) == here}
+    return bool(ways) if carried.port is None else (carried.port, carried.untagged) in ways
 
 
 def _is_wanted(carried: CarriedGuest, wanted: HostWanted) -> bool:

@@ -58,18 +58,19 @@ class Netlink:
         with _translated(f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"):
             self._socket.link("set", index=index, **attributes)
 
-    def hush(self, index: int, name: str) -> None:
-        """Keep the host itself from speaking on an interface.
+    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
+        """Keep the host itself from speaking on an interface, or let it speak again as on a new one.
 
         No IPv6 at all (also none from a router advertisement of a guest), and of IPv4 nothing: without an address here
         strict reverse path filtering (RFC 3704) drops what comes, and arp_ignore 1 keeps the host from answering for
         addresses of its other interfaces.
         """
         with _translated(f"keep the host off {name}"):
-            self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
+            if quiet:
+                self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
             for path, value in _silence(name):
                 if path.exists():  # a kernel without IPv6 has no such file
-                    path.write_text(value)
+                    path.write_text(value if quiet else path.parent.parent.joinpath("default", path.name).read_text())
 
     def delete(self, index: int) -> None:
         """Delete an interface; one that is gone already is no error."""

@@ -1,5 +1,6 @@
 """A cluster's segment on a machine: a tagged interface on the uplink and a bridge, made, put right, removed, read.
 
+Where the cluster has an access port, the uplink itself is the bridge's port instead of a tagged interface.
 Everything may be repeated. What does not bear the cluster's mark is never touched: it raises :class:`Unsafe`.
 """
 
@@ -31,18 +32,16 @@ class Links:
         """
         links = {link.name: link for link in self._swept(segment.vlan)}
         uplink = _uplink(segment, links)
-        tagged, bridge = names.tagged_interface(segment.port, segment.vlan), names.bridge(segment.vlan)
+        bridge = names.bridge(segment.vlan)
         _check_free(segment, links, uplink)
         bridge_index = self._ensure(segment, links.get(bridge), bridge, self._kernel.add_bridge)
-        tagged_index = self._ensure(
-            segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
-        )
+        way_index = self._ensure_way(segment, links, uplink)
         ports = self._guest_ports(segment, links)
-        for index in (tagged_index, bridge_index):  # first of all: a bridge whose MTU was never set follows its ports
+        for index in (way_index, bridge_index):  # first of all: a bridge whose MTU was never set follows its ports
             self._kernel.change(index, mtu=uplink.mtu)
-        for index in (tagged_index, *ports):
+        for index in (way_index, *ports):
             self._kernel.change(index, master=bridge_index)
-        for index in (tagged_index, bridge_index):
+        for index in (way_index, bridge_index):
             self._kernel.change(index, up=True)
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
@@ -54,11 +53,29 @@ class Links:
         ours = [link for link in links if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         for bridge in (link for link in ours if link.kind == "bridge"):
             _check_ports(cluster, bridge, links)
+            self._release(bridge, links)
         leftover = [
             link for link in links if names.is_guest_port(link.name) and link.master in {one.index for one in ours}
         ]
         for link in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
             self._kernel.delete(link.index)
+
+    def _ensure_way(self, segment: Segment, links: dict[str, Link], uplink: Link) -> int:
+        """Give the index of what leads from the bridge to the switch: a tagged interface, or the uplink itself."""
+        if segment.untagged:
+            self._kernel.hush(uplink.index, uplink.name)
+            return uplink.index
+        tagged = names.tagged_interface(segment.port, segment.vlan)
+        return self._ensure(
+            segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
+        )
+
+    def _release(self, bridge: Link, links: Iterable[Link]) -> None:
+        """Give the uplink of an untagged segment back to the host."""
+        for link in links:
+            if link.master == bridge.index and link.name == names.untagged_uplink(bridge.alias):
+                self._kernel.change(link.index, master=0)
+                self._kernel.hush(link.index, link.name, quiet=False)
 
     def _guest_ports(self, segment: Segment, links: dict[str, Link]) -> list[int]:
         """Give the indices of the ports of wanted guests; those of guests that are gone are deleted."""
@@ -73,7 +90,7 @@ class Links:
         """Give the index of the interface ``name``, created if need be; mark and name come in one message."""
         index = existing.index if existing else create(names.unmarked(name, segment.vlan))
         if existing is None:
-            self._kernel.change(index, name=name, alias=names.mark(segment.id))
+            self._kernel.change(index, name=name, alias=_mark(segment))
         self._kernel.hush(index, name)
         return index
 
@@ -101,18 +118,26 @@ def carried_segments(links: Iterable[Link]) -> Iterator[CarriedSegment]:
         ours = [link for link in by_index.values() if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         tagged = next((link for link in ours if link.kind == "vlan"), None)
         bridge = next((link for link in ours if link.kind == "bridge"), None)
-        uplink = by_index.get(tagged.parent or 0) if tagged else None
-        faults = tuple(_faults(tagged, bridge, uplink, by_index.values()))
-        yield CarriedSegment(cluster, vlan, uplink.name if uplink else None, faults)
+        untagged = names.untagged_uplink(bridge.alias) if bridge else None
+        uplink = by_index.get(tagged.parent or 0) if tagged else _named(untagged, by_index.values())
+        faults = tuple(_faults(vlan, tagged or uplink, bridge, uplink, by_index.values()))
+        yield CarriedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged is not None)
 
 
-def _faults(tagged: Link | None, bridge: Link | None, uplink: Link | None, links: Iterable[Link]) -> Iterator[str]:
-    if tagged is None or bridge is None or uplink is None:
+def _named(name: str | None, links: Iterable[Link]) -> Link | None:
+    return next((link for link in links if link.name == name), None)
+
+
+def _faults(
+    vlan: int, way: Link | None, bridge: Link | None, uplink: Link | None, links: Iterable[Link]
+) -> Iterator[str]:
+    """Give what is wrong between a bridge and its uplink; ``way`` is the tagged interface or the uplink itself."""
+    if way is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
-    if tagged.master != bridge.index:
-        yield f"{tagged.name} is not on {bridge.name}"
-    for link in (tagged, bridge):
+    if way.master != bridge.index:
+        yield f"{way.name} is not on {bridge.name}"
+    for link in (way, bridge):
         if not link.up:
             yield f"{link.name} is down"
         if link.mtu != uplink.mtu:
@@ -120,7 +145,7 @@ def _faults(tagged: Link | None, bridge: Link | None, uplink: Link | None, links
         if not link.quiet:
             yield f"the host speaks on {link.name}"
     for link in links:
-        if names.is_guest_port(link.name, tagged.vlan) and link.master != bridge.index:
+        if names.is_guest_port(link.name, vlan) and link.master != bridge.index:
             yield f"{link.name} is not on {bridge.name}"
 
 
@@ -143,12 +168,27 @@ def _uplink(segment: Segment, links: dict[str, Link]) -> Link:
 def _check_free(segment: Segment, links: dict[str, Link], uplink: Link) -> None:
     """Refuse to touch what stands in the way and is not this cluster's."""
     mine = {names.tagged_interface(segment.port, segment.vlan): "vlan", names.bridge(segment.vlan): "bridge"}
+    master = next((link for link in links.values() if link.index == uplink.master), None)
+    if master is not None and names.marked(master.alias) != segment.id:
+        raise Unsafe(
+            f"VLAN {segment.vlan}: port {segment.port} is a port of {master.name} (alias {master.alias or 'none'}) "
+            f"already; it was left alone. Take it off, or correct the port in the topology"
+        )
     for link in links.values():
         same_tag = (link.kind, link.parent, link.vlan) == ("vlan", uplink.index, segment.vlan)
         if link.name not in mine and not same_tag:
             continue
-        if names.marked(link.alias) != segment.id or mine.get(link.name) != link.kind:
+        if names.marked(link.alias) != segment.id or mine.get(link.name) != link.kind or _is_other_way(segment, link):
             raise Unsafe(_foreign(segment, link))
+
+
+def _mark(segment: Segment) -> str:
+    return names.mark(segment.id, segment.port if segment.untagged else None)
+
+
+def _is_other_way(segment: Segment, link: Link) -> bool:
+    """Say whether this is the cluster's bridge to another uplink, or its tagged interface where none belongs."""
+    return link.alias != _mark(segment) if link.kind == "bridge" else segment.untagged
 
 
 def _foreign(segment: Segment, link: Link) -> str:
@@ -162,7 +202,8 @@ def _foreign(segment: Segment, link: Link) -> str:
 
 def _check_ports(cluster: str, bridge: Link, links: Iterable[Link]) -> None:
     for link in links:
-        if link.master == bridge.index and not (names.marked(link.alias) == cluster or names.is_guest_port(link.name)):
+        ours = names.marked(link.alias) == cluster or names.is_guest_port(link.name)
+        if link.master == bridge.index and not ours and link.name != names.untagged_uplink(bridge.alias):
             raise Unsafe(
                 f"bridge {bridge.name} has the port {link.name}, which virtcloud did not put there; "
                 f"take it off, so that the bridge can be removed: ip link set {link.name} nomaster"

@@ -13,7 +13,9 @@ domain                  ``vc-<cluster id>-<guest>``            ``vc-4c1f-g1``
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
 SHA-256 of the uplink's name, or of ``<cluster id>/<guest>``. Tagged interfaces and bridges carry the alias
-``virtcloud:<cluster id>``: the mark of what is ours. What lacks it is never touched, whatever its name.
+``virtcloud:<cluster id>``: the mark of what is ours. What lacks it is never touched, whatever its name. An untagged
+segment has no interface of its own: the uplink is a port of its bridge, whose alias says which,
+``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
@@ -59,14 +61,19 @@ def unmarked(final: str, vlan: int) -> str:
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 
-def mark(cluster: str) -> str:
-    """Give the alias that says: made by us, for this cluster."""
-    return MARK + cluster
+def mark(cluster: str, untagged: str | None = None) -> str:
+    """Give the alias that says: made by us, for this cluster; and on which uplink ``untagged``."""
+    return MARK + cluster + (f"@{untagged}" if untagged else "")
 
 
 def marked(alias: str | None) -> str | None:
     """Give the cluster that an alias names; None when the interface is not ours."""
-    return alias.removeprefix(MARK) if alias and alias.startswith(MARK) else None
+    return alias.removeprefix(MARK).partition("@")[0] if alias and alias.startswith(MARK) else None
+
+
+def untagged_uplink(alias: str | None) -> str | None:
+    """Give the uplink that is a port of the bridge with this alias; None when its segment is tagged or not ours."""
+    return (alias.partition("@")[2] or None) if alias and alias.startswith(MARK) else None
 
 
 def domain(cluster: str, guest: str) -> str:

@@ -40,8 +40,8 @@ class Kernel(Protocol):
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``."""
 
-    def hush(self, index: int, name: str) -> None:
-        """Keep the host itself from speaking on an interface."""
+    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
+        """Keep the host itself from speaking on an interface, or let it speak again."""
 
     def delete(self, index: int) -> None:
         """Delete an interface; one that is gone already is no error."""

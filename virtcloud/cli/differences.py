@@ -7,7 +7,10 @@ import click
 from virtcloud.cli.show import moment
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
 from virtcloud.model.topology import ElementKind
+from virtcloud.model.values import PortName
 from virtcloud.model.wanted import SwitchDifference
+
+OPEN = "it carries every VLAN: an empty list"
 
 
 def tell_preview(preview: ClusterPreview) -> None:
@@ -50,19 +53,25 @@ def _lines(found: ElementDifference) -> list[str]:
 
 
 def _switch(change: SwitchDifference) -> Iterator[str]:
-    yield from (f"! {port}: it carries every VLAN: an empty list first" for port in change.close)
-    yield from (f"- {port}: VLAN {vlans}" for port, vlans in change.remove.items())
+    for port in change.close:
+        yield f"! {port}: {'taken out of all VLANs' if port in change.access else OPEN} first"
+    yield from (f"- {_port(change, port)}: VLAN {vlans}" for port, vlans in change.remove.items())
     if change.delete:
         yield f"- VLAN {change.delete}"
     if change.create:
         yield f"+ VLAN {change.create}"
-    yield from (f"+ {port}: VLAN {vlans}" for port, vlans in change.add.items())
+    yield from (f"+ {_port(change, port)}: VLAN {vlans}" for port, vlans in change.add.items())
+
+
+def _port(change: SwitchDifference, port: PortName) -> str:
+    return f"{port} (untagged)" if port in change.access else port
 
 
 def _host(change: HostDifference) -> Iterator[str]:
     yield from (f"- cluster {key}" for key in change.remove)
     for one in change.add:
-        yield f"+ {one.port}: VLAN {one.vlan} for cluster {one.key}"
+        how = " (untagged)" if one.untagged else ""
+        yield f"+ {one.port}{how}: VLAN {one.vlan} for cluster {one.key}"
         yield from (
             f"+ guest {guest.name} ({guest.image}, {guest.memory_mb} MiB, {guest.cpus} cpus)" for guest in one.guests
         )

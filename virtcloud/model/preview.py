@@ -16,6 +16,7 @@ class SegmentPlan(Document):
     key: ClusterKey
     vlan: VlanId
     port: PortName
+    untagged: bool = False
     guests: tuple[Guest, ...] = ()
 
 

@@ -50,16 +50,27 @@ class Attachment(Document):
 
 
 class Element(Document):
-    """A thing that must be configured, with its managed ports."""
+    """A thing that must be configured, with its managed ports.
+
+    A port may be a link aggregate's own interface (``Port-channel1``, ``bond0``); ``aggregates`` then names the ports
+    that it is made of. Those are its cables, and never managed themselves.
+    """
 
     name: Name
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
+    aggregates: dict[PortName, Annotated[tuple[PortName, ...], Field(min_length=1)]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _no_port_twice(self) -> Self:
+    def _is_possible(self) -> Self:
         for port in _repeated(self.ports):
             raise BadInput(f"expected each port of {self.name} once, got {port} twice")
+        for fault in _aggregate_faults(self):
+            raise fault
         return self
+
+    def members(self, port: PortName) -> tuple[PortName, ...]:
+        """Give the ports that cables are in: those of an aggregate, or the port itself."""
+        return self.aggregates.get(port, (port,))
 
 
 class Device(Element):
@@ -124,10 +135,14 @@ class Site(Document):
 
 
 class Link(Document):
-    """Two ports joined. Latency is one way."""
+    """Two ports joined. Latency is one way.
+
+    On an ``access`` link, from a host or gateway to a switch, one cluster at a time travels untagged.
+    """
 
     a: PortRef
     b: PortRef
+    access: bool = False
     latency_ms: LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
 
@@ -159,6 +174,11 @@ class Topology(Document):
     def peers(self) -> dict[PortRef, PortRef]:
         """The port at the other end of each linked port."""
         return {end: peer for link in self.links for end, peer in (link.ends, link.ends[::-1])}
+
+    @cached_property
+    def access_ports(self) -> frozenset[PortRef]:
+        """The ports on which frames travel untagged: both ends of access links."""
+        return frozenset(end for link in self.links if link.access for end in link.ends)
 
     def site(self, name: str) -> Site:
         """Find a site; raises :class:`NotFound` that lists the known ones."""
@@ -203,7 +223,20 @@ def _faults(topology: Topology) -> Iterator[BadInput]:
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _attachment_faults(topology)
+    yield from _link_faults(topology)
     yield from _unlinked(topology)
+
+
+def _aggregate_faults(element: Element) -> Iterator[BadInput]:
+    for port in element.aggregates.keys() - set(element.ports):
+        yield BadInput(
+            f"aggregate {element.name}:{port}: expected a port of {element.name} ({', '.join(element.ports)})"
+        )
+    members = [member for members in element.aggregates.values() for member in members]
+    for member in _repeated(members):
+        yield BadInput(f"port {element.name}:{member}: expected it once in one aggregate, got it twice")
+    for member in set(members) & set(element.ports):
+        yield BadInput(f"port {element.name}:{member}: expected no member of an aggregate among the managed ports")
 
 
 def _name_faults(topology: Topology) -> Iterator[BadInput]:
@@ -268,6 +301,21 @@ def _attached_wrongly(
     peer = topology.peers.get(port)
     if transport.on_edges and (peer is None or peer.element not in {one.name for one in site.switches}):
         yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
+
+
+def _link_faults(topology: Topology) -> Iterator[BadInput]:
+    for index, link in enumerate(topology.links):
+        a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
+        if a != b:
+            message = f"link {link.a} to {link.b}: expected as many cables at both ends, got {a} and {b}"
+            yield BadInput(message, ("links", index))
+        kinds = {kind_of(topology.element(end.element)) for end in link.ends}
+        if link.access and kinds not in (
+            {ElementKind.HOST, ElementKind.SWITCH},
+            {ElementKind.GATEWAY, ElementKind.SWITCH},
+        ):
+            message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
+            yield BadInput(message, ("links", index, "access"))
 
 
 def _unlinked(topology: Topology) -> Iterator[BadInput]:

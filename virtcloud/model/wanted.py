@@ -1,8 +1,11 @@
 """What an element must carry, what it carries, and the difference: the one mechanism of the system (DESIGN.md §3)."""
 
-from pydantic import Field
+from typing import Self
+
+from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
@@ -10,12 +13,21 @@ PortVlans = dict[PortName, VlanSet]
 
 
 class SwitchWanted(Document):
-    """What a switch must carry, and carries, within what we manage: the VLANs tagged on each managed port.
+    """What a switch must carry, and carries, within what we manage: the VLANs on each managed port.
 
-    A port that is not a key is not managed. The VLANs that must exist on the switch are those on its ports.
+    A port that is not a key is not managed. The VLANs that must exist on the switch are those on its ports. They are
+    tagged, but on ``access`` ports: those carry one cluster at most, untagged, and are in no VLAN at all without one.
     """
 
     ports: dict[PortName, VlanSet]
+    access: tuple[PortName, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_on_an_access_port(self) -> Self:
+        for port in self.access:
+            if len(self.ports[port]) > 1:
+                raise BadInput(f"access port {port}: expected one VLAN at most, got {self.ports[port]}")
+        return self
 
     @property
     def vlans(self) -> VlanSet:
@@ -27,7 +39,8 @@ class SwitchCarried(Document):
     """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it.
 
     ``open`` are managed ports without a list of their own: they carry every VLAN there is, or would if their neighbour
-    asked. In ``ports`` they stand as empty: nothing was ever allowed on them by us.
+    asked. In ``ports`` they stand as empty: nothing was ever allowed on them by us. An access port is open when it is
+    anything but untagged in one managed number or in no VLAN: in the switch's default one, say.
     """
 
     vlans: VlanSet
@@ -38,9 +51,11 @@ class SwitchCarried(Document):
 class SwitchDifference(Document):
     """What to change on a switch; removals come first on each port, creations before they are used.
 
-    ``close`` comes before all else: these ports get a list of their own, an empty one (DESIGN.md §7.4).
+    ``close`` comes before all else: these ports get a list of their own, an empty one (DESIGN.md §7.4). ``access`` are
+    those of the ports named that are access ports: there VLANs are untagged, and to close one takes it out of all.
     """
 
+    access: tuple[PortName, ...] = ()
     close: tuple[PortName, ...] = ()
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
@@ -62,15 +77,19 @@ def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDif
     """Compute what makes ``carried`` into ``wanted``. Ports that are not wanted-managed are never named.
 
     Open ports are closed once the switch is to carry anything at all: what is created for one port would be carried on
-    them too.
+    them too. An access port is closed in any case: one that carries nobody is in no VLAN.
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
+    close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
+    add = _kept({port: vlans - seen[port] for port, vlans in wanted.ports.items()})
+    remove = _kept({port: seen[port] - vlans for port, vlans in wanted.ports.items()})
     return SwitchDifference(
-        close=tuple(sorted(port for port in carried.open if port in wanted.ports and wanted.vlans)),
+        access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
+        close=tuple(close),
         create=wanted.vlans - carried.vlans,
         delete=carried.vlans - wanted.vlans,
-        add=_kept({port: vlans - seen[port] for port, vlans in wanted.ports.items()}),
-        remove=_kept({port: seen[port] - vlans for port, vlans in wanted.ports.items()}),
+        add=add,
+        remove=remove,
     )
 
 
@@ -92,13 +111,15 @@ class GuestWanted(Document):
 class Segment(Document):
     """A cluster's part of a host or gateway: its VLAN on a port, and its guests there.
 
-    ``id`` tells two clusters apart that had the same key one after the other.
+    ``id`` tells two clusters apart that had the same key one after the other. An ``untagged`` one has the port to
+    itself: the VLAN's number is the switch's business.
     """
 
     id: str
     key: ClusterKey
     vlan: VlanId
     port: PortName
+    untagged: bool = False
     guests: tuple[GuestWanted, ...] = ()
 
 

@@ -42,11 +42,17 @@ def guest() -> Callable[..., GuestWanted]:
 
 @pytest.fixture
 def segment(guest: Callable[..., GuestWanted]) -> Callable[..., Segment]:
-    def make(cluster: str = "c1", vlan: int = 100, guests: tuple[str, ...] = (), port: str = "eth0") -> Segment:
+    def make(
+        cluster: str = "c1",
+        vlan: int = 100,
+        guests: tuple[str, ...] = (),
+        port: str = "eth0",
+        *,
+        untagged: bool = False,
+    ) -> Segment:
         made = tuple(guest(name) for name in guests)
-        return Segment.model_validate(
-            {"id": cluster, "key": f"key-{cluster}", "vlan": vlan, "port": port, "guests": made}
-        )
+        where = {"vlan": vlan, "port": port, "untagged": untagged}
+        return Segment.model_validate({"id": cluster, "key": f"key-{cluster}", **where, "guests": made})
 
     return make
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from virtcloud.agent.carried import CarriedSegment
 from virtcloud.agent.kernel import Netlink
 from virtcloud.agent.links import Links
 from virtcloud.agent.ports import Link
@@ -85,6 +86,22 @@ def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> No
                 kernel.add_bridge("br100")
 
     in_namespace(work)
+
+
+def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink_and_gives_it_back(
+    in_namespace: Run, segment: Callable[..., Segment]
+) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel)
+            links = Links(kernel)
+            links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
+            made = links.segments()
+            links.ensure_no_segment("a", 100)
+            after = next(link for link in kernel.links() if link.name == "uplink0")
+            return made, after.master, after.quiet, links.segments()
+
+    assert in_namespace(work) == ((CarriedSegment("a", 100, "uplink0", untagged=True),), None, False, ())
 
 
 def _uplink(kernel: Netlink) -> None:

@@ -87,3 +87,49 @@ def test_an_unknown_site_is_named_with_the_known_ones() -> None:
 
 def test_a_key_whose_value_stands_below_it_is_refused_at_its_own_line() -> None:
     assert refusal("hosts:", "hosst:") == "site.yaml:10: sites.0.hosst: expected no such key; is it misspelt?"
+
+
+def test_an_access_link_has_untagged_ports_at_both_ends() -> None:
+    topology = read(GOOD.replace('"brno-sw1:p1"}', '"brno-sw1:p1", access: true}'))
+    assert topology.access_ports == {"brno-h1:eth0", "brno-sw1:p1"}
+
+
+def test_an_access_link_between_switches_is_refused() -> None:
+    second = "{name: brno-sw2, platform: linux_bridge, ports: [x]}"
+    text = GOOD.replace("ports: [p1, p2, uplink]}", f"ports: [p1, p2, uplink]}}\n      - {second}")
+    with pytest.raises(BadDocument) as caught:
+        read(text + '  - {a: "brno-sw1:p2", b: "brno-sw2:x", access: true}\n')
+    assert str(caught.value) == (
+        "site.yaml:15: links.1.access: access link brno-sw1:p2 to brno-sw2:x: "
+        "expected a host or gateway at one end, a switch at the other"
+    )
+
+
+AGGREGATES = GOOD.replace("ports: [p1, p2, uplink]", "ports: [Po1, uplink], aggregates: {Po1: [p1, p2]}").replace(
+    "ports: [eth0]", "ports: [bond0], aggregates: {bond0: [eth0, eth1]}"
+)
+AGGREGATES = AGGREGATES.replace("brno-h1:eth0", "brno-h1:bond0").replace("brno-sw1:p1", "brno-sw1:Po1")
+
+
+def test_an_aggregate_is_one_port_of_several_cables() -> None:
+    topology = read(AGGREGATES)
+    assert topology.peers["brno-h1:bond0"] == "brno-sw1:Po1"
+    assert topology.host("brno-h1").members("bond0") == ("eth0", "eth1")
+    assert topology.element("brno-sw1").members("uplink") == ("uplink",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("{Po1: [", "{Po2: [", "aggregate brno-sw1:Po2: expected a port of brno-sw1 (Po1, uplink)"),
+        ("[Po1, uplink]", "[Po1, p2, uplink]", "port brno-sw1:p2: expected no member of an aggregate among the"),
+        ("[p1, p2]", "[p1, p1]", "port brno-sw1:p1: expected it once in one aggregate, got it twice"),
+        ("[eth0, eth1]", "[eth0]", "link brno-h1:bond0 to brno-sw1:Po1: expected as many cables at both ends, got 1 "),
+    ],
+    ids=["of no port", "member managed", "member twice", "cables missing"],
+)
+def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str) -> None:
+    assert old in AGGREGATES
+    with pytest.raises(BadDocument) as caught:
+        read(AGGREGATES.replace(old, new))
+    assert message in str(caught.value)

@@ -1,5 +1,6 @@
 """The difference between what a switch must carry and what it carries."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +37,23 @@ def test_an_open_port_is_closed_once_the_switch_is_to_carry_anything(wanted: dic
     target = SwitchWanted(ports={**wanted, PortName("open"): VlanSet()})
     carried = SwitchCarried(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
     assert switch_difference(target, carried).close == ((PortName("open"),) if target.vlans else ())
+
+
+def test_an_open_access_port_is_closed_also_while_nobody_is_there() -> None:
+    target = SwitchWanted(ports={PortName("p1"): VlanSet()}, access=(PortName("p1"),))
+    carried = SwitchCarried(vlans=VlanSet(), ports={PortName("p1"): VlanSet()}, open=(PortName("p1"),))
+    assert switch_difference(target, carried) == SwitchDifference(close=(PortName("p1"),), access=(PortName("p1"),))
+
+
+def test_a_difference_says_which_of_its_ports_are_access_ports() -> None:
+    target = SwitchWanted(ports={PortName("p1"): VlanSet([100]), PortName("p2"): VlanSet([100])}, access=("p2",))
+    found = switch_difference(target, SwitchCarried(vlans=VlanSet([100]), ports={}))
+    assert found.access == ("p2",)
+
+
+def test_an_access_port_never_carries_two() -> None:
+    with pytest.raises(ValueError, match="access port p1: expected one VLAN at most, got 100-101"):
+        SwitchWanted(ports={PortName("p1"): VlanSet([100, 101])}, access=(PortName("p1"),))
 
 
 def test_the_smallest_change_is_made() -> None:

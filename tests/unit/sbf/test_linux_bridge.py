@@ -3,7 +3,7 @@
 import pytest
 
 from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, batches, carried_from, commands
+from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, batches, carried_from, commands, entries_from
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -24,7 +24,7 @@ PLAIN = '[{"ifname":"p1","vlans":[{"vlan":100},{"vlan":101},{"vlan":102}]}]'
 
 
 def carried(said: str, managed: str = "100-199") -> dict[str, str]:
-    found = carried_from(SWITCH, said, Managed(PORTS, VlanSet.parse(managed)))
+    found = carried_from(SWITCH, entries_from(SWITCH, said), Managed(PORTS, VlanSet.parse(managed)))
     return {port: str(vlans) for port, vlans in found.ports.items()}
 
 
@@ -94,6 +94,42 @@ def test_removals_come_before_additions_and_runs_are_ranges() -> None:
         "vlan add dev p1 vid 100-105",
         "vlan add dev p1 vid 107",
     ]
+
+
+def untagged(said: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
+    managed = Managed(PORTS, VlanSet.parse("100-199"), (PortName(port),))
+    found = carried_from(SWITCH, entries_from(SWITCH, f'[{{"ifname":"{port}","vlans":[{said}]}}]'), managed)
+    return str(found.ports[PortName(port)]), found.open
+
+
+WHOLE = '"flags":["PVID","Egress Untagged"]'
+
+
+@pytest.mark.parametrize(
+    ("said", "carried", "is_open"),
+    [
+        ("", "", False),
+        (f'{{"vlan":112,{WHOLE}}}', "112", False),
+        (f'{{"vlan":112,{WHOLE}}},{{"vlan":50}}', "112", False),
+        (f'{{"vlan":1,{WHOLE}}}', "", True),
+        ('{"vlan":112}', "", True),
+        ('{"vlan":112,"flags":["PVID"]}', "", True),
+        (f'{{"vlan":111,"flags":["Egress Untagged"]}},{{"vlan":112,{WHOLE}}}', "", True),
+        (f'{{"vlan":111}},{{"vlan":112,{WHOLE}}}', "", True),
+    ],
+    ids=["none", "ours", "ours beside theirs", "the default", "tagged", "in only", "another out", "another tagged"],
+)
+def test_an_access_port_has_one_number_of_ours_whole_or_is_open(said: str, carried: str, is_open: bool) -> None:
+    assert untagged(said) == (carried, ("p2",) if is_open else ())
+
+
+def test_an_access_port_in_somebodys_vlan_is_unsafe() -> None:
+    with pytest.raises(Unsafe) as caught:
+        untagged(f'{{"vlan":50,{WHOLE}}}')
+    assert str(caught.value) == (
+        "switch sw1, access port p2: expected one VLAN of ours untagged or none, found 50: "
+        "move who uses it to another port, or take this one out of the topology"
+    )
 
 
 def test_batches_fit_on_a_terminal_line() -> None:

@@ -1,0 +1,24 @@
+"""Which access ports clusters have: until the last element has confirmed that a cluster is gone, its ports are its."""
+
+from sbf_service.access import access_ports_of, refuse_shared, refuse_trunk
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import UNSETTLED, clusters_where, spec_of
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.topology import Topology
+
+
+def refuse_second(unit: Unit, topology: Topology, key: str, spec: ClusterSpec) -> None:
+    """Raise Conflict when a new cluster goes over an access port that another has, or may still have."""
+    if access_ports_of(topology, spec):
+        refuse_shared(topology, [*_users(unit), (key, spec)])
+
+
+def refuse_unshareable(unit: Unit, former: Topology, topology: Topology) -> None:
+    """Raise Conflict when a new topology would give an access port to two clusters, or make a taken one a trunk."""
+    users = _users(unit) if former.access_ports | topology.access_ports else []
+    refuse_shared(topology, users)
+    refuse_trunk(former, topology, users)
+
+
+def _users(unit: Unit) -> list[tuple[str, ClusterSpec]]:
+    return [(row.key, spec_of(row)) for row in clusters_where(unit, UNSETTLED)]
