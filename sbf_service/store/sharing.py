@@ -1,6 +1,6 @@
 """Which access ports clusters have: until the last element has confirmed that a cluster is gone, its ports are its."""
 
-from sbf_service.access import access_ports_of, refuse_shared, refuse_trunk
+from sbf_service.access_ports import access_ports_of, refuse_shared, refuse_trunk
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, spec_of
 from virtcloud.model.cluster import ClusterSpec

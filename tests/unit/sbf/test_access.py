@@ -3,7 +3,7 @@
 import pytest
 from sbf_fakes.world import spec, three_sites
 
-from sbf_service.access import access_ports_of, refuse_shared
+from sbf_service.access_ports import access_ports_of, refuse_shared
 from sbf_service.wanted import LiveCluster, wanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
