@@ -11,6 +11,7 @@ from typing import Any
 
 from sbf_service.drivers.driver import Login
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import kind_of
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
@@ -128,7 +129,8 @@ class NetmikoLine:
         return session
 
     def _whom(self) -> str:
-        return f"switch {self._login.device.name} ({self._login.device.address or 'without an address'})"
+        device = self._login.device
+        return f"{kind_of(device)} {device.name} ({device.address or 'without an address'})"
 
 
 def _is_stranger(error: Exception) -> bool:

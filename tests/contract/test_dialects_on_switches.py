@@ -268,7 +268,7 @@ def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(
     bench = make_bench("arista_eos")
     bench.read()
     bench.switch.hang_up()
-    bench.driver._line._session.remote_conn_pre.get_transport().join(5)
+    bench.driver._device._line._session.remote_conn_pre.get_transport().join(5)
     assert bench.read().vlans == NOTHING
     assert bench.switch.logins == 2
 
@@ -388,7 +388,7 @@ def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench,
     files["password_file"].write_text(f"{bench.switch.password}\n")
     files["enable_file"].write_text(f"{bench.switch.secret}\n")
     credential = Credential(username=bench.switch.username, **files)
-    element = login_for(bench.switch, bench.a).switch.model_copy(update={"credential": Name("lab")})
+    element = login_for(bench.switch, bench.a).device.model_copy(update={"credential": Name("lab")})
     login = login_for_settings(element, Settings(credentials={Name("lab"): credential}))
     driver = PLATFORMS["cisco_ios"].driver(login)
     assert driver.read(bench.managed).vlans == NOTHING

@@ -1,0 +1,94 @@
+"""Talking with a command line: showing, telling, and telling a refusal from an answer by the dialect's words."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from sbf_service.drivers.line import CommandLine
+from virtcloud.model.errors import Refused
+
+SAVING_PATIENCE = 6
+"""A device that writes its flash may be silent for so many times as long as otherwise."""
+ERROR_LINES = 3
+"""An answer that is a refusal says so at once; further down the words of an error may be somebody's description."""
+QUOTED_CHARACTERS = 300
+
+
+class Words(Protocol):
+    """What a dialect says of every answer: which are errors, which lines may fail, which questions are asked."""
+
+    @property
+    def errors(self) -> re.Pattern[str]:
+        """Give the pattern of refusals."""
+
+    @property
+    def may_fail(self) -> frozenset[str]:
+        """Give the templates that some models do not know."""
+
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """Give the questions that are asked in between, with their answers."""
+
+    @property
+    def at_once(self) -> int:
+        """Say how many lines may be sent before the first is answered."""
+
+
+class Conversation:
+    """A conversation with one device; ``whom`` is what messages call it."""
+
+    def __init__(self, whom: str, words: Words, line: CommandLine) -> None:
+        """Talk over ``line``; nothing is connected yet."""
+        self._whom = whom
+        self._words = words
+        self._line = line
+
+    def show(self, command: str) -> str:
+        """Ask, and give the answer; raises Refused unless the dialect says that the command may fail."""
+        (answer,) = self._exchange([command], rf"(?:{self._line.prompt})\Z")
+        head = [line for line in answer.splitlines() if line.strip()][:ERROR_LINES]
+        if not self._words.errors.search("\n".join(head)):
+            return answer
+        if command in self._words.may_fail:
+            return ""
+        raise Refused(f"{self._whom}: asked {command!r}, it said {quoted(answer)!r}")
+
+    def tell(self, told: Sequence[str], patience: float = 1) -> Iterator[str]:
+        """Say lines; give what was refused, in the device's words."""
+        for some in batched_lines(told, self._words.at_once):
+            answers = self._exchange(some, self._line.prompt, patience)
+            for line, answer in zip(some, answers, strict=False):
+                fault = self._words.errors.search(answer)
+                if fault and not self._may_fail(line):
+                    yield f"told {line!r}, it said {quoted(answer)!r}"
+
+    def close(self) -> None:
+        """End the session."""
+        self._line.close()
+
+    def _exchange(self, told: Sequence[str], prompt: str, patience: float = 1) -> list[str]:
+        """Say lines and give the answer to each; questions in between are answered as the dialect says."""
+        until = "|".join([prompt, *(rf"{question}\Z" for question in self._words.answers)])
+        said = self._line.ask("\n".join(told), until, len(told), patience)
+        while (reply := self._reply(said)) is not None:
+            said += self._line.ask(reply, until, 1, patience)
+        answers = re.split(prompt, said, flags=re.MULTILINE)[: len(told)]
+        return [answer.partition("\n")[2] for answer in answers]
+
+    def _reply(self, said: str) -> str | None:
+        found = (reply for question, reply in self._words.answers.items() if re.search(rf"{question}\Z", said))
+        return next(found, None)
+
+    def _may_fail(self, line: str) -> bool:
+        patterns = (re.escape(template).replace(r"\{port\}", ".*") for template in self._words.may_fail)
+        return any(re.fullmatch(pattern, line) for pattern in patterns)
+
+
+def batched_lines(told: Sequence[str], size: int) -> Iterator[list[str]]:
+    """Split lines into those that are sent together."""
+    yield from (list(told[start : start + size]) for start in range(0, len(told), size))
+
+
+def quoted(said: str) -> str:
+    """Give the beginning of what a device said, on one line, for a message."""
+    return " ".join(said.split())[:QUOTED_CHARACTERS]
