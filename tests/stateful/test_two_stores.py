@@ -1,0 +1,208 @@
+"""The store of the fault schedules is a double: whatever is done to both, it does what the real one does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from sbf_fakes.world import World
+from simulation.schedule import HOSTS, REPLICAS, REQUESTS, TOPOLOGY
+from simulation.store import LEASE, MemoryStore
+from sqlalchemy import select
+
+from sbf_service.store import elements, leases
+from sbf_service.store.clusters import put_cluster
+from sbf_service.store.revisions import grow
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, FreedRow, PlacementRow
+from virtcloud.model.errors import Conflict, Gone, NoVlanFree
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+
+POOL = "100-102"
+SWITCHES = tuple(sorted(set(TOPOLOGY.elements) - set(HOSTS)))
+Outcome = object
+
+
+class Both:
+    """The two stores, and everything that can be done to them; each act is chosen by ``random`` alone."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.random = Random(seed)
+        self.double = MemoryStore(TOPOLOGY, VlanSet.parse(POOL))
+        self.real = World(f"sqlite:///{folder / f'{seed}.db'}")
+        self.real.clock.now = self.double.now
+        self.real.furnish(POOL, TOPOLOGY)
+        self.double.grow(Name(name) for name in SWITCHES)  # the pool was put after the topology
+        self.fences: dict[str, list[int]] = {}
+        self.acts: list[Callable[[], tuple[Outcome, Outcome]]] = [
+            self.ask,
+            self.ask,
+            self.end,
+            *[self.confirm] * 4,
+            self.trouble,
+            self.set_back,
+            self.time_passes,
+            self.take_lease,
+            self.keep_lease,
+            self.give_up_lease,
+            self.grow,
+        ]
+
+    def step(self) -> str:
+        act = self.random.choice(self.acts)
+        double, real = act()
+        assert double == real, act.__name__
+        self.double.sweep()
+        self.real.sweep()
+        return act.__name__
+
+    # what is done
+
+    def ask(self) -> tuple[Outcome, Outcome]:
+        key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
+        reserved, owner = self.real.service.reserved, request.spec.owner
+        double = outcome(lambda: self.double.put(key, request).attempt)
+        real = outcome(lambda: put_cluster(self.real.store, key, request, reserved, owner).view.attempt)
+        was_blocked = request.attempt is not None and isinstance(double, int) and double < request.attempt
+        return "Conflict" if was_blocked else double, real
+
+    def end(self) -> tuple[Outcome, Outcome]:
+        row = self.double.latest(self.random.choice("abc"))
+        if row is not None:
+            self.double.drain(row)
+            self.real.delete(row.key)
+        return None, None
+
+    def confirm(self) -> tuple[Outcome, Outcome]:
+        row = self.double.elements[self.element()]
+        revision = max(row.wanted - self.random.choice((0, 0, 0, 1)), 0)
+        self.double.confirm(row.name, revision)
+        self.real.confirm(row.name, revision)
+        return None, None
+
+    def trouble(self) -> tuple[Outcome, Outcome]:
+        name, reachable = self.element(), self.random.random() < 0.5
+        self.double.set_trouble(name, reachable=reachable)
+        with self.real.store.change() as unit:
+            drain = self.real.service.settings.timing.drain
+            elements.set_trouble(unit, name, "no answer", drain, reachable=reachable)
+        return None, None
+
+    def set_back(self) -> tuple[Outcome, Outcome]:
+        name = self.element()
+        self.double.set_back(name)
+        with self.real.store.change() as unit:
+            elements.set_back(unit, name, "restarted", self.real.service.settings.timing.drain)
+        return None, None
+
+    def grow(self) -> tuple[Outcome, Outcome]:
+        name = self.element()
+        self.double.grow([name])
+        with self.real.store.change() as unit:
+            grow(unit, [name])
+        return None, None
+
+    def time_passes(self) -> tuple[Outcome, Outcome]:
+        self.real.clock.advance(self.random.choice((1, 40, 61, 130, 1501)))
+        self.double.now = self.real.clock.now
+        return None, None
+
+    def take_lease(self) -> tuple[Outcome, Outcome]:
+        name, holder = self.random.choice(SWITCHES), self.random.choice(REPLICAS)
+        with self.real.store.touch() as unit:
+            real = leases.take_lease(unit, name, holder, LEASE)
+        self.fences.setdefault(name, []).append(real or 0)
+        return self.double.take_lease(Name(name), holder), real
+
+    def keep_lease(self) -> tuple[Outcome, Outcome]:
+        name = self.random.choice(SWITCHES)
+        fence = self.random.choice(self.fences.get(name, [0]))
+        with self.real.store.touch() as unit:
+            real = leases.keep_lease(unit, name, fence, LEASE)
+        return self.double.keep_lease(Name(name), fence), real
+
+    def give_up_lease(self) -> tuple[Outcome, Outcome]:
+        name = self.random.choice(SWITCHES)
+        fence = self.random.choice(self.fences.get(name, [0]))
+        self.double.give_up_lease(Name(name), fence)
+        with self.real.store.touch() as unit:
+            leases.give_up_lease(unit, name, fence)
+        return None, None
+
+    def element(self) -> Name:
+        return self.random.choice(sorted(self.double.elements))
+
+    # what there is then
+
+    def double_rows(self) -> dict[str, object]:
+        double = self.double
+        return {
+            "clusters": {
+                (one.key, one.attempt): (one.state, one.quarantined, one.deadline, one.lease_ends, one.leaving_since)
+                for one in double.clusters
+            },
+            "claims": {
+                (site, vlan, one.key, one.attempt) for one in double.clusters for site, vlan in one.claims.items()
+            },
+            "parts": {
+                (one.key, one.attempt, name, part.added, part.removed)
+                for one in double.clusters
+                for name, part in one.parts.items()
+            },
+            "elements": {
+                (one.name, one.wanted, one.confirmed, one.reachable, one.trouble, one.holder, one.until, one.fence)
+                for one in double.elements.values()
+            },
+            "freed": {(site, vlan, at) for site, numbers in double.freed.items() for vlan, at in numbers.items()},
+        }
+
+    def real_rows(self) -> dict[str, object]:
+        with self.real.store.read() as unit:
+            scalars = unit.session.scalars
+            clusters = {row.id: row for row in scalars(select(ClusterRow))}
+            names = {key: (row.key, row.attempt) for key, row in clusters.items()}
+            return {
+                "clusters": {
+                    names[row.id]: (row.state, row.quarantined, row.deadline, row.lease_ends, row.leaving_since)
+                    for row in clusters.values()
+                },
+                "claims": {(row.site, row.vlan, *names[row.cluster_id]) for row in scalars(select(ClaimRow))},
+                "parts": {
+                    (*names[row.cluster_id], row.element, row.added_revision, row.removed_revision)
+                    for row in scalars(select(PlacementRow))
+                },
+                "elements": {
+                    (
+                        row.name,
+                        row.wanted_revision,
+                        row.confirmed_revision,
+                        row.reachable,
+                        row.trouble is not None,
+                        row.lease_holder,
+                        row.lease_until,
+                        row.fence,
+                    )
+                    for row in scalars(select(ElementRow))
+                },
+                "freed": {(row.site, row.vlan, row.freed_at) for row in scalars(select(FreedRow))},
+            }
+
+
+def outcome(call: Callable[[], object]) -> Outcome:
+    """Give what a call gives, or the name of what it raises."""
+    try:
+        return call()
+    except (Conflict, Gone, NoVlanFree) as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_after_every_act_both_stores_hold_the_same(tmp_path: Path, seed: int) -> None:
+    both = Both(tmp_path, seed)
+    story: list[str] = []
+    for _ in range(100):
+        story.append(both.step())
+        double, real = both.double_rows(), both.real_rows()
+        for table, rows in double.items():
+            assert rows == real[table], (table, story[-8:])
+    both.real.close()
