@@ -8,6 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtcloud.connection import Answer, Connection
 from virtcloud.model.audit import AuditEntry
+from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
@@ -78,6 +79,10 @@ class SbfClient:
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
         return self._document(SiteView, self._at.send("POST", path, _made(CleanWord, by=by, reason=reason)))
+
+    def verify(self, site: str) -> SiteCables:
+        """Read a site's switches and compare its cables with the topology; changes nothing. Raises NotFound."""
+        return self._document(SiteCables, self._at.send("POST", f"/v1/sites/{Name(site)}/verify", wait=DEVICE_S))
 
     def elements(self) -> list[ElementView]:
         """Give all elements with their revisions."""

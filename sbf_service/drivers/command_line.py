@@ -3,10 +3,12 @@
 from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
 from sbf_service.drivers.dialects.dialect import Dialect, Seen
 from sbf_service.drivers.dialects.lines import lines, port_seen
+from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.line import CommandLine
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
@@ -47,6 +49,20 @@ class CommandLineSwitch:
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of this change, saving included; nothing for no change."""
         return (*self._told(difference, self._seen or self._look()), *self._dialect.save) if difference else ()
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+        """Ask for all neighbours; one question."""
+        words = self._dialect.lldp
+        if words is None:
+            raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
+        spelt = ",".join(self._dialect.ports.spelt(self._dialect.ports.canonical(port)) for port in ports)
+        command = words.show.format(ports=spelt)
+        try:
+            return neighbours(words, self._device.show(command))
+        except ValueError as error:
+            raise Unsafe(
+                f"switch {self._name}: the answer to {command!r} is not understood: {quoted(str(error))}"
+            ) from error
 
     def close(self) -> None:
         """End the session."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
 from virtcloud.model.topology import Device
 from virtcloud.model.values import PortName
@@ -80,9 +81,21 @@ class SaysLines(Protocol):
         """Give the lines that :meth:`Driver.apply` would say, in order, from what :meth:`Driver.read` read last."""
 
 
+@runtime_checkable
+class ReadsNeighbours(Protocol):
+    """A driver that can ask its switch for its neighbours (LLDP)."""
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+        """Read who is heard, on ``ports`` at least. Changes nothing; raises what :meth:`Driver.read` does."""
+
+
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A kind of switch: its facts, and how a driver for one of them is made. Making it connects to nothing."""
+    """A kind of switch: its facts, and how a driver for one of them is made. Making it connects to nothing.
+
+    ``port`` gives the one form of a port's name, so that two forms can be compared.
+    """
 
     facts: DriverFacts
     driver: Callable[[Login], Driver]
+    port: Callable[[str], str] = str.strip

@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.drivers.line import CommandLine
+from sbf_service.drivers.lldpd import SHOW as SHOW_NEIGHBOURS
+from sbf_service.drivers.lldpd import neighbours
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -94,6 +97,19 @@ class LinuxBridge:
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of the batch."""
         return tuple(f"bridge {line}" for line in self._commands(difference))
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd tells all
+        """Ask the switch's lldpd."""
+        code, said = self._run(f"{SHOW_NEIGHBOURS} 2>&1")
+        if code:
+            why = f"{SHOW_NEIGHBOURS!r} failed: the switch said {_quote(said)!r}: does lldpd run there?"
+            raise Refused(f"switch {self._name}: {why}")
+        try:
+            return neighbours(said)
+        except ValueError as error:
+            raise Unsafe(
+                f"switch {self._name}: the answer of {SHOW_NEIGHBOURS!r} is not understood: {error}"
+            ) from error
 
     def close(self) -> None:
         """End the session."""

@@ -19,7 +19,7 @@ def _spoken(dialect: Dialect) -> Platform:
         line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
         return CommandLineSwitch(login.device.name, dialect, line)
 
-    return Platform(DriverFacts(reserved=dialect.reserved), driver)
+    return Platform(DriverFacts(reserved=dialect.reserved), driver, dialect.ports.canonical)
 
 
 PLATFORMS: dict[str, Platform] = {

@@ -6,7 +6,7 @@ from importlib import metadata
 
 from fastapi import FastAPI
 
-from sbf_service.http import audit, clusters, differences, elements, health, metrics, problems, sites, topology
+from sbf_service.http import audit, cables, clusters, differences, elements, health, metrics, problems, sites, topology
 from sbf_service.http.timing import Timed
 from sbf_service.service import Service
 
@@ -34,7 +34,7 @@ def create_app(service: Service) -> FastAPI:
     app = FastAPI(title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan)
     problems.install(app)
     app.add_middleware(Timed, meters=service.meters)
-    for resource in (clusters, topology, sites, elements, differences, audit, health, metrics):
+    for resource in (clusters, topology, sites, cables, elements, differences, audit, health, metrics):
         app.include_router(resource.routes(service))
     return app
 

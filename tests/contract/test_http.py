@@ -411,6 +411,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "put_pool": ["404", "409", "422"],
         "get_pool": ["404", "422"],
         "say_clean": ["404", "409", "422"],
+        "verify_site": ["404", "422"],
         "list_elements": [],
         "get_element": ["404", "422"],
         "get_wanted": ["404", "409", "422"],

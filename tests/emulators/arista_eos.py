@@ -76,6 +76,10 @@ class AristaEos(TrunkLists):
             else []
         )
 
+    @says("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         names = [
             line

@@ -89,6 +89,10 @@ class ArubaAosCx(Industry):
     def show_running(self, session: Session) -> None:
         session.say(f"Current configuration:\n!\n!Version ArubaOS-CX FL.10.08.1010\n{self.running_config()}")
 
+    @says("exec", "show lldp neighbor-info detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "user admin group administrators password ciphertext AQBapXX"]
         plain = [n for n, name in self.running.vlans.items() if name == f"VLAN{n}" or n == 1]

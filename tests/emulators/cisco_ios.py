@@ -117,6 +117,10 @@ class CiscoIos(TrunkLists):
             rows += [f"Trunking Native Mode VLAN: {port.native} ({named})", f"Trunking VLANs Enabled: {allowed}", ""]
         session.say("\n".join(rows))
 
+    @says("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         vlans = [f"vlan {number}\n name {name}\n!" for number, name in sorted(self.running.vlans.items()) if number > 1]
         head = [f"hostname {self.hostname}", "!", f"vtp mode {self.vtp}", "!"]

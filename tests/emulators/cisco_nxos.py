@@ -75,6 +75,10 @@ class CiscoNxos(TrunkLists):
             rows += self.allowed_lines(indent, port.allowed)
         return rows
 
+    @says("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         names = [
             line for n, name in sorted(self.running.vlans.items()) if n > 1 for line in (f"vlan {n}", f"  name {name}")

@@ -106,6 +106,10 @@ class DellForce10(Industry):
         slot, _, rest = numbers.rpartition("/")
         return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]
 
+    @says("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "!"]
         for name, port in self.running.ports.items():

@@ -77,6 +77,10 @@ class DellOs10(Industry):
     def show_interfaces(self, session: Session) -> None:
         session.say(self.running_config())
 
+    @says("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         rows = []
         for number, name in sorted(self.running.vlans.items()):

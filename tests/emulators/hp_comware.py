@@ -163,6 +163,10 @@ class HpComware(Switch):
             rows.append("#")
         return rows
 
+    @says("user", "display lldp neighbor-information verbose")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         names = [line for n, name in sorted(self.running.vlans.items()) for line in (f"vlan {n}", f" name {name}", "#")]
         return "\n".join([f" sysname {self.hostname}", "#", *names, *self.interface_lines(), "return"])

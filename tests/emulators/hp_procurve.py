@@ -112,6 +112,10 @@ class HpProcurve(Industry):
         head = "\nRunning configuration:\n\n; J9729A Configuration Editor; Created on release #WB.16.02\n"
         session.say(head + self.running_config())
 
+    @says("exec", "show lldp info remote-device <ports>")
+    def show_neighbours(self, session: Session, ports: str) -> None:
+        session.say(self.neighbours(ports.split(",")))
+
     def running_config(self) -> str:
         rows = [f'hostname "{self.hostname}"']
         rows += [

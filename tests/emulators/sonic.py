@@ -111,6 +111,10 @@ class Sonic(Switch):
             raise Rejected(f"Error: Invalid VLAN ID {text} (2-4094)")
         return int(text)
 
+    @says("exec", "show lldp neighbors")
+    def show_neighbours(self, session: Session) -> None:
+        session.say(self.neighbours())
+
     def running_config(self) -> str:
         vlans = [f"VLAN|Vlan{number}" for number in sorted(self.running.vlans)]
         ports = [f"PORT|{name}|{port.mode}|{sorted(port.allowed or ())}" for name, port in self.running.ports.items()]

@@ -2,12 +2,13 @@
 
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from emulators.grammar import Grammar, grammar_of, match
+from emulators.lldp import SHOWN, Peer
 from emulators.terminal import END_OF_MODE, Hangup, Terminal, paged
 
 PASSWORD = "login-of-an-emulator"  # noqa: S105 - opens nothing else
@@ -73,6 +74,7 @@ class Switch:
         self.faults: list[Fault] = []
         self.commands: list[str] = []
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
+        self.peers: dict[str, Peer] = {}
         self.saves = self.logins = 0
         self.address = ""
         self.host_key = ""
@@ -128,6 +130,11 @@ class Switch:
     def running_config(self) -> str:
         """Give the whole running configuration as the device shows it."""
         raise NotImplementedError
+
+    def neighbours(self, ports: Collection[str] | None = None) -> str:
+        """Say who is heard, on some ports or on all."""
+        heard = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
+        return SHOWN[self.platform](heard, self.port_names)
 
     def leave_mode(self, session: "Session") -> None:
         """Do what is done when a mode is left."""

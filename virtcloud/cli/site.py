@@ -2,8 +2,9 @@
 
 import click
 
-from virtcloud.cli import show
+from virtcloud.cli import cables, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.model.errors import ElementError
 from virtcloud.model.views import SiteView
 
 COLUMNS = ("site", "pool", "claimed", "quarantined", "free")
@@ -40,6 +41,23 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
     """
     view = client(context).sbf.site(name)
     show.json_document(view) if as_json else show.table(COLUMNS, [_row(view)], "")
+
+
+@site.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def verify(context: click.Context, name: str, as_json: bool) -> None:
+    """Ask the switches of the site NAME for their LLDP neighbours, and list every cable that is not where it should be.
+
+    Exit code 1 when a cable is wrong or a switch could not be asked. A cable of which nothing is heard is not wrong.
+
+    Example: virtcloud site verify brno
+    """
+    found = client(context).sbf.verify(name)
+    show.json_document(found) if as_json else cables.tell(found)
+    if fault := cables.fault(found):
+        raise ElementError(fault)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:

@@ -42,6 +42,7 @@ def _section(name: str, dialect: Dialect) -> str:
         "remove from a port": dialect.remove,
         "remove the last": dialect.empty,
         "save": dialect.save,
+        "ask for neighbours": (dialect.lldp.show,) if dialect.lldp else (),
     }
     told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
     return f"## `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}"

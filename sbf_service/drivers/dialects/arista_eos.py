@@ -2,15 +2,16 @@
 
 A port without ``switchport mode`` is an access port.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From published
-configurations: ``allowed vlan none``. From memory, to be checked on a device: ``section interface``, ``show vlan
-internal usage``.
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
+published configurations: ``allowed vlan none``. From memory, to be checked on a device: ``section interface``, ``show
+vlan internal usage``.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
 
 PORTS = PortNames({"Ethernet": (), "Port-Channel": ()})
@@ -22,6 +23,19 @@ def see(answers: Sequence[str]) -> Seen:
     table, lines, internal = answers
     ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
     return Seen(vlan_table(table), ports, used_numbers(internal))
+
+
+LLDP = Lldp(
+    show="show lldp neighbors detail",
+    heading=r"Interface (\S+) detected \d+ LLDP neighbors",
+    start=r"\s+Neighbor \S+, age ",
+    chassis=r"\s+Chassis ID\s+: (.+)",
+    port=r"\s+Port ID\s+: (.+)",
+    port_description=r"\s+- Port Description: (.+)",
+    name=r"\s+- System Name: (.+)",
+    address=r"\s+Management Address\s+: (.+)",
+    total=r"^Interface \S+ detected (\d+) LLDP neighbors",
+)
 
 
 DIALECT = Dialect(
@@ -48,4 +62,5 @@ DIALECT = Dialect(
     ports=PORTS,
     at_once=8,
     privileged=True,
+    lldp=LLDP,
 )

@@ -3,14 +3,16 @@
 There is no empty list: a trunk of ours always carries VLAN 1, which is never a cluster's, since without any list it
 would carry all. ``vlan trunk native`` is not said, since it allows all VLANs too.
 
-From networking-generic-switch: what is told. From published configurations: how ports look. From memory, to be checked
-on a device: that ``vlan trunk allowed 1`` ends *all*, what is left when the last number goes, lists of VLANs.
+From networking-generic-switch: what is told. From published configurations: how ports look. From recorded sessions
+(ntc-templates): neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what is
+left when the last number goes, lists of VLANs.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, blocks, interfaces, numbers_after, starting, vlan_set
 from virtcloud.model.vlans import VlanSet
 
@@ -39,6 +41,19 @@ def _port(lines: list[str]) -> PortSeen:
     return PortSeen(VlanSet(number for numbers in listed for number in numbers), ready=True, untagged=untagged)
 
 
+LLDP = Lldp(
+    show="show lldp neighbor-info detail",
+    start=r"Port\s+: \S",
+    local=r"Port\s+: (\S+)",
+    chassis=r"Neighbor Chassis-ID\s+: (.+)",
+    port=r"Neighbor Port-ID\s+: (.+)",
+    port_description=r"Neighbor Port-Desc\s+: (.+)",
+    name=r"Neighbor (?:Chassis|System)-Name\s+: (.+)",
+    address=r"Neighbor Management-Address\s+: (.+)",
+    total=r"^Total Neighbor Entries +: (\d+)",
+)
+
+
 DIALECT = Dialect(
     title="Aruba AOS-CX",
     netmiko="aruba_aoscx",
@@ -56,4 +71,5 @@ DIALECT = Dialect(
         r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE
     ),
     ports=PORTS,
+    lldp=LLDP,
 )

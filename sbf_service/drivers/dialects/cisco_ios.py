@@ -3,14 +3,16 @@
 VLANs are read from the table, since a VTP server does not show them in its configuration. A port without a mode may
 become a trunk if its neighbour asks (DTP).
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From memory, to be
-checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes the VLANs.
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
+memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes
+the VLANs.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
 from virtcloud.model.vlans import VlanSet
 
@@ -36,6 +38,19 @@ def see(answers: Sequence[str]) -> Seen:
     table, lines, internal = answers
     ports = {name: trunk(body, "dynamic") for name, body in interfaces(lines, PORTS).items()}
     return Seen(vlan_table(table), ports, used_numbers(internal))
+
+
+LLDP = Lldp(
+    show="show lldp neighbors detail",
+    heading=r"Local Intf: (\S+)",
+    start=r"Chassis id: ",
+    chassis=r"Chassis id: (.+)",
+    port=r"Port id: (.+)",
+    port_description=r"Port Description(?::| -) (.+)",
+    name=r"System Name(?::| -) (.+)",
+    address=r"\s+IP: (\S+)",
+    total=r"^Total entries displayed: (\d+)",
+)
 
 
 DIALECT = Dialect(
@@ -65,4 +80,5 @@ DIALECT = Dialect(
     reserved=VlanSet([1, *range(1002, 1006)]),
     at_once=8,
     privileged=True,
+    lldp=LLDP,
 )

@@ -2,14 +2,15 @@
 
 A port without ``switchport mode`` is an access port or a routed one, never a trunk.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table. From memory, to be
-checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
+memory, to be checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, vlan_table
 from virtcloud.model.vlans import VlanSet
 
@@ -24,6 +25,19 @@ def see(answers: Sequence[str]) -> Seen:
     ranges = re.findall(r"running vlan reservation: *(\d+)-(\d+)", reserved)
     kept = VlanSet(number for first, last in ranges for number in range(int(first), min(int(last), 4094) + 1))
     return Seen(vlan_table(table), ports, kept)
+
+
+LLDP = Lldp(
+    show="show lldp neighbors detail",
+    start=r"Chassis id: ",
+    local=r"Local Port id: (.+)",
+    chassis=r"Chassis id: (.+)",
+    port=r"Port id: (.+)",
+    port_description=r"Port Description: (.+)",
+    name=r"System Name: (.+)",
+    address=r"Management Address: (.+)",
+    total=r"^Total entries displayed: (\d+)",
+)
 
 
 DIALECT = Dialect(
@@ -51,4 +65,5 @@ DIALECT = Dialect(
     reserved=VlanSet([1, *range(3968, 4095)]),
     at_once=8,
     privileged=True,
+    lldp=LLDP,
 )

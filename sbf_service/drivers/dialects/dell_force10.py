@@ -3,14 +3,16 @@
 Ports are put into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a
 description and no name: names may not start with a digit and have 32 characters at most.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``. From memory, to be
-checked on a device: how a port is made a ``switchport``, how a list that is too long for a row goes on.
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``; (Ansible's
+dellos9_facts): neighbours. From memory, to be checked on a device: how a port is made a ``switchport``, how a list
+that is too long for a row goes on.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, members_seen, spread
 from virtcloud.model.vlans import VlanSet
 
@@ -59,6 +61,19 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         yield from ((how, PORTS.canonical(f"{kind}{slot}{number}")) for number in spread(numbers.removeprefix(slot)))
 
 
+LLDP = Lldp(
+    show="show lldp neighbors detail",
+    start=r"\s*Remote Chassis ID Subtype:",
+    local=r"\s*Local Port ID:\s*(.+)",
+    chassis=r"\s*Remote Chassis ID:\s*(.+)",
+    port=r"\s*Remote Port ID:\s*(.+)",
+    port_description=r"\s*Remote Port Description:\s*(.+)",
+    name=r"\s*Remote System Name:\s*(.+)",
+    address=r"\s*Remote Management Address \(IPv4\):\s*(.+)",
+    total=r"^ *Local Interface .* has (\d+) neighbor",
+)
+
+
 DIALECT = Dialect(
     title="Force10 FTOS, Dell OS9",
     netmiko="dell_force10",
@@ -75,4 +90,5 @@ DIALECT = Dialect(
     shows_every_port=False,
     at_once=8,
     privileged=True,
+    lldp=LLDP,
 )

@@ -3,13 +3,15 @@
 ``switchport trunk allowed vlan`` adds; a trunk carries nothing tagged until it is told, so there is no list to empty.
 4094 is the VLT's.
 
-From networking-generic-switch: what is told. From memory, to be checked on a device: ``show running-configuration
-interface`` without a name and how it looks, ``interface range vlan``, 4094.
+From networking-generic-switch: what is told. From recorded sessions: neighbours, which are shown as OS9 shows them.
+From memory, to be checked on a device: ``show running-configuration interface`` without a name and how it looks,
+``interface range vlan``, 4094.
 """
 
 import re
 from collections.abc import Sequence
 
+from sbf_service.drivers.dialects import dell_force10
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.reading import ALLOWED, interfaces, numbers_after, starting, vlan_set
 from virtcloud.model.vlans import VlanSet
@@ -49,4 +51,5 @@ DIALECT = Dialect(
     ports=PORTS,
     reserved=VlanSet([1, 4094]),
     runs_only=True,
+    lldp=dell_force10.LLDP,
 )

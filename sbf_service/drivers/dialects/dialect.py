@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sbf_service.drivers.dialects.lldp import Lldp
 from virtcloud.model.vlans import VlanSet
 
 Lines = tuple[str, ...]
@@ -95,6 +96,8 @@ class Dialect:
     """How many lines may be sent before the first is answered."""
     privileged: bool = False
     """A login may need ``enable`` and its password."""
+    lldp: Lldp | None = None
+    """How neighbours are asked for; nothing where SBF does not know."""
 
     def listed(self, ranges: Sequence[tuple[int, int]]) -> str:
         """Write ranges as the device wants them."""

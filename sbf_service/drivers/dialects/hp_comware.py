@@ -2,14 +2,16 @@
 
 A port that becomes a trunk carries VLAN 1 and nothing else, until that is undone too.
 
-From networking-generic-switch: VLANs. From published configurations: how trunks look and are told. From memory, to be
-checked on a device: ``display vlan``, ``undo port trunk permit vlan all``, ten ranges in a command.
+From networking-generic-switch: VLANs. From recorded sessions (ntc-templates): neighbours, in Comware 7. From
+published configurations: how trunks look and are told. From memory, to be checked on a device: ``display vlan``,
+``undo port trunk permit vlan all``, ten ranges in a command.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, interfaces, numbers_after, starting, vlan_set
 from virtcloud.model.vlans import VlanSet
 
@@ -52,6 +54,18 @@ def _permitted(words: str) -> VlanSet:
     return vlan_set(words.replace(" to ", "-").replace(" ", ","), PERMIT + words)
 
 
+LLDP = Lldp(
+    show="display lldp neighbor-information verbose",
+    heading=r"LLDP neighbor-information of port \d+\[([^\]]+)\]:",
+    start=r"\s*(?:LLDP n|N)eighbor index\s+:",
+    chassis=r"\s*Chassis ID\s+: (.+)",
+    port=r"\s*Port ID\s+: (.+)",
+    port_description=r"\s*Port description\s+: (.+)",
+    name=r"\s*System name\s+: (.+)",
+    address=r"\s*Management address\s+: (.+)",
+)
+
+
 DIALECT = Dialect(
     title="HP Comware",
     netmiko="hp_comware",
@@ -73,4 +87,5 @@ DIALECT = Dialect(
     comma=" ",
     most_ranges=10,
     runs_only=True,
+    lldp=LLDP,
 )

@@ -3,13 +3,15 @@
 Ports are put into VLANs, and no port carries what it was not put into. A VLAN is deleted once no port of ours is in it;
 if others' ports are, the switch asks, and we say no.
 
-All of it is from memory, to be checked on a device; Netmiko knows the prompts.
+All of it is from memory, to be checked on a device; Netmiko knows the prompts. Only what is shown of neighbours is
+from recorded sessions (ntc-templates).
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, blocks, members_seen, spread, starting
 from virtcloud.model.vlans import VlanSet
 
@@ -32,6 +34,19 @@ def see(answers: Sequence[str]) -> Seen:
     return Seen(VlanSet(number for number, _ in found), members_seen(members, "tagged", "untagged"))
 
 
+LLDP = Lldp(
+    show="show lldp info remote-device {ports}",
+    start=r"\s*Local Port\s+: ",
+    local=r"\s*Local Port\s+: (.+)",
+    chassis=r"\s*ChassisId\s+: (.+)",
+    port=r"\s*PortId\s+: (.+)",
+    port_description=r"\s*PortDescr\s+: (.+)",
+    name=r"\s*SysName\s+: (.+)",
+    address=r"\s*Address\s+: (.+)",
+    nobody=r"\s*LLDP Remote Device Information Detail\s*",
+)
+
+
 DIALECT = Dialect(
     title="HP ProCurve, Aruba-OS",
     netmiko="hp_procurve",
@@ -52,4 +67,5 @@ DIALECT = Dialect(
     ports=PORTS,
     shows_every_port=False,
     privileged=True,
+    lldp=LLDP,
 )

@@ -1,16 +1,18 @@
 """SONiC: ``config`` and ``show`` in a Linux shell, by a user who may use sudo without a password.
 
-From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route take
-VLANs as they are.
+From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route
+take VLANs as they are.
 
 From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``.
-From memory, to be checked on a device: ``config switchport mode``.
+From Cisco's guide for SONiC: neighbours, which are shown as lldpcli(8) shows them. From memory, to be checked on a
+device: ``config switchport mode``.
 """
 
 import re
 from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, members_seen
 from virtcloud.model.vlans import VlanSet
 
@@ -32,6 +34,19 @@ def see(answers: Sequence[str]) -> Seen:
     return Seen(VlanSet(int(row[1]) for row in rows), members_seen(members, "tagged", "untagged"))
 
 
+LLDP = Lldp(
+    show="show lldp neighbors",
+    start=r"Interface:\s+\S",
+    local=r"Interface:\s+([^,]+),",
+    chassis=r"\s+ChassisID:\s+\S+ (.+)",
+    port=r"\s+PortID:\s+\S+ (.+)",
+    port_description=r"\s+PortDescr:\s+(.+)",
+    name=r"\s+SysName:\s+(.+)",
+    address=r"\s+MgmtIP:\s+(.+)",
+    nobody=r"[-\s]*LLDP neighbors:[-\s]*",
+)
+
+
 DIALECT = Dialect(
     title="SONiC",
     netmiko="linux",
@@ -51,4 +66,5 @@ DIALECT = Dialect(
     may_fail=frozenset({MODE}),
     ports=PORTS,
     shows_every_port=False,
+    lldp=LLDP,
 )

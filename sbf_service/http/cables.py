@@ -1,0 +1,28 @@
+"""A site's cables, by what its switches hear of their neighbours."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from sbf_service.converge.verifying import Verifying
+from sbf_service.http.problems import answers
+from sbf_service.service import Service
+from virtcloud.model.cables import SiteCables
+from virtcloud.model.values import Name
+
+
+def routes(service: Service) -> APIRouter:
+    """Give the routes."""
+    router = APIRouter(prefix="/v1/sites", tags=["sites"])
+    verifying = Verifying(service.converger, service.platform_of)
+
+    @router.post(
+        "/{name}/verify",
+        operation_id="verify_site",
+        summary="Read the neighbours of a site's switches and compare its cables with the topology; changes nothing",
+        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+    )
+    def verify(name: Name) -> SiteCables:
+        return verifying.site(name)
+
+    return router

@@ -1,0 +1,62 @@
+"""``site verify`` on the command line: what is printed, and how it ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS
+
+Run = Callable[..., Result]
+PATH = "/v1/sites/brno/verify"
+RIGHT = {"a": "brno-h1:eth0", "b": "brno-sw1:p1", "state": "right"}
+MOVED = {
+    "a": "brno-h2:eth0",
+    "b": "brno-sw1:p2",
+    "state": "elsewhere",
+    "found": ["brno-h2:eth0 is seen at brno-sw1:p3"],
+}
+SILENT = {"a": "brno-gw1:eth0", "b": "brno-sw1:p4", "state": "unknown", "found": ["brno-sw1:p4 hears nobody"]}
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, *cables: dict[str, Any], **unread: str) -> None:
+    found = {"site": "brno", "at": "2026-01-01T00:00:00Z", "cables": cables, "unread": unread}
+    monkeypatch.setitem(DOCUMENTS, PATH, found)
+
+
+def test_a_site_whose_cables_are_right_ends_well(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, RIGHT, SILENT)
+    done = run("site", "verify", "brno")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "could not be told: brno-gw1:eth0 - brno-sw1:p4\n"
+        "  brno-sw1:p4 hears nobody\n"
+        "site brno: 1 cables are right, 0 wrong, 1 could not be told\n"
+    )
+
+
+def test_a_wrong_cable_is_printed_with_what_to_do_and_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, RIGHT, MOVED)
+    done = run("site", "verify", "brno")
+    assert done.exit_code == 1
+    assert done.stdout == (
+        "wrong: brno-h2:eth0 - brno-sw1:p2: it is elsewhere: move the cable, or correct the topology\n"
+        "  brno-h2:eth0 is seen at brno-sw1:p3\n"
+        "site brno: 1 cables are right, 1 wrong, 0 could not be told\n"
+    )
+    assert done.stderr == "virtcloud: site brno: 1 cables are not where the topology says\n"
+
+
+def test_a_switch_that_could_not_be_asked_is_named_and_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, RIGHT, **{"brno-sw2": "switch brno-sw2 does not answer"})
+    done = run("site", "verify", "brno")
+    assert done.exit_code == 1
+    assert "not asked: switch brno-sw2 does not answer\n" in done.stdout
+    assert done.stderr == "virtcloud: site brno: 1 switches could not be asked: brno-sw2\n"
+
+
+def test_json_is_the_answer_itself_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, MOVED)
+    done = run("site", "verify", "brno", "--json")
+    assert done.exit_code == 1
+    assert '"state": "elsewhere"' in done.stdout
