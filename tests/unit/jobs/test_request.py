@@ -1,0 +1,95 @@
+"""The line in which a job asks for a cluster: what it means, and what a user reads who got it wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtcloud.jobs.errors import RequestError
+from virtcloud.jobs.request import Request, parse
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(RequestError) as caught:
+        parse(text)
+    return str(caught.value)
+
+
+def test_an_image_alone_is_one_small_guest_on_each_host_in_a_network_of_its_own() -> None:
+    assert parse("image=debian12") == Request(image="debian12", guests=1, memory_mb=256, cpus=1, net=None)
+
+
+def test_everything_can_be_said_in_one_line() -> None:
+    line = "image=debian12:name=mine:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
+    assert parse(line) == Request("debian12", "mine", None, 2, 4096, 2, "10.0.0.0/24", 1203)
+
+
+def test_the_old_word_for_a_new_network_is_understood() -> None:
+    assert parse("image=debian12:net=private").net is None
+
+
+def test_another_network_is_joined_by_its_name() -> None:
+    assert parse("image=debian12:net=mine").net == "mine"
+
+
+def test_an_ipv6_network_stands_in_brackets() -> None:
+    assert parse("image=debian12:subnet=[fd00::/64]:guests=2") == Request("debian12", guests=2, subnet="fd00::/64")
+
+
+def test_a_file_may_say_it_all() -> None:
+    assert parse("spec=/home/alice/c.yaml:name=mine") == Request(spec="/home/alice/c.yaml", name="mine")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "vcluster: expected a request such as image=debian12:guests=2, got nothing"),
+        ("guests=2", "vcluster: image: expected the name of an image, got none; see 'virtcloud image list'"),
+        (
+            "image=a:guests=many",
+            "vcluster: guests: expected a number from 1 to 64, got 'many' (character 9)",
+        ),
+        ("image=a:guests=65", "vcluster: guests: expected a number from 1 to 64, got '65' (character 9)"),
+        ("image=a:mem=big", "vcluster: mem: expected a size from 16mb to 16tb, such as 4gb, got 'big' (character 9)"),
+        ("image=a:vlan=1", "vcluster: vlan: expected a number from 2 to 4094, got '1' (character 9)"),
+        (
+            "image=a:subnet=10.0.0.1/24",
+            "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], got '10.0.0.1/24' (character 9)",
+        ),
+        ("image=a:image=b", "vcluster: image: expected the key once, got it twice (character 9)"),
+        ("image=a:guests", "vcluster: guests: expected a value, got none (character 9)"),
+        ("image=a:publish=yes", "vcluster: 'publish' is not offered here (character 9)"),
+        (
+            "image=a:colour=red",
+            "vcluster: expected one of image, name, net, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (char",
+        ),
+        ("image=a:name=Mine", "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
+        (
+            "image=a::guests=2",
+            "vcluster: expected one of image, name, net, guests, mem, ncpus, subnet, vlan, spec, got ''",
+        ),
+        (
+            "image=a:subnet=[fd00::/64",
+            "vcluster: expected key=value pairs joined by ':', got 'image=a:subnet=[fd00::/64' (character 9)",
+        ),
+        ("spec=c.yaml", "vcluster: spec: expected a path that starts with /, got 'c.yaml' (character 1)"),
+        (
+            "spec=/c.yaml:guests=2",
+            "vcluster: guests: expected it in the file /c.yaml, got it beside spec (character 14)",
+        ),
+        (
+            "image=a:net=mine:vlan=7",
+            "vcluster: vlan: expected none, since net=mine has one, got '7' (character 18)",
+        ),
+    ],
+)
+def test_a_request_that_is_wrong_is_refused_with_key_expectation_and_place(line: str, message: str) -> None:
+    assert refusal(line).startswith(message)
+
+
+@given(st.text(alphabet="abimge=:[]/0129-. \n\u00e9", max_size=40))
+def test_whatever_is_written_is_understood_or_refused_in_one_line_for_its_user(line: str) -> None:
+    try:
+        parse(line)
+    except RequestError as error:
+        assert str(error).startswith("vcluster: ")  # noqa: PT017 - either way is right
+        assert "\n" not in str(error)  # noqa: PT017

@@ -1,0 +1,107 @@
+"""What PBS says of a job, and what a job that wants a cluster must be like (SCHEDULERS: select, place, walltime)."""
+
+from typing import Dict, Iterator, NamedTuple, Optional, Tuple
+
+from virtcloud.jobs.errors import RequestError
+from virtcloud.jobs.request import MIB, Request
+from virtcloud.jobs.sizes import bytes_of, clock, seconds_of
+
+PLACE = "scatter:excl"
+EXCLUSIVE = ("excl", "exclhost")
+SELECT_WANTED = "use -l select=N:ncpus=\N{HORIZONTAL ELLIPSIS}"
+
+
+class Job(NamedTuple):
+    """The attributes of a job that matter here, as PBS writes them; nothing where it has none."""
+
+    select: Optional[str] = None
+    nodes: Optional[str] = None
+    place: Optional[str] = None
+    walltime: Optional[str] = None
+    array: bool = False
+
+
+class Chunk(NamedTuple):
+    """A part of a select: so many hosts, each with these resources."""
+
+    hosts: int
+    resources: Dict[str, str]
+
+
+def admit(request: Request, job: Job, longest_s: int) -> str:
+    """Give the ``place`` that the job is to have; raises RequestError for a job that cannot have a cluster.
+
+    ``longest_s`` is the longest walltime allowed, in seconds.
+    """
+    if job.array:
+        raise RequestError("job arrays are not supported")
+    if job.nodes is not None or not job.select:
+        raise RequestError(SELECT_WANTED)
+    for chunk in chunks(job.select):
+        _check_fits(request, chunk)
+    _check_walltime(job.walltime, longest_s)
+    return _placed(job.place)
+
+
+def chunks(select: str) -> Tuple[Chunk, ...]:
+    """Read a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``; raises RequestError for what is none."""
+    return tuple(_chunk(text) for text in select.split("+"))
+
+
+def _chunk(text: str) -> Chunk:
+    words = text.strip().split(":")
+    count = int(words.pop(0)) if words[0].isdigit() else 1
+    if count < 1 or not all(key and value for key, _, value in (word.partition("=") for word in words)):
+        raise RequestError("%s, got select=%s" % (SELECT_WANTED, text))
+    return Chunk(count, {key: value for key, _, value in (word.partition("=") for word in words)})
+
+
+def _check_fits(request: Request, chunk: Chunk) -> None:
+    if request.spec is not None:
+        return
+    for wanted, has in _lacks(request, chunk):
+        what = "guest wants" if request.guests == 1 else "%d guests want" % request.guests
+        raise RequestError("%s %s, its chunk has %s" % (what, wanted, has))
+
+
+def _lacks(request: Request, chunk: Chunk) -> Iterator[Tuple[str, str]]:
+    """Give what the guests of a host want more than its chunk has. A chunk that does not say has what there is."""
+    memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
+    wanted = request.guests * request.memory_mb * MIB
+    if memory is not None and _size(memory) < wanted:
+        yield _shown(wanted), memory
+    if cpus is not None and cpus.isdigit() and int(cpus) < request.guests * request.cpus:
+        yield "ncpus=%d" % (request.guests * request.cpus), "ncpus=%s" % cpus
+
+
+def _size(text: str) -> int:
+    try:
+        return bytes_of(text)
+    except ValueError:
+        raise RequestError("%s, got mem=%s" % (SELECT_WANTED, text)) from None
+
+
+def _shown(count: int) -> str:
+    gib = 1 << 30
+    return "%dgb" % (count // gib) if count % gib == 0 else "%dmb" % (count // MIB)
+
+
+def _check_walltime(walltime: Optional[str], longest_s: int) -> None:
+    """Refuse a job without an end, or with a late one: its walltime is the lease of its cluster."""
+    text = "a walltime is required, at most %s" % clock(longest_s)
+    try:
+        asked = 0 if walltime is None else seconds_of(walltime)
+    except ValueError:
+        asked = 0
+    if not 0 < asked <= longest_s:
+        raise RequestError(text)
+
+
+def _placed(place: Optional[str]) -> str:
+    """Ask for one exclusive host per chunk: other jobs must not share a host with somebody's guests."""
+    if not place:
+        return PLACE
+    words = place.split(":")
+    if "scatter" not in words or not any(word in EXCLUSIVE for word in words):
+        raise RequestError("needs one exclusive host per chunk (place=%s)" % PLACE)
+    return place

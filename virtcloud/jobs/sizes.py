@@ -1,0 +1,35 @@
+"""Sizes and times as PBS writes them (pbs_resources(7)): ``4gb``, ``512mb``, ``168:00:00``."""
+
+import re
+
+UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "pb": 1 << 50}
+WORD_BYTES = 8
+SIZE = re.compile(r"([0-9]{1,15})([kmgtp]?[bw])?", re.IGNORECASE)
+TIME = re.compile(r"(?:([0-9]{1,6}):)?(?:([0-9]{1,6}):)?([0-9]{1,9})(?:\.[0-9]+)?")
+
+
+def bytes_of(text: str) -> int:
+    """Read a size in bytes; raises ValueError. A number alone is bytes; ``w`` are words of 8 bytes."""
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(text)
+    unit = (found.group(2) or "b").lower()
+    words = WORD_BYTES if unit.endswith("w") else 1
+    return int(found.group(1)) * UNITS[unit.replace("w", "b")] * words
+
+
+def seconds_of(text: str) -> int:
+    """Read ``seconds``, ``minutes:seconds`` or ``hours:minutes:seconds``; raises ValueError for anything else."""
+    found = TIME.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(text)
+    numbers = [int(one) for one in found.groups() if one is not None]
+    total = 0
+    for number in numbers:
+        total = total * 60 + number
+    return total
+
+
+def clock(seconds: int) -> str:
+    """Write seconds as PBS does: ``168:00:00``."""
+    return "%02d:%02d:%02d" % (seconds // 3600, seconds // 60 % 60, seconds % 60)
