@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from ovs_daemons import Daemons
     from postgres import PostgresServer
 
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
-DEMANDING = ("lab", "postgresql")
+DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -48,6 +49,17 @@ def postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
     name = postgres_server.new_database()
     yield postgres_server.url(name)
     postgres_server.drop(name)
+
+
+@pytest.fixture(scope="session")
+def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"]:
+    """A real Open vSwitch for all tests; they are skipped, aloud, where there is none."""
+    from ovs_daemons import daemons, missing  # noqa: PLC0415 - only where it is asked for
+
+    if lacking := missing():
+        pytest.skip(f"NOT TESTED: {', '.join(lacking)} missing: apt-get install openvswitch-switch")
+    with daemons(tmp_path_factory.mktemp("ovs")) as running:
+        yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])

@@ -9,7 +9,7 @@ numbers, or of VLAN 1, is taken away; another untagged number is somebody's, and
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Annotated
 
@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.drivers.line import CommandLine
-from sbf_service.drivers.lldpd import SHOW as SHOW_NEIGHBOURS
-from sbf_service.drivers.lldpd import neighbours
+from sbf_service.drivers.lldpd import neighbours_by
+from sbf_service.drivers.shell import Shell, parts, quoted
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName, VlanId
@@ -35,12 +35,8 @@ UNTAGGED = " pvid untagged"
 WHOLE = {"PVID", "Egress Untagged"}
 DEFAULT = VlanSet([1])
 """What a port is in that nobody configured."""
-PATH = "PATH=$PATH:/usr/sbin:/sbin"
-BEGIN, END = "begin-of-answer", "end-of-answer:"
-MOST_CHARACTERS = 3500
-"""A terminal line holds 4096 characters (termios(3), canonical mode)."""
 FAILED_LINE = re.compile(r"(?P<words>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
-QUOTED_CHARACTERS = 300
+QUOTES_AND_SPACE = 3
 
 
 class _Entry(BaseModel):
@@ -75,14 +71,14 @@ class LinuxBridge:
     def __init__(self, name: Name, line: CommandLine) -> None:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
-        self._line = line
+        self._shell = Shell(name, line)
         self._strays: PortVlans = {}
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip."""
-        code, said = self._run(SHOW)
+        code, said = self._shell.run(SHOW)
         if code:
-            raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {_quote(said)!r}")
+            raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {quoted(said)!r}")
         entries = entries_from(self._name, said)
         carried = carried_from(self._name, entries, managed)
         self._strays = {port: _ours_or_default(entries.get(port, []), managed) for port in carried.open}
@@ -90,7 +86,9 @@ class LinuxBridge:
 
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change; all of it in as few round trips as a terminal line allows."""
-        faults = [fault for lines in batches(self._commands(difference)) for fault in self._batch(lines)]
+        faults = [
+            fault for lines in parts(self._commands(difference), QUOTES_AND_SPACE) for fault in self._batch(lines)
+        ]
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: look at its ports and at the account's rights")
 
@@ -100,20 +98,11 @@ class LinuxBridge:
 
     def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd tells all
         """Ask the switch's lldpd."""
-        code, said = self._run(f"{SHOW_NEIGHBOURS} 2>&1")
-        if code:
-            why = f"{SHOW_NEIGHBOURS!r} failed: the switch said {_quote(said)!r}: does lldpd run there?"
-            raise Refused(f"switch {self._name}: {why}")
-        try:
-            return neighbours(said)
-        except ValueError as error:
-            raise Unsafe(
-                f"switch {self._name}: the answer of {SHOW_NEIGHBOURS!r} is not understood: {error}"
-            ) from error
+        return neighbours_by(self._shell, self._name)
 
     def close(self) -> None:
         """End the session."""
-        self._line.close()
+        self._shell.close()
 
     def _commands(self, difference: SwitchDifference) -> list[str]:
         strays = {port: self._strays.get(port, VlanSet()) for port in difference.close}
@@ -121,23 +110,11 @@ class LinuxBridge:
 
     def _batch(self, lines: list[str]) -> list[str]:
         """Send lines; give what was refused of them, in the switch's words."""
-        code, said = self._run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {BATCH} 2>&1")
+        code, said = self._shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {BATCH} 2>&1")
         found = [(lines[int(one["line"]) - 1], one["words"]) for one in FAILED_LINE.finditer(said)]
         if not found and (code or said):
             found = [(BATCH, f"{said} (exit code {code})")]
-        return [f"{line!r} was refused: the switch said {_quote(words)!r}" for line, words in found]
-
-    def _run(self, command: str) -> tuple[int, str]:
-        """Run a command; give its exit code and what it printed.
-
-        The marks are sent in two pieces, so that the terminal's echo of the command does not look like an answer.
-        """
-        sent = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
-        said = self._line.ask(sent, until=rf"{END}\d+")
-        found = re.search(rf"{BEGIN}\s*\n(.*?){END}(\d+)", said, re.DOTALL)
-        if found is None:
-            raise Unsafe(f"switch {self._name}: expected an answer between marks, got {_quote(said)!r}")
-        return int(found[2]), found[1].strip()
+        return [f"{line!r} was refused: the switch said {quoted(words)!r}" for line, words in found]
 
 
 def entries_from(name: Name, said: str) -> dict[str, list[_Entry]]:
@@ -146,7 +123,7 @@ def entries_from(name: Name, said: str) -> dict[str, list[_Entry]]:
         shown = _ANSWER.validate_json(said)
     except ValidationError as error:
         what = "; ".join(fault["msg"] for fault in error.errors())
-        raise Unsafe(f"switch {name}: expected JSON from {SHOW!r}, got {_quote(said)!r} ({what})") from error
+        raise Unsafe(f"switch {name}: expected JSON from {SHOW!r}, got {quoted(said)!r} ({what})") from error
     return {port.ifname: port.vlans for port in shown}
 
 
@@ -169,18 +146,6 @@ def commands(difference: SwitchDifference) -> Iterator[str]:
     for port, pair in _pairs(difference.add):
         how = UNTAGGED if port in difference.access else ""
         yield f"vlan add dev {port} vid {_range(pair)}{how}"
-
-
-def batches(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Split lines so that each part fits on a terminal line."""
-    part: list[str] = []
-    for line in lines:
-        if part and sum(len(one) + 3 for one in part) + len(line) > MOST_CHARACTERS:
-            yield part
-            part = []
-        part.append(line)
-    if part:
-        yield part
 
 
 def _tagged(name: Name, port: PortName, entries: list[_Entry], managed: VlanSet) -> VlanSet:
@@ -228,8 +193,3 @@ def _pairs(ports: PortVlans) -> Iterator[tuple[PortName, tuple[VlanId, VlanId]]]
 def _range(pair: tuple[VlanId, VlanId]) -> str:
     first, last = pair
     return str(first) if first == last else f"{first}-{last}"
-
-
-def _quote(said: str) -> str:
-    """Give the end of what a device said on one line: that is where errors stand."""
-    return " ".join(said.split())[-QUOTED_CHARACTERS:]

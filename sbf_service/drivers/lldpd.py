@@ -2,7 +2,10 @@
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from sbf_service.drivers.shell import Shell, quoted
 from sbf_service.neighbour import Neighbour
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
 
 SHOW = "lldpcli -f json0 show neighbors"
 
@@ -36,6 +39,17 @@ class _Interfaces(BaseModel):
 
 class _Answer(BaseModel):
     lldp: list[_Interfaces]
+
+
+def neighbours_by(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
+    """Ask the lldpd of the switch called ``name``; raises Refused without one, Unsafe when it is not understood."""
+    code, said = shell.run(f"{SHOW} 2>&1")
+    if code:
+        raise Refused(f"switch {name}: {SHOW!r} failed: the switch said {quoted(said)!r}: does lldpd run there?")
+    try:
+        return neighbours(said)
+    except ValueError as error:
+        raise Unsafe(f"switch {name}: the answer of {SHOW!r} is not understood: {error}") from error
 
 
 def neighbours(said: str) -> tuple[Neighbour, ...]:

@@ -1,6 +1,6 @@
 """All platforms, by the name that a topology gives in ``platform``."""
 
-from sbf_service.drivers import dialects, linux_bridge
+from sbf_service.drivers import dialects, linux_bridge, openvswitch
 from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
@@ -14,6 +14,10 @@ def _linux_bridge(login: Login) -> linux_bridge.LinuxBridge:
     return linux_bridge.LinuxBridge(login.device.name, NetmikoLine(login, "linux"))
 
 
+def _openvswitch(login: Login) -> openvswitch.OpenVSwitch:
+    return openvswitch.OpenVSwitch(login.device.name, NetmikoLine(login, "linux"))
+
+
 def _spoken(dialect: Dialect) -> Platform:
     def driver(login: Login) -> CommandLineSwitch:
         line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
@@ -24,6 +28,7 @@ def _spoken(dialect: Dialect) -> Platform:
 
 PLATFORMS: dict[str, Platform] = {
     "linux_bridge": Platform(linux_bridge.FACTS, _linux_bridge),
+    "openvswitch": Platform(openvswitch.FACTS, _openvswitch),
     **{name: _spoken(dialect) for name, dialect in dialects.DIALECTS.items()},
 }
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import pytest
+from ovs_daemons import Daemons
 from sbf_fakes.linux import LinuxLine, LinuxSwitch
+from sbf_fakes.local_shell import LocalShell
 from sbf_fakes.switches import FakeDriver, FakeSwitch
 
 from sbf_service.drivers.driver import Driver, Managed
 from sbf_service.drivers.linux_bridge import LinuxBridge
+from sbf_service.drivers.openvswitch import OpenVSwitch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.topology import Switch
 from virtcloud.model.values import Name, PortName
@@ -100,12 +103,48 @@ class LinuxBridgeInMemory:
         self.switch.says = "Dump terminated\n"
 
 
+@dataclass
+class RealOpenVSwitch:
+    """The Open vSwitch driver on the real one, whose shell is here."""
+
+    daemons: Daemons
+
+    def __post_init__(self) -> None:
+        self.daemons.reset()
+        self.line = LocalShell(self.daemons.environment)
+        self.driver = OpenVSwitch(Name("sw1"), self.line)
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.daemons.alter(port, f"trunks={','.join(map(str, vlans))}")
+
+    def default(self, port: str) -> None:
+        self.daemons.alter(port, "trunks=[]")
+
+    def carried(self, port: str) -> str:
+        return self.untagged(port) or str(VlanSet(set(self.daemons.get(port, "trunks")) - {4095}))
+
+    def untagged(self, port: str) -> str:
+        tag = self.daemons.get(port, "tag")
+        return str(tag or "")
+
+    def cut_off(self, *, off: bool) -> None:
+        self.line.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        self.line.before = f"alias ovs-vsctl='echo \"{words}\"; false'"
+
+    def babble(self) -> None:
+        self.line.before = "alias ovs-vsctl='echo welcome'"
+
+
 DEVICES = {"in memory": InMemory, "linux_bridge": LinuxBridgeInMemory}
 
 
-@pytest.fixture(params=DEVICES.values(), ids=DEVICES.keys())
+@pytest.fixture(params=[*DEVICES, pytest.param("openvswitch", marks=pytest.mark.openvswitch)])
 def device(request: pytest.FixtureRequest) -> Device:
-    return request.param()
+    if request.param == "openvswitch":
+        return RealOpenVSwitch(request.getfixturevalue("open_vswitch"))
+    return DEVICES[request.param]()
 
 
 def ports(**vlans: str) -> dict[PortName, VlanSet]:

@@ -3,7 +3,8 @@
 import pytest
 
 from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, batches, carried_from, commands, entries_from
+from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, carried_from, commands, entries_from
+from sbf_service.drivers.shell import parts
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -134,14 +135,14 @@ def test_an_access_port_in_somebodys_vlan_is_unsafe() -> None:
 
 def test_batches_fit_on_a_terminal_line() -> None:
     lines = [f"vlan add dev p1 vid {number}" for number in range(100, 1100)]
-    found = list(batches(lines))
+    found = list(parts(lines, 3))
     assert [line for part in found for line in part] == lines
     assert max(len(" ".join(repr(line) for line in part)) for part in found) <= 3600
     assert len(found) == 8
 
 
 def test_nothing_to_do_is_no_batch() -> None:
-    assert list(batches([])) == []
+    assert list(parts([])) == []
 
 
 def test_an_answer_without_its_marks_is_unsafe() -> None:

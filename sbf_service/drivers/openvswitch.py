@@ -1,0 +1,202 @@
+"""Switches that are Open vSwitch, driven by ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
+
+A trunk whose ``trunks`` is empty carries every VLAN, so "none" cannot be said by an empty list. A managed trunk
+therefore always lists :data:`STOPPER`, a number that no cluster can have (IEEE 802.1Q reserves it): no order of
+changes, of ours or of others, empties the list. A change is one transaction, which the database makes wholly or not at
+all, and ``ovs-vsctl`` waits until the switch does as the database says.
+
+A port that an access port is to be in no VLAN becomes such a trunk too: untagged frames are in no list and are dropped.
+(An access port in the stopper's VLAN would be in one with all others there.)
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any, NoReturn
+
+from sbf_service.drivers.driver import DriverFacts, Managed
+from sbf_service.drivers.line import CommandLine
+from sbf_service.drivers.lldpd import neighbours_by
+from sbf_service.drivers.shell import Shell, parts, quoted
+from sbf_service.neighbour import Neighbour
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+
+FACTS = DriverFacts(reserved=VlanSet([1]), atomic=True)
+STOPPER = 4095
+PATIENCE_S = 8
+SHOW = (
+    f"ovs-vsctl --timeout={PATIENCE_S} --format=json -- --columns=name,vlan_mode,tag,trunks list Port"
+    " -- --columns=cur_cfg,next_cfg list Open_vSwitch"
+)
+TELL = f"ovs-vsctl --timeout={PATIENCE_S}"
+UNTAGGED_VLAN = 0
+"""What frames without a tag are in on a trunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One port as the database has it; ``mode`` is as it works out when the column is empty."""
+
+    mode: str
+    tag: int | None
+    trunks: frozenset[int]
+
+    @property
+    def is_trunk(self) -> bool:
+        """Whether it takes tagged frames, beside untagged ones or not."""
+        return self.mode in {"trunk", "native-tagged", "native-untagged"}
+
+
+class OpenVSwitch:
+    """One switch."""
+
+    def __init__(self, name: Name, line: CommandLine) -> None:
+        """Drive the switch called ``name`` over ``line``."""
+        self._name = name
+        self._shell = Shell(name, line)
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        """Read what managed ports carry of managed numbers; one round trip.
+
+        Raises Refused while the switch does not follow its database.
+        """
+        code, said = self._shell.run(SHOW)
+        if code:
+            raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {quoted(said)!r}")
+        ports, done, asked = ports_from(self._name, said)
+        if done < asked:
+            raise Refused(
+                f"switch {self._name}: its database is at configuration {asked}, what it does at {done}: "
+                "look whether ovs-vswitchd runs"
+            )
+        return carried_from(self._name, ports, managed)
+
+    def apply(self, difference: SwitchDifference) -> None:
+        """Make the change, in one transaction."""
+        told = commands(difference)
+        if not told:
+            return
+        lines = " \\\n".join(" ".join(part) for part in parts(quote(word) for word in (*TELL.split(), *told)))
+        code, said = self._shell.run(f"{lines} 2>&1")
+        if code:
+            raise Refused(f"switch {self._name}: told {TELL!r} and more, the switch said {quoted(said)!r}")
+
+    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Give the one command that makes the change."""
+        told = commands(difference)
+        return (" ".join(quote(word) for word in (*TELL.split(), *told)),) if told else ()
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd tells all
+        """Ask the switch's lldpd."""
+        return neighbours_by(self._shell, self._name)
+
+    def close(self) -> None:
+        """End the session."""
+        self._shell.close()
+
+
+def ports_from(name: Name, said: str) -> tuple[dict[str, Port], int, int]:
+    """Understand the answer to :data:`SHOW`: the ports, what the switch does, and what its database wants."""
+    try:
+        ports, numbers = (_rows(json.loads(line)) for line in said.splitlines())
+        found = {str(row["name"]): _port(row) for row in ports}
+        return found, int(numbers[0]["cur_cfg"]), int(numbers[0]["next_cfg"])
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise Unsafe(f"switch {name}: expected two tables in JSON from {SHOW!r}, got {quoted(said)!r}") from error
+
+
+def carried_from(name: Name, ports: Mapping[str, Port], managed: Managed) -> SwitchCarried:
+    """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
+    carried, opened = {}, []
+    for port in managed.ports:
+        if port not in ports:
+            there = ", ".join(sorted(ports)) or "none"
+            raise Unsafe(f"switch {name}: expected a port {port}, found {quoted(there)}: correct the topology")
+        look = _untagged if port in managed.access else _tagged
+        found = look(name, port, ports[port], managed.vlans)
+        carried[port] = found or VlanSet()
+        opened += [port] if found is None else []
+    exist = VlanSet(number for vlans in carried.values() for number in vlans)
+    return SwitchCarried(vlans=exist, ports=carried, open=tuple(opened))
+
+
+def commands(difference: SwitchDifference) -> list[str]:
+    """Give the words of one transaction, each command after ``--``; the order within it does not matter."""
+    access = set(difference.access)
+    leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
+    return [
+        *(word for port in sorted(leaving) for word in _set(port, "trunk", "[]", str(STOPPER))),
+        *(word for port in difference.close if port not in access for word in _list("add", port, VlanSet())),
+        *(word for port, vlans in difference.remove.items() if port not in access for word in _removal(port, vlans)),
+        *(
+            word
+            for port, vlans in difference.add.items()
+            for word in (_set(port, "access", str(vlans), "[]") if port in access else _list("add", port, vlans))
+        ),
+    ]
+
+
+def _set(port: PortName, mode: str, tag: str, trunks: str) -> tuple[str, ...]:
+    return "--", "set", "port", port, f"vlan_mode={mode}", f"tag={tag}", f"trunks={trunks}"
+
+
+def _removal(port: PortName, vlans: VlanSet) -> tuple[str, ...]:
+    ranges = str(vlans).split(",")
+    return (*_list("add", port, VlanSet()), "--", "remove", "port", port, "trunks", *ranges)
+
+
+def _list(verb: str, port: PortName, vlans: VlanSet) -> tuple[str, ...]:
+    ranges = str(vlans).split(",") if vlans else ()
+    return "--", verb, "port", port, "trunks", str(STOPPER), *ranges
+
+
+def _tagged(name: Name, port: PortName, seen: Port, managed: VlanSet) -> VlanSet | None:
+    """Give a trunk's numbers; None for one that carries all."""
+    if not seen.is_trunk:
+        _refuse(name, f"port {port}: expected a trunk", seen)
+    if seen.mode != "trunk" and seen.tag in managed:
+        _refuse(name, f"port {port}: expected VLAN {seen.tag} tagged or absent", seen)
+    return VlanSet(seen.trunks & managed) if seen.trunks else None
+
+
+def _untagged(name: Name, port: PortName, seen: Port, managed: VlanSet) -> VlanSet | None:
+    """Give an access port's number, or none for one in no VLAN; None for anything else that we may change."""
+    if seen.mode == "access" and seen.tag in managed:
+        return VlanSet([seen.tag]) if seen.tag is not None else None
+    others = seen.trunks - managed - {STOPPER, UNTAGGED_VLAN}
+    somebodys = seen.mode == "access" and seen.tag not in {None, STOPPER, UNTAGGED_VLAN}
+    if seen.mode not in {"access", "trunk"} or somebodys or (seen.mode == "trunk" and others):
+        _refuse(name, f"access port {port}: expected one VLAN of ours untagged or none", seen)
+    return VlanSet() if seen.mode == "trunk" and seen.trunks == {STOPPER} else None
+
+
+def _refuse(name: Name, expected: str, seen: Port) -> NoReturn:
+    listed = VlanSet(number for number in seen.trunks if 0 < number < STOPPER)
+    found = f"vlan_mode {seen.mode}, tag {seen.tag or 'none'}, trunks {listed or 'none'}"
+    cure = "move what uses it off this port or the pool's numbers, or take the port or them out of the topology"
+    raise Unsafe(f"switch {name}, {expected}, found {found}: {cure}")
+
+
+def _rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+    return [dict(zip(table["headings"], row, strict=True)) for row in table["data"]]
+
+
+def _port(row: Mapping[str, Any]) -> Port:
+    (mode,) = _members(row["vlan_mode"]) or [""]
+    (tag,) = _members(row["tag"]) or [None]
+    implied = "trunk" if tag is None else "access"
+    return Port(str(mode) or implied, None if tag is None else int(tag), frozenset(map(int, _members(row["trunks"]))))
+
+
+def _members(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
+    """Give the members of a set, which is written as an atom when it has one (RFC 7047, section 5.1)."""
+    if not isinstance(value, list):
+        return [value]
+    kind, members = value
+    if kind != "set":
+        raise ValueError(f"expected a set, got {kind}")
+    return list(members)

@@ -1,0 +1,158 @@
+"""What a real Open vSwitch does with frames while its driver works, asked of the switch itself."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from ovs_daemons import Daemons
+from sbf_fakes.local_shell import LocalShell
+
+from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.openvswitch import OpenVSwitch
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, switch_difference
+
+pytestmark = pytest.mark.openvswitch
+PORTS = tuple(map(PortName, ("p1", "p2", "p3")))
+
+
+@dataclass
+class Bench:
+    """The switch, its ports as they come, and its driver."""
+
+    switch: Daemons
+    driver: OpenVSwitch
+
+    def converge(self, access: tuple[str, ...] = (), **wanted: str) -> SwitchDifference:
+        """Make it carry this on p1, p2 and p3; gives what was changed."""
+        ports = {port: VlanSet.parse(wanted.get(port, "")) for port in PORTS}
+        target = SwitchWanted(ports=ports, access=access)
+        managed = Managed(PORTS, VlanSet.parse("100-199"), target.access)
+        difference = switch_difference(target, self.driver.read(managed))
+        self.driver.apply(difference)
+        assert not switch_difference(target, self.driver.read(managed))
+        return difference
+
+
+@pytest.fixture
+def bench(open_vswitch: Daemons) -> Bench:
+    open_vswitch.reset()
+    return Bench(open_vswitch, OpenVSwitch(Name("sw1"), LocalShell(open_vswitch.environment)))
+
+
+def test_ports_as_they_come_carry_everything_and_are_closed_with_the_first_number(bench: Bench) -> None:
+    assert bench.switch.reaches("p1", 150) == {"p2", "p3"}
+    assert bench.converge(p1="100", p2="100").close == ("p1", "p2", "p3")
+    assert (bench.switch.reaches("p1", 100), bench.switch.reaches("p1", 150)) == ({"p2"}, set())
+
+
+def test_a_trunk_that_lost_its_last_number_carries_none(bench: Bench) -> None:
+    bench.converge(p1="100", p2="100", p3="101")
+    bench.converge(p3="101")
+    reached = [bench.switch.reaches("p1", tag) for tag in (None, 100, 101, 150)]
+    assert reached == [set(), set(), set(), set()]
+
+
+def test_untagged_frames_are_dropped_on_trunks(bench: Bench) -> None:
+    bench.converge(p1="100", p2="100")
+    assert bench.switch.reaches("p1") == set()
+
+
+def test_an_access_port_joins_untagged_frames_to_its_number_and_takes_no_tag(bench: Bench) -> None:
+    bench.converge(("p2",), p1="100-101", p2="100")
+    assert (bench.switch.reaches("p2"), bench.switch.reaches("p1", 100)) == ({"p1"}, {"p2"})
+    assert (bench.switch.reaches("p1", 101), bench.switch.reaches("p2", 101)) == (set(), set())
+
+
+def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) -> None:
+    bench.converge(("p1", "p2"), p1="100", p2="101")
+    bench.converge(("p1", "p2"))
+    assert [bench.switch.reaches(port, tag) for port in ("p1", "p2") for tag in (None, 100)] == [set()] * 4
+
+
+@contextmanager
+def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
+    """Give, once it is over, the list of every state that any managed port passed through, as the database tells."""
+    command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
+    seen: list[list[int]] = []
+    with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
+        assert monitor.stdout
+        assert '"initial"' in monitor.stdout.readline()
+        yield seen
+        switch.alter("br0", "trunks=4000")  # the last state: whoever hears of it has heard of all others
+        for line in monitor.stdout:
+            rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
+            seen += [_members(trunks) for port, trunks in rows if port in PORTS]
+            if ["br0", 4000] in rows:
+                break
+        monitor.kill()
+    switch.alter("br0", "trunks=[]")
+
+
+def _members(trunks: object) -> list[int]:
+    return trunks[1] if isinstance(trunks, list) else [trunks]
+
+
+def test_no_trunk_has_an_empty_list_for_an_instant_once_it_was_closed(bench: Bench) -> None:
+    bench.converge(p1="100", p2="100", p3="100")
+    with recorded(bench.switch) as states:
+        bench.converge(p1="101", p2="100-105,107")
+        bench.converge(p2="100")
+        bench.converge()
+        bench.driver.apply(SwitchDifference(remove={PortName("p1"): VlanSet([101, 102])}))
+    assert [101, 4095] in states
+    assert [] not in states
+
+
+@pytest.mark.parametrize(
+    ("values", "access", "words"),
+    [
+        (("tag=50",), False, "port p1: expected a trunk, found vlan_mode access, tag 50, trunks none"),
+        (("tag=112", "vlan_mode=native-untagged"), False, "port p1: expected VLAN 112 tagged or absent, found"),
+        (("vlan_mode=dot1q-tunnel", "tag=2000"), False, "port p1: expected a trunk, found vlan_mode dot1q-tunnel"),
+        (
+            ("tag=50",),
+            True,
+            "access port p1: expected one VLAN of ours untagged or none, found vlan_mode access, tag 5",
+        ),
+        (("trunks=50",), True, "access port p1: expected one VLAN of ours untagged or none, found vlan_mode trunk, "),
+    ],
+    ids=["an access port", "untagged in our number", "a tunnel", "somebody's access port", "somebody's trunk"],
+)
+def test_a_port_that_somebody_uses_in_another_way_is_unsafe(
+    bench: Bench, values: tuple[str, ...], access: bool, words: str
+) -> None:
+    bench.switch.alter("p1", *values)
+    with pytest.raises(Unsafe, match=words):
+        bench.driver.read(Managed(PORTS, VlanSet.parse("100-199"), PORTS if access else ()))
+
+
+def test_a_port_that_is_not_there_is_named_with_those_that_are(bench: Bench) -> None:
+    with pytest.raises(Unsafe, match="expected a port p9, found br0, p1, p2, p3: correct the topology"):
+        bench.driver.read(Managed((PortName("p9"),), VlanSet.parse("100-199")))
+
+
+def test_a_number_of_somebody_else_stays_on_a_trunk(bench: Bench) -> None:
+    bench.switch.alter("p1", "trunks=50")
+    bench.converge(p1="100")
+    bench.converge()
+    assert bench.switch.get("p1", "trunks") == [50, 4095]
+
+
+def test_a_database_whose_switch_is_dead_is_not_believed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database takes the change, and nobody does it: neither the change nor the reading passes for done."""
+    monkeypatch.setattr("sbf_service.drivers.openvswitch.TELL", "ovs-vsctl --timeout=1")
+    bench.switch.kill_switch()
+    try:
+        with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*Alarm clock"):
+            bench.converge(p1="100")
+        with pytest.raises(Refused, match=r"its database is at configuration .* look whether ovs-vswitchd runs"):
+            bench.converge(p1="100")
+    finally:
+        bench.switch.start_switch()
+    bench.converge(p1="100")

@@ -1,0 +1,122 @@
+"""A real Open vSwitch for tests: its daemons in a folder, with ports that lead nowhere (its own "dummy" ones).
+
+Nothing of the machine is touched: no root, no interface, no kernel module. What a frame would do is asked of the
+switch itself (``ofproto/trace``).
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-appctl", "ovsdb-client")
+PORTS = ("p1", "p2", "p3")
+
+
+def missing() -> list[str]:
+    """Say which programs are not there."""
+    return [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]
+
+
+def search_path() -> str:
+    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+@dataclass
+class Daemons:
+    """One switch, br0, with p1, p2 and p3, all as they come: carrying every VLAN."""
+
+    folder: Path
+    _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"PATH": search_path(), "OVS_RUNDIR": str(self.folder), "OVS_LOGDIR": str(self.folder)}
+
+    def start(self) -> None:
+        self.run("ovsdb-tool", "create", f"{self.folder}/conf.db", str(SCHEMA))
+        database = f"{self.folder}/db.sock"
+        self._start(
+            "ovsdb-server", f"{self.folder}/conf.db", f"--remote=punix:{database}", f"--unixctl={self.folder}/s"
+        )
+        self.run("ovs-vsctl", "--no-wait", "--retry", "--timeout=20", "init")
+        ports = [word for port in PORTS for word in _with_port(port)]
+        self.run("ovs-vsctl", "--no-wait", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", *ports)
+        self.start_switch()
+
+    def start_switch(self) -> None:
+        options = "--enable-dummy", "--disable-system", f"--unixctl={self.folder}/v"
+        self._start("ovs-vswitchd", f"unix:{self.folder}/db.sock", *options)
+        self.alter("br0", f"external_ids:started={self._running['ovs-vswitchd'].pid}")  # returns when it was done
+
+    def kill_switch(self) -> None:
+        """Leave the database without its switch."""
+        self._end("ovs-vswitchd")
+
+    def stop(self) -> None:
+        for name in ("ovs-vswitchd", "ovsdb-server"):
+            self._end(name)
+
+    def reset(self) -> None:
+        """Make the ports as they come."""
+        as_they_come = [word for port in PORTS for word in ("--", *_set(port, "vlan_mode=[]", "tag=[]", "trunks=[]"))]
+        self.run("ovs-vsctl", "--timeout=20", *as_they_come)
+
+    def alter(self, port: str, *values: str) -> None:
+        self.run("ovs-vsctl", "--timeout=20", *_set(port, *values))
+
+    def get(self, port: str, column: str) -> object:
+        return json.loads(self.run("ovs-vsctl", "get", "port", port, column))
+
+    def reaches(self, port: str, tag: int | None = None) -> set[str]:
+        """Say out of which of our ports a broadcast frame goes that comes in on ``port``."""
+        vlan = "" if tag is None else f",dl_vlan={tag}"
+        flow = f"in_port={port},dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff{vlan}"
+        said = self.run("ovs-appctl", "-t", f"{self.folder}/v", "ofproto/trace", "br0", flow)
+        (actions,) = re.findall(r"^Datapath actions: (.*)$", said, re.MULTILINE)
+        shown = self.run("ovs-appctl", "-t", f"{self.folder}/v", "dpctl/show", "dummy@ovs-dummy")
+        numbers = dict(re.findall(r"^  port (\d+): (p\d)\b", shown, re.MULTILINE))
+        return {numbers[word] for word in re.findall(r"\b\d+\b(?!=)", actions) if word in numbers}
+
+    def run(self, *command: str) -> str:
+        done = subprocess.run(  # noqa: S603 - Open vSwitch's programs
+            command, env=self.environment, capture_output=True, text=True, check=False, timeout=30
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        return done.stdout
+
+    def _start(self, *command: str) -> None:
+        log = (self.folder / f"{command[0]}.log").open("ab")
+        with log:
+            self._running[command[0]] = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)  # noqa: S603
+
+    def _end(self, name: str) -> None:
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.kill()
+            running.wait()
+
+
+@contextmanager
+def daemons(folder: Path) -> Iterator[Daemons]:
+    """Run one."""
+    made = Daemons(folder)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def _with_port(port: str) -> tuple[str, ...]:
+    return "--", "add-port", "br0", port, "--", "set", "interface", port, "type=dummy"
+
+
+def _set(port: str, *values: str) -> tuple[str, ...]:
+    return "set", "port", port, *values
