@@ -48,8 +48,8 @@ def free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     return left
 
 
-def take(pools: Sequence[SitePool]) -> VlanId:
-    """Choose the number that a new cluster gets at all these sites.
+def take(pools: Sequence[SitePool]) -> dict[Name, VlanId]:
+    """Choose the number that a new cluster gets at each of these sites: the same one at all of them.
 
     It is the one unused for longest, so that stale state somewhere never meets a new cluster; a number never used
     counts as the oldest, and among equals the lowest is taken. Raises :class:`NoVlanFree`.
@@ -57,6 +57,11 @@ def take(pools: Sequence[SitePool]) -> VlanId:
     free = free_at_all(pools)
     if not free:
         raise NoVlanFree(_nothing_free(pools))
+    chosen = _longest_unused(pools, free)
+    return {pool.site: chosen for pool in pools}
+
+
+def _longest_unused(pools: Sequence[SitePool], free: VlanSet) -> VlanId:
     never_used = free.difference(*(pool.freed for pool in pools))
     return min(never_used) if never_used else min(free, key=lambda number: (_last_use(pools, number), number))
 

@@ -26,6 +26,8 @@ from virtcloud.model.values import Name
 log = get_log(__name__)
 
 LOOK_AGAIN_S = 1.0
+GATHER_S = 0.05
+"""Changes that come closer together than this are looked at together."""
 STOP_S = 1.0
 PATIENCE_S = 10.0
 ALIVE_S = 30.0
@@ -42,6 +44,7 @@ class Converger:
     settings: Settings
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
+    sleep: Callable[[float], None] = time.sleep
     watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
     """Told of each try: the switch's platform, what came of it, how many seconds it took."""
     _busy: set[Name] = field(default_factory=set)
@@ -107,7 +110,14 @@ class Converger:
                 log.warning("waiting_for_database")
             except Exception as error:  # noqa: BLE001 - what one look meets must not end the service
                 log.fault("sweep_fault", error)
-            self._wake.wait(self._pause())
+            if self._wake.wait(self._pause()):
+                self._gather()
+
+    def _gather(self) -> None:
+        """Let a change that comes right after a look wait a little for others: each look reads all switches."""
+        since = GATHER_S if self._looked is None else self.clock() - self._looked
+        if since < GATHER_S and not self._stopping:
+            self.sleep(GATHER_S - since)
 
     def _sweep(self) -> None:
         """Look at the clock's side of things each second; what a confirmation moves is moved with it."""

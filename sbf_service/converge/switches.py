@@ -9,16 +9,37 @@ from sbf_service.store.tables import ElementRow
 from virtcloud.model.topology import Element, ElementKind, Switch
 from virtcloud.model.values import Name
 
+_SWITCHES = (
+    select(
+        ElementRow.name,
+        ElementRow.wanted_revision,
+        ElementRow.confirmed_revision,
+        ElementRow.checked_at,
+        ElementRow.lease_until,
+        ElementRow.lease_holder,
+    )
+    .where(ElementRow.present, ElementRow.kind == ElementKind.SWITCH)
+    .order_by(ElementRow.name)
+)
+"""Not what they carry: that is long, and this is read at every change."""
+
 
 def candidates(unit: Unit, holder: str) -> list[Candidate]:
     """Give every switch of the topology, in name order."""
-    switches = select(ElementRow).where(ElementRow.present, ElementRow.kind == ElementKind.SWITCH)
-    rows = unit.session.scalars(switches.order_by(ElementRow.name)).all()
+    rows = unit.connection.execute(_SWITCHES).all()
     known = read_topology(unit).elements if rows else {}
-    return [_candidate(unit, row, holder, known[Name(row.name)]) for row in rows]
+    return [
+        Candidate(
+            name=Name(row.name),
+            wanted=row.wanted_revision,
+            confirmed=row.confirmed_revision,
+            checked_at=row.checked_at,
+            leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
+            platform=_platform(known[Name(row.name)]),
+        )
+        for row in rows
+    ]
 
 
-def _candidate(unit: Unit, row: ElementRow, holder: str, element: Element) -> Candidate:
-    leased = row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder
-    platform = element.platform if isinstance(element, Switch) else ""
-    return Candidate(Name(row.name), row.wanted_revision, row.confirmed_revision, row.checked_at, leased, platform)
+def _platform(element: Element) -> str:
+    return element.platform if isinstance(element, Switch) else ""

@@ -6,20 +6,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement
 
 from sbf_service.calls import Blocked, Former, New, Same, decide
-from sbf_service.paths import ports_of, sites_of
-from sbf_service.pools import take
 from sbf_service.store.audit import record
+from sbf_service.store.create import Asked, create
 from sbf_service.store.moves import drain
-from sbf_service.store.pools import Reserved, site_pools
-from sbf_service.store.reading import read_topology
-from sbf_service.store.revisions import grow
+from sbf_service.store.pools import Reserved
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import clusters_where, latest, spec_of, view, views
-from sbf_service.store.tables import ClaimRow, ClusterRow
-from sbf_service.store.topology import add_part
-from sbf_service.wanted import elements_of
-from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, ClusterSpec, State, move
+from sbf_service.store.tables import ClusterRow
+from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, State
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.views import ClusterView
 
@@ -44,9 +38,8 @@ def put_cluster(store: Store, key: str, request: ClusterRequest, reserved: Reser
         if isinstance(decision, Same) and row is not None:
             return Put(view(unit, row), created=False)
         if isinstance(decision, New):
-            made = _new_row(unit, store.new_id(), key, request.spec)
-            made.attempt, made.version = decision.attempt, row.version + 1 if row else 1
-            return Put(_create(unit, made, request.spec, reserved), created=True)
+            asked = Asked(store.new_id(), key, decision.attempt, row.version + 1 if row else 1, request.spec)
+            return Put(create(unit, asked, reserved), created=True)
         if row is not None:
             drain(unit, row, f"attempt {request.attempt} was asked for")
     raise Conflict(decision.message if isinstance(decision, Blocked) else f"cluster {key} cannot be made")
@@ -107,36 +100,3 @@ def _found(unit: Unit, key: str) -> ClusterRow:
 
 def _former(row: ClusterRow | None) -> Former | None:
     return None if row is None else Former(row.attempt, State(row.state), spec_of(row))
-
-
-def _create(unit: Unit, row: ClusterRow, spec: ClusterSpec, reserved: Reserved) -> ClusterView:
-    """Claim a number at every site, give every element on the way its part: all in the unit's transaction."""
-    topology = read_topology(unit)
-    elements = sorted(elements_of(ports_of(topology, spec)))
-    sites = sites_of(topology, spec)
-    vlan = take(site_pools(unit, sites, reserved))
-    refuse_second(unit, topology, row.key, spec)
-    unit.session.add(row)
-    unit.session.flush()
-    unit.session.add_all(ClaimRow(site=site.name, vlan=vlan, cluster_id=row.id) for site in sites)
-    grow(unit, elements)
-    for element in elements:
-        add_part(unit, row.id, element)
-    unit.session.flush()
-    unit.changed.add(f"cluster:{row.key}")
-    record(unit, "cluster_created", why=f"asked for by {spec.owner}: VLAN {vlan}", cluster_id=row.id)
-    return view(unit, row)
-
-
-def _new_row(unit: Unit, cluster_id: str, key: str, spec: ClusterSpec) -> ClusterRow:
-    return ClusterRow(
-        id=cluster_id,
-        key=key,
-        owner=spec.owner,
-        spec=spec.model_dump_json(),
-        state=move(State.REQUESTED, State.CONFIGURING),
-        created_at=unit.now,
-        deadline=unit.now + timedelta(seconds=spec.deadline_s),
-        lease_ends=unit.now + timedelta(seconds=spec.lease_s),
-        quarantined=False,
-    )

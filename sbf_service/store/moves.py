@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, select
+from sqlalchemy import ColumnElement, delete, select, update
 
 from sbf_service.settle import Move, settle
 from sbf_service.store.audit import record
+from sbf_service.store.movable import movable
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import UNSETTLED, clusters_where, restless, standings
+from sbf_service.store.standing import UNSETTLED, clusters_where, standings
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, PlacementRow
 from virtcloud.model.cluster import LEAVING, WANTED, State, move
 
@@ -28,7 +29,7 @@ def settle_clusters(unit: Unit, drain_deadline: timedelta, *conditions: ColumnEl
 
 def due_moves(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> list[tuple[ClusterRow, Move]]:
     """Give the moves that are due; changes nothing."""
-    rows = clusters_where(unit, UNSETTLED, restless(unit.now), *conditions)
+    rows = clusters_where(unit, movable(unit.now, drain_deadline), *conditions)
     found = [(row, settle(one, unit.now, drain_deadline)) for row, one in zip(rows, standings(unit, rows), strict=True)]
     return [(row, one) for row, one in found if one is not None]
 
@@ -71,7 +72,7 @@ def _remove(unit: Unit, row: ClusterRow) -> None:
     placements = unit.session.scalars(carrying).all()
     revisions = grow(unit, [placement.element for placement in placements])
     for placement in placements:
-        placement.removed_revision = revisions[placement.element]
+        placement.removed_revision = revisions[placement.element].revision
 
 
 def _free(unit: Unit, row: ClusterRow) -> None:
@@ -85,6 +86,7 @@ def _free(unit: Unit, row: ClusterRow) -> None:
 
 def touch_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> None:
     """Let the views of unsettled clusters grow a version, and wake those who wait for them."""
-    for row in clusters_where(unit, UNSETTLED, *conditions):
-        row.version += 1
-        unit.changed.add(f"cluster:{row.key}")
+    touched = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
+    keys = unit.session.scalars(touched.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
+    unit.session.expire_all()
+    unit.changed.update(f"cluster:{key}" for key in keys)

@@ -1,30 +1,60 @@
 """Sites and their pools: what is given, claimed, kept back and free."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import lru_cache
 
-from sqlalchemy import select
+from sqlalchemy import Text, bindparam, cast, func, select, true
 
 from sbf_service.pools import ALWAYS_RESERVED, SitePool
 from sbf_service.store.audit import record
+from sbf_service.store.columns import NAME
 from sbf_service.store.quarantine import quarantine_of
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, SiteRow
+from virtcloud.model.cluster import ENDED
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology import Site, Switch
-from virtcloud.model.values import Name, VlanId
+from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 
 Reserved = Callable[[Switch], VlanSet]
 """Says which numbers a switch keeps for itself; its driver knows."""
 
+NONE = VlanSet()
+_SITES = bindparam("sites", type_=NAME, expanding=True)
+_JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
+"""A site's numbers in one text: a claim reads thousands, and a row of its own for each would cost most of its time."""
+_GIVEN = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
+_HELD = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
+_KEPT_BACK = _HELD.where(
+    ClaimRow.cluster_id.in_(select(ClusterRow.id).where(ClusterRow.state.in_(ENDED), ClusterRow.quarantined == true()))
+)
+_FREED = select(FreedRow.site, FreedRow.vlan, FreedRow.freed_at).where(FreedRow.site.in_(_SITES))
 
-def site_pools(unit: Unit, sites: Iterable[Site], reserved: Reserved) -> list[SitePool]:
+
+def site_pools(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> list[SitePool]:
     """Give the pools of these sites, in their order."""
-    return [_pool(unit, site, reserved) for site in sites]
+    names = {"sites": [site.name for site in sites]}
+    given = {name: pool for name, pool in unit.connection.execute(_GIVEN, names)}  # noqa: C416 - a result has keys(), which dict() would ask
+    held = _numbers(unit.connection.execute(_HELD, names))
+    kept_back = _numbers(unit.connection.execute(_KEPT_BACK, names))
+    freed = _freed(unit.connection.execute(_FREED, names))
+    return [
+        SitePool(
+            site=site.name,
+            given=given[site.name],
+            claimed=held.get(site.name, NONE) - kept_back.get(site.name, NONE),
+            quarantined=kept_back.get(site.name, NONE),
+            excluded=excluded_at(site, reserved),
+            freed=freed.get(site.name, {}),
+        )
+        for site in sites
+    ]
 
 
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
@@ -46,7 +76,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
 
 def site_view(unit: Unit, site: Site, reserved: Reserved) -> SiteView:
     """Show a site with the state of its pool."""
-    pool = _pool(unit, site, reserved)
+    (pool,) = site_pools(unit, [site], reserved)
     return SiteView(
         name=site.name,
         pool=pool.given,
@@ -69,34 +99,26 @@ def cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
 
-def _pool(unit: Unit, site: Site, reserved: Reserved) -> SitePool:
-    held = _held(unit, site.name)
-    return SitePool(
-        site=site.name,
-        given=unit.session.get_one(SiteRow, site.name).pool,
-        claimed=VlanSet(held[False]),
-        quarantined=VlanSet(held[True]),
-        excluded=excluded_at(site, reserved),
-        freed={VlanId(row.vlan): row.freed_at for row in _freed(unit, site.name)},
-    )
-
-
-def _held(unit: Unit, site: Name) -> dict[bool, list[int]]:
-    """Give the numbers of running clusters under False, those kept back under True."""
-    held: dict[bool, list[int]] = defaultdict(list)
-    rows = select(ClaimRow.vlan, ClusterRow.quarantined).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
-    for vlan, quarantined in unit.session.execute(rows.where(ClaimRow.site == site)):
-        held[quarantined].append(vlan)
-    return held
-
-
-def _freed(unit: Unit, site: Name) -> Iterable[FreedRow]:
-    return unit.session.scalars(select(FreedRow).where(FreedRow.site == site))
-
-
 def excluded_at(site: Site, reserved: Reserved) -> VlanSet:
     """Give the numbers that no cluster may have at a site, whatever its pool says."""
-    return VlanSet(number for switch in site.switches for number in reserved(switch)) | ALWAYS_RESERVED
+    return _together(frozenset(reserved(switch) for switch in site.switches))
+
+
+@lru_cache(maxsize=64)
+def _together(sets: frozenset[VlanSet]) -> VlanSet:
+    """Join what the switches of a site keep; many sites have the same kinds."""
+    return ALWAYS_RESERVED | frozenset().union(*sets)
+
+
+def _numbers(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
+    return {site: VlanSet(map(int, joined.split(","))) for site, joined in rows}
+
+
+def _freed(rows: Iterable[tuple[str, int, datetime]]) -> Mapping[str, Mapping[VlanId, datetime]]:
+    found: dict[str, dict[VlanId, datetime]] = defaultdict(dict)
+    for site, vlan, moment in rows:
+        found[site][VlanId(vlan)] = moment
+    return found
 
 
 def _refuse_reserved(site: Site, pool: Pool, reserved: Reserved) -> None:

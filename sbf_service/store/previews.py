@@ -82,10 +82,9 @@ def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
 
 def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
     topology = read_topology(unit)
-    sites = sites_of(topology, request.spec)
-    vlan = take(site_pools(unit, sites, reserved))
+    vlans = take(site_pools(unit, sites_of(topology, request.spec), reserved))
     refuse_second(unit, topology, key, request.spec)
-    return LiveCluster(NOT_MADE, key, request.spec, {site.name: vlan for site in sites})
+    return LiveCluster(NOT_MADE, key, request.spec, vlans)
 
 
 def _made(unit: Unit, row: ClusterRow) -> LiveCluster:

@@ -1,12 +1,28 @@
 """The two revisions of each element (DESIGN.md §3): wanted grows with its cause, confirmed follows a read-back."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, update
 
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.errors import NotFound
+
+_GROW = (
+    update(ElementRow)
+    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .values(wanted_revision=ElementRow.wanted_revision + 1)
+    .returning(ElementRow.name, ElementRow.wanted_revision, ElementRow.trouble)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """An element's new wanted revision, and what the element last said is wrong."""
+
+    revision: int
+    trouble: str | None
 
 
 def element_row(unit: Unit, name: str) -> ElementRow:
@@ -17,15 +33,11 @@ def element_row(unit: Unit, name: str) -> ElementRow:
     return row
 
 
-def grow(unit: Unit, names: Iterable[str]) -> dict[str, int]:
-    """Let the wanted revision of each element grow by one; gives the new ones."""
-    found = select(ElementRow).where(ElementRow.name.in_(sorted(set(names)))).order_by(ElementRow.name)
-    revisions = {}
-    for row in unit.session.scalars(found):
-        row.wanted_revision += 1
-        revisions[row.name] = row.wanted_revision
-        unit.changed.add(f"element:{row.name}")
-    return revisions
+def grow(unit: Unit, names: Iterable[str]) -> dict[str, Grown]:
+    """Let the wanted revision of each element grow by one; gives the new ones, in name order."""
+    grown = unit.session.execute(_GROW, {"names": sorted(set(names))}).all()
+    unit.changed.update(f"element:{name}" for name, _, _ in grown)
+    return {name: Grown(revision, trouble) for name, revision, trouble in sorted(grown)}
 
 
 def _known(unit: Unit) -> Iterable[str]:

@@ -1,12 +1,15 @@
 """Reading clusters out of the tables: as they stand, as elements are to carry them, and as their owners see them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
+from sqlalchemy import ColumnElement, bindparam, or_, select
 
 from sbf_service.settle import Part, Standing
+from sbf_service.store.columns import NAME
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.wanted import LiveCluster
@@ -17,6 +20,31 @@ from virtcloud.model.views import ClusterView, PlacementView, Progress
 
 UNSETTLED = or_(ClusterRow.state.not_in(ENDED), ClusterRow.quarantined)
 """Clusters that may still move: not ended, or ended with numbers kept back."""
+MOST_AT_ONCE = 1000
+
+_IDS = bindparam("ids", type_=NAME, expanding=True)
+_LATEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(ClusterRow.attempt.desc()).limit(1)
+_NUMBERS = (
+    select(ClaimRow.cluster_id, ClaimRow.site, ClaimRow.vlan)
+    .where(ClaimRow.cluster_id.in_(_IDS))
+    .order_by(ClaimRow.site)
+)
+_PARTS = (
+    select(
+        PlacementRow.cluster_id,
+        ElementRow.name,
+        ElementRow.kind,
+        ElementRow.site,
+        PlacementRow.added_revision,
+        PlacementRow.removed_revision,
+        ElementRow.confirmed_revision,
+        ElementRow.reachable,
+        ElementRow.trouble,
+    )
+    .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .where(PlacementRow.cluster_id.in_(_IDS))
+    .order_by(PlacementRow.element)
+)
 
 
 def clusters_where(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
@@ -27,8 +55,7 @@ def clusters_where(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[Clu
 
 def latest(unit: Unit, key: str) -> ClusterRow | None:
     """Find the highest attempt under a key."""
-    found = select(ClusterRow).where(ClusterRow.key == key).order_by(ClusterRow.attempt.desc()).limit(1)
-    return unit.session.scalars(found).first()
+    return unit.session.scalars(_LATEST, {"key": key}).first()
 
 
 def on_element(element: str) -> ColumnElement[bool]:
@@ -36,28 +63,12 @@ def on_element(element: str) -> ColumnElement[bool]:
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element))
 
 
-def restless(now: datetime) -> ColumnElement[bool]:
-    """Select the clusters that may move now: all but those that are active, whole, and within their lease."""
-    lost = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
-    incomplete = (
-        select(PlacementRow.cluster_id)
-        .join(ElementRow, ElementRow.name == PlacementRow.element)
-        .where(PlacementRow.removed_revision.is_(None), lost)
-    )
-    return or_(ClusterRow.state != State.ACTIVE, ClusterRow.lease_ends <= now, ClusterRow.id.in_(incomplete))
-
-
 def parts_of(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Part, ...]]:
     """Give the parts of each of these clusters, in the order of the elements' names."""
     found: dict[str, list[Part]] = defaultdict(list)
-    rows = (
-        select(PlacementRow, ElementRow)
-        .join(ElementRow, ElementRow.name == PlacementRow.element)
-        .where(PlacementRow.cluster_id.in_(list(ids)))
-        .order_by(PlacementRow.element)
-    )
-    for placement, element in unit.session.execute(rows):
-        found[placement.cluster_id].append(_part(placement, element))
+    for some in _chunks(ids):
+        for row in unit.session.execute(_PARTS, {"ids": some}):
+            found[row.cluster_id].append(_part(row))
     return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
 
 
@@ -90,15 +101,21 @@ def live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveClus
 def numbers_of(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
     """Give the numbers that each of these clusters holds, by site."""
     found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
-    claims = select(ClaimRow).where(ClaimRow.cluster_id.in_(list(ids))).order_by(ClaimRow.site)
-    for claim in unit.session.scalars(claims):
-        found[claim.cluster_id][Name(claim.site)] = VlanId(claim.vlan)
+    for some in _chunks(ids):
+        for cluster_id, site, vlan in unit.session.execute(_NUMBERS, {"ids": some}):
+            found[cluster_id][Name(site)] = VlanId(vlan)
     return found
 
 
 def spec_of(row: ClusterRow) -> ClusterSpec:
     """Read what was asked for."""
-    return ClusterSpec.model_validate_json(row.spec)
+    return _parsed(row.spec)
+
+
+@lru_cache(maxsize=8192)
+def _parsed(spec: str) -> ClusterSpec:
+    """Parse what was checked when it was put: a worker reads it of every cluster on a switch, again and again."""
+    return ClusterSpec.model_validate_json(spec)
 
 
 def views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
@@ -141,14 +158,21 @@ def _placement(part: Part) -> PlacementView:
     )
 
 
-def _part(placement: PlacementRow, element: ElementRow) -> Part:
+def _part(row: Any) -> Part:  # noqa: ANN401 - a row of _PARTS
     return Part(
-        element=Name(element.name),
-        kind=ElementKind(element.kind),
-        site=Name(element.site),
-        added=placement.added_revision,
-        removed=placement.removed_revision,
-        confirmed=element.confirmed_revision,
-        reachable=element.reachable,
-        trouble=element.trouble,
+        element=Name(row.name),
+        kind=ElementKind(row.kind),
+        site=Name(row.site),
+        added=row.added_revision,
+        removed=row.removed_revision,
+        confirmed=row.confirmed_revision,
+        reachable=row.reachable,
+        trouble=row.trouble,
     )
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Ask about so many at once: a statement takes 32,766 values in SQLite, 65,535 in PostgreSQL."""
+    left = iter(ids)
+    while some := list(islice(left, MOST_AT_ONCE)):
+        yield some

@@ -5,7 +5,7 @@ from sqlalchemy import select
 from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
 from sbf_service.store.losses import refuse_loss
-from sbf_service.store.reading import parsed
+from sbf_service.store.reading import TOPOLOGY, read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
 from sbf_service.store.sharing import refuse_unshareable
@@ -27,13 +27,13 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     document = topology.model_dump_json()
     if row.document == document:
         return
-    former = None if row.document is None else parsed(row.document)
+    former = None if row.document is None else read_topology(unit)
     live = live_clusters(unit)
     if former is not None:
         refuse_loss(unit, former, topology, live)
         refuse_unshareable(unit, former, topology)
     row.document, row.version = document, row.version + 1
-    unit.changed.add("topology")
+    unit.changed.add(TOPOLOGY)
     record(unit, "topology_put", why=f"version {row.version}")
     _keep_sites(unit, topology)
     _keep_elements(unit, former, topology)

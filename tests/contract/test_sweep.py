@@ -1,16 +1,17 @@
-"""Looking for moves each second costs nothing for clusters that are well: they are not read."""
+"""Looking for moves each second costs nothing for clusters that are well or wait: they are not read."""
 
 import pytest
 from sbf_fakes.world import World, spec
 
-from sbf_service.store.standing import clusters_where, restless
+from sbf_service.store.movable import movable
+from sbf_service.store.standing import clusters_where
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.cluster import State
 
 
 def read_by_a_sweep(world: World) -> list[str]:
     with world.store.read() as unit:
-        return [row.key for row in clusters_where(unit, restless(unit.now))]
+        return [row.key for row in clusters_where(unit, movable(unit.now, world.service.settings.timing.drain))]
 
 
 @pytest.fixture
@@ -41,6 +42,8 @@ def test_an_active_cluster_that_lost_an_element_is_read(well: World, change: dic
     assert read_by_a_sweep(well) == ["a"]
 
 
-def test_a_cluster_that_is_being_set_up_is_read(well: World) -> None:
+def test_a_cluster_that_is_being_set_up_is_read_when_its_time_is_over(well: World) -> None:
     well.put("c", spec("plzen-h1"))
+    assert read_by_a_sweep(well) == []
+    well.clock.advance(120)
     assert read_by_a_sweep(well) == ["c"]

@@ -186,7 +186,7 @@ class MemoryStore:
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
         sites = [site.name for site in sites_of(self.topology, spec)]
         elements = sorted(elements_of(ports_of(self.topology, spec)))
-        vlan = take([self._pool(site) for site in sites])
+        vlans = take([self._pool(site) for site in sites])
         row = Cluster(
             f"{key}-{attempt}",
             key,
@@ -194,7 +194,7 @@ class MemoryStore:
             spec,
             self.now + timedelta(seconds=spec.deadline_s),
             self.now + timedelta(seconds=spec.lease_s),
-            claims=dict.fromkeys(sites, vlan),
+            claims=vlans,
         )
         self.grow(elements)
         row.parts = {name: Placement(self.elements[name].wanted) for name in elements}

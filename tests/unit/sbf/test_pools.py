@@ -41,22 +41,22 @@ def test_no_site_has_no_number() -> None:
 
 
 def test_the_lowest_of_the_never_used_is_taken() -> None:
-    assert take([pool("brno", "100-105", claimed="100"), pool("praha", "101-105")]) == 101
+    assert set(take([pool("brno", "100-105", claimed="100"), pool("praha", "101-105")]).values()) == {101}
 
 
 def test_a_number_never_used_comes_before_one_used_long_ago() -> None:
-    assert take([pool("brno", "100-101", freed={100: 1})]) == 101
+    assert set(take([pool("brno", "100-101", freed={100: 1})]).values()) == {101}
 
 
 def test_the_number_unused_for_longest_at_every_site_is_taken() -> None:
     """100 came back early in Brno, but late in Praha: what counts is its last use anywhere."""
     brno = pool("brno", "100-102", freed={100: 1, 101: 5, 102: 6})
     praha = pool("praha", "100-102", freed={100: 20})
-    assert take([brno, praha]) == 101
+    assert set(take([brno, praha]).values()) == {101}
 
 
 def test_numbers_freed_together_are_taken_lowest_first() -> None:
-    assert take([pool("brno", "100-102", freed={102: 3, 101: 3, 100: 4})]) == 101
+    assert set(take([pool("brno", "100-102", freed={102: 3, 101: 3, 100: 4})]).values()) == {101}
 
 
 def test_used_up_pools_are_named_with_what_they_give_and_what_is_used() -> None:

@@ -1,0 +1,107 @@
+"""Making a cluster: its numbers, its row, its parts, in the unit's transaction.
+
+It is what is done most often while everybody else waits, so it is a handful of prepared statements, and its view is
+made of what was just written instead of being read again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import insert
+
+from sbf_service.paths import ports_of, sites_of
+from sbf_service.pools import take
+from sbf_service.store.audit import record
+from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import Grown, grow
+from sbf_service.store.session import Unit
+from sbf_service.store.sharing import refuse_second
+from sbf_service.store.tables import Base, ClaimRow, ClusterRow, PlacementRow
+from sbf_service.wanted import elements_of
+from virtcloud.model.cluster import ClusterSpec, State, move
+from virtcloud.model.topology import Topology, kind_of
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.views import ClusterView, PlacementView, Progress
+
+_TABLES = Base.metadata.tables
+_CLUSTER = insert(_TABLES[ClusterRow.__tablename__])
+_CLAIM = insert(_TABLES[ClaimRow.__tablename__])
+_PLACEMENT = insert(_TABLES[PlacementRow.__tablename__])
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A cluster that is to be made."""
+
+    id: str
+    key: str
+    attempt: int
+    version: int
+    spec: ClusterSpec
+
+
+def create(unit: Unit, asked: Asked, reserved: Reserved) -> ClusterView:
+    """Claim a number at every site, give every element on the way its part. Raises NotFound, Conflict, NoVlanFree."""
+    topology = read_topology(unit)
+    elements = elements_of(ports_of(topology, asked.spec))
+    vlans = take(site_pools(unit, sites_of(topology, asked.spec), reserved))
+    refuse_second(unit, topology, asked.key, asked.spec)
+    row = _row(unit, asked)
+    unit.connection.execute(_CLUSTER, row)
+    unit.connection.execute(_CLAIM, [_claim(asked, site, vlan) for site, vlan in vlans.items()])
+    parts = grow(unit, elements)
+    unit.connection.execute(_PLACEMENT, [_placement(asked, name, part) for name, part in parts.items()])
+    unit.changed.add(f"cluster:{asked.key}")
+    record(unit, "cluster_created", why=f"asked for by {asked.spec.owner}: {_shown(vlans)}", cluster_id=asked.id)
+    return ClusterView(
+        key=ClusterKey(asked.key),
+        id=asked.id,
+        attempt=asked.attempt,
+        version=asked.version,
+        state=row["state"],
+        vlans=vlans,
+        lease_ends=row["lease_ends"],
+        spec=asked.spec,
+        placements=tuple(_part_view(topology, Name(name), part) for name, part in parts.items()),
+    )
+
+
+def _row(unit: Unit, asked: Asked) -> dict[str, Any]:
+    spec = asked.spec
+    return {
+        "id": asked.id,
+        "key": asked.key,
+        "attempt": asked.attempt,
+        "owner": spec.owner,
+        "spec": spec.model_dump_json(),
+        "version": asked.version,
+        "state": move(State.REQUESTED, State.CONFIGURING),
+        "created_at": unit.now,
+        "deadline": unit.now + timedelta(seconds=spec.deadline_s),
+        "lease_ends": unit.now + timedelta(seconds=spec.lease_s),
+        "quarantined": False,
+    }
+
+
+def _claim(asked: Asked, site: str, vlan: int) -> dict[str, object]:
+    return {"site": site, "vlan": vlan, "cluster_id": asked.id}
+
+
+def _placement(asked: Asked, element: str, part: Grown) -> dict[str, object]:
+    return {"cluster_id": asked.id, "element": element, "added_revision": part.revision}
+
+
+def _part_view(topology: Topology, name: Name, part: Grown) -> PlacementView:
+    """Show a part that its element has just been told of: nobody can have confirmed it yet."""
+    site, kind = topology.site_of[name].name, kind_of(topology.element(name))
+    return PlacementView(element=name, kind=kind, site=site, progress=Progress.ADDING, trouble=part.trouble)
+
+
+def _shown(vlans: Mapping[Name, VlanId]) -> str:
+    """Say the number, and the sites only where they differ."""
+    if len(set(vlans.values())) == 1:
+        return f"VLAN {next(iter(vlans.values()))}"
+    return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in vlans.items())

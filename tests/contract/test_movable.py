@@ -1,0 +1,58 @@
+"""What SQL finds that may move is what the pure decision moves."""
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+from sbf_fakes.world import STARTED, World, spec
+from sqlalchemy import insert, select
+
+from sbf_service.settle import settle
+from sbf_service.store.movable import movable
+from sbf_service.store.session import Unit
+from sbf_service.store.standing import clusters_where, standings
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from virtcloud.model.cluster import ENDED, State
+
+DRAIN = timedelta(seconds=60)
+SPEC = spec("brno-h1").model_dump_json()
+NEWEST = 6
+
+
+def stir(unit: Unit, random: Random) -> None:
+    """Give elements and clusters any state that the tables allow."""
+    elements = unit.session.scalars(select(ElementRow)).all()
+    for row in elements:
+        row.wanted_revision, row.reachable = NEWEST, random.random() < 0.8
+        row.confirmed_revision = random.choice([0, 3, NEWEST - 1, NEWEST, NEWEST, NEWEST])
+    unit.session.flush()
+    for number in range(150):
+        add_cluster(unit, f"c{number}", random, random.sample([row.name for row in elements], random.randint(0, 3)))
+
+
+def add_cluster(unit: Unit, name: str, random: Random, elements: list[str]) -> None:
+    def moment() -> object:
+        return STARTED + timedelta(seconds=random.choice([-120, -60, -1, 0, 1, 60]))
+
+    state = random.choice(list(State))
+    row = {"id": name, "key": name, "attempt": 0, "owner": "alice", "spec": SPEC, "version": 1, "state": state}
+    row |= {"created_at": STARTED, "deadline": moment(), "lease_ends": moment()}
+    row |= {"leaving_since": random.choice([None, moment()]), "quarantined": state in ENDED and random.random() < 0.5}
+    unit.session.execute(insert(ClusterRow).values(row))
+    for element in elements:
+        added = random.randint(1, 4)
+        removed = random.choice([None, random.randint(added + 1, NEWEST)])
+        part = {"cluster_id": name, "element": element, "added_revision": added, "removed_revision": removed}
+        unit.session.execute(insert(PlacementRow).values(part))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sql_finds_exactly_the_clusters_that_the_decision_moves(world: World, seed: int) -> None:
+    with world.store.change() as unit:
+        stir(unit, Random(seed))
+    with world.store.read() as unit:
+        rows = clusters_where(unit, ClusterRow.state != State.REQUESTED)
+        moved = {one.id for one in standings(unit, rows) if settle(one, unit.now, DRAIN) is not None}
+        found = {row.id for row in clusters_where(unit, movable(unit.now, DRAIN))}
+    assert moved
+    assert found == moved
