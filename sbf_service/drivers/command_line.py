@@ -1,7 +1,7 @@
 """The driver for every switch with a command line; what it says is in the dialect."""
 
 from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
-from sbf_service.drivers.dialects.dialect import Dialect, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, NamesPorts, Seen
 from sbf_service.drivers.dialects.lines import lines, port_seen
 from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.driver import Managed
@@ -81,7 +81,7 @@ class CommandLineSwitch:
             raise Unsafe(f"switch {self._name}: {words}") from error
 
 
-def carried_from(name: Name, dialect: Dialect, seen: Seen, managed: Managed) -> SwitchCarried:
+def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) -> SwitchCarried:
     """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
     ports, opened = {}, []
     for port in managed.ports:

@@ -104,7 +104,7 @@ class NetmikoLine:
         import netmiko  # noqa: PLC0415
 
         login = self._login
-        host, port = _host_and_port(login.device.address or "")
+        host, port = host_and_port(login.device.address or "")
         password = login.password.reveal() if login.password else None
         session = netmiko.ConnectHandler(
             device_type=self._device_type,
@@ -146,13 +146,13 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
     return not channel.closed and not channel.eof_received and channel.get_transport().is_active()
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
+def host_and_port(address: str, usual: int = SSH_PORT) -> tuple[str, int]:
     """Split ``host``, ``host:port`` or ``[IPv6]:port``."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
-        return host, int(rest.removeprefix(":") or SSH_PORT)
+        return host, int(rest.removeprefix(":") or usual)
     host, colon, port = address.partition(":")
-    return (address, SSH_PORT) if ":" in port else (host, int(port) if colon else SSH_PORT)
+    return (address, usual) if ":" in port else (host, int(port) if colon else usual)
 
 
 def _first_line(error: Exception) -> str:

@@ -1,9 +1,13 @@
 """All platforms, by the name that a topology gives in ``platform``."""
 
-from sbf_service.drivers import dialects, linux_bridge, openvswitch
+from collections.abc import Callable
+
+from sbf_service.drivers import candidates, dialects, linux_bridge, openvswitch
+from sbf_service.drivers.candidate import CandidateSession, CandidateSwitch, CandidateWords
 from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
+from sbf_service.drivers.napalm_junos import JunosSession
 from sbf_service.drivers.netmiko_line import NetmikoLine
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Switch
@@ -26,10 +30,21 @@ def _spoken(dialect: Dialect) -> Platform:
     return Platform(DriverFacts(reserved=dialect.reserved), driver, dialect.ports.canonical)
 
 
+SESSIONS: dict[str, Callable[[Login], CandidateSession]] = {"juniper_junos": JunosSession}
+
+
+def _committed(name: str, words: CandidateWords) -> Platform:
+    def driver(login: Login) -> CandidateSwitch:
+        return CandidateSwitch(login.device.name, words, SESSIONS[name](login))
+
+    return Platform(words.facts, driver, words.ports.canonical)
+
+
 PLATFORMS: dict[str, Platform] = {
     "linux_bridge": Platform(linux_bridge.FACTS, _linux_bridge),
     "openvswitch": Platform(openvswitch.FACTS, _openvswitch),
     **{name: _spoken(dialect) for name, dialect in dialects.DIALECTS.items()},
+    **{name: _committed(name, words) for name, words in candidates.WORDS.items()},
 }
 
 
@@ -48,12 +63,12 @@ def reserved_by(switch: Switch) -> VlanSet:
 
 
 def table() -> str:
-    """Write every platform with its facts, then what each dialect says, in Markdown."""
+    """Write every platform with its facts, then what each is told, in Markdown."""
     rows = [
         f"| `{name}` | {platform.facts.reserved} | {_abilities(platform)} |" for name, platform in PLATFORMS.items()
     ]
     head = "| platform | numbers it keeps for itself | more than line by line |\n|---|---|---|\n"
-    return f"{head}{chr(10).join(rows)}\n\n{dialects.table()}"
+    return f"{head}{chr(10).join(rows)}\n\n{dialects.table()}\n{candidates.table()}"
 
 
 def _abilities(platform: Platform) -> str:

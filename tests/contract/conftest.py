@@ -1,8 +1,10 @@
 """What contract tests share."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
+from emulators.bench import MakeBench, make_bench_in
 from sbf_fakes.world import World
 
 
@@ -13,3 +15,18 @@ def world(database: str) -> Iterator[World]:
     made.furnish()
     yield made
     made.close()
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    """What makes an emulated switch with its driver."""
+    with ExitStack() as stack:
+        yield make_bench_in(stack)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _netconf_without_naps() -> None:
+    """Let ncclient look at once for something to send: it does so ten times a second only."""
+    from ncclient.transport import session  # noqa: PLC0415
+
+    session.TICK = 0.002

@@ -7,6 +7,7 @@ import pytest
 from emulators import PLATFORMS, emulate
 from emulators.switch import Switch
 
+COMMAND_LINES = [name for name, kind in PLATFORMS.items() if kind.subsystem is None]
 NETMIKO = {"sonic": "linux"}
 SHOW = {
     "cisco_ios": "show running-config",
@@ -41,7 +42,7 @@ def enabled(switch: Switch) -> netmiko.BaseConnection:
     return connection
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("platform", COMMAND_LINES)
 def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
     with emulate(platform) as switch:
         connection = enabled(switch)
@@ -49,7 +50,7 @@ def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
         connection.remote_conn_pre.close()
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+@pytest.mark.parametrize("platform", COMMAND_LINES)
 def test_a_line_that_is_not_understood_is_answered_in_the_platforms_words(platform: str) -> None:
     words = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
     with emulate(platform) as switch:

@@ -15,6 +15,8 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried
 
+OVER_SSH = ("arista_eos", "juniper_junos")
+"""One for each library that looks at keys."""
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yqXdNmqYhFjrNdH"
 
 
@@ -37,14 +39,18 @@ def known(folder: Path, switch: Switch, key: str) -> Path:
     return path
 
 
-def test_a_switch_with_the_key_that_is_known_is_read(tmp_path: Path) -> None:
-    with emulate("arista_eos") as switch:
+@pytest.mark.parametrize("platform", OVER_SSH)
+def test_a_switch_with_the_key_that_is_known_is_read(platform: str, tmp_path: Path) -> None:
+    with emulate(platform) as switch:
         assert read(switch, known(tmp_path, switch, switch.host_key)).vlans == VlanSet()
 
 
+@pytest.mark.parametrize("platform", OVER_SSH)
 @pytest.mark.parametrize("contents", [OTHER_KEY, None], ids=["another key", "no key"])
-def test_a_switch_with_a_key_that_is_not_known_is_not_logged_in_to(tmp_path: Path, contents: str | None) -> None:
-    with emulate("arista_eos") as switch:
+def test_a_switch_with_a_key_that_is_not_known_is_not_logged_in_to(
+    platform: str, contents: str | None, tmp_path: Path
+) -> None:
+    with emulate(platform) as switch:
         file = known(tmp_path, switch, contents) if contents else tmp_path / "known_hosts"
         with pytest.raises(Unsafe, match=r"shows an SSH host key that .*known_hosts does not have for it: nothing was"):
             read(switch, file)

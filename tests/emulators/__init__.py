@@ -1,4 +1,4 @@
-"""Emulated switches for tests: stateful command lines over real SSH on the loopback interface.
+"""Emulated switches for tests: stateful command lines and configuration protocols on the loopback interface.
 
 They keep state, modes, prompts, error texts, paging, slowness and session limits like the devices, as far as public
 documentation and recorded sessions say; none was compared with a device. A test that needs a switch:
@@ -17,13 +17,14 @@ from emulators.dell_force10 import DellForce10
 from emulators.dell_os10 import DellOs10
 from emulators.hp_comware import HpComware
 from emulators.hp_procurve import HpProcurve
+from emulators.junos import Junos
 from emulators.server import listening
 from emulators.sonic import Sonic
 from emulators.switch import Switch
 
 PLATFORMS: dict[str, type[Switch]] = {
     kind.platform: kind
-    for kind in (CiscoIos, CiscoNxos, DellForce10, DellOs10, HpProcurve, ArubaAosCx, HpComware, AristaEos, Sonic)
+    for kind in (CiscoIos, CiscoNxos, DellForce10, DellOs10, HpProcurve, ArubaAosCx, HpComware, AristaEos, Sonic, Junos)
 }
 
 

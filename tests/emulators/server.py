@@ -8,18 +8,18 @@ from collections.abc import Iterator
 
 import paramiko
 
-from emulators.switch import Session, Switch
-from emulators.terminal import Hangup, Terminal
+from emulators.switch import Switch
+from emulators.terminal import Hangup
 
 HOST = "127.0.0.1"
 
 
 class _Doorkeeper(paramiko.ServerInterface):
-    """Lets in who has the password, for a shell only."""
+    """Lets in who has the password, for a shell only, or for the switch's subsystem."""
 
     def __init__(self, switch: Switch) -> None:
         self._switch = switch
-        self.shell = threading.Event()
+        self.begun = threading.Event()
 
     def get_allowed_auths(self, username: str) -> str:
         return "password"
@@ -35,8 +35,12 @@ class _Doorkeeper(paramiko.ServerInterface):
         return True
 
     def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
-        self.shell.set()
-        return True
+        self.begun.set()
+        return self._switch.subsystem is None
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        self.begun.set()
+        return name == self._switch.subsystem
 
 
 class Server:
@@ -103,9 +107,9 @@ class Server:
             channel = None
             while channel is None and transport.is_active():
                 channel = transport.accept(timeout=0.1)
-            if channel is not None and doorkeeper.shell.wait(timeout=20):
+            if channel is not None and doorkeeper.begun.wait(timeout=20):
                 self._switch.logins += 1
-                Session(self._switch, Terminal(channel)).run()
+                self._switch.serve(channel)
         transport.close()
         transport.join(timeout=5)
         self._open.discard(transport)

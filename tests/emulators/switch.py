@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 from emulators.grammar import Grammar, grammar_of, match
 from emulators.lldp import SHOWN, Peer
-from emulators.terminal import END_OF_MODE, Hangup, Terminal, paged
+from emulators.terminal import END_OF_MODE, Channel, Hangup, Terminal, paged
 
 PASSWORD = "login-of-an-emulator"  # noqa: S105 - opens nothing else
 ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
@@ -59,6 +59,8 @@ class Switch:
     page: ClassVar[int] = 24
     first_mode: ClassVar[str] = "exec"
     falls_through: ClassVar[dict[str, str]] = {"vlan": "config", "interface": "config"}
+    subsystem: ClassVar[str | None] = None
+    """What an SSH client asks for instead of a shell."""
     grammar: ClassVar[Grammar]
 
     def __init_subclass__(cls) -> None:
@@ -104,6 +106,14 @@ class Switch:
         """Let the next command that fits ``pattern`` go wrong."""
         self.faults.append(Fault(kind, pattern, **more))  # type: ignore[arg-type]
 
+    def fault_for(self, command: str) -> Fault | None:
+        """Find what shall go wrong with a command, and count it."""
+        for fault in self.faults:
+            if fault.times and re.search(fault.pattern, command):
+                fault.times -= 1
+                return fault
+        return None
+
     def save(self) -> None:
         """Make the running configuration the one that a reboot brings back."""
         self.startup = deepcopy(self.running)
@@ -116,6 +126,10 @@ class Switch:
         self.hang_up()
 
     # what platforms say
+
+    def serve(self, channel: Channel) -> None:
+        """Talk with one client until it is over; raises Hangup."""
+        Session(self, Terminal(channel)).run()
 
     def prompt(self, session: "Session") -> str:
         raise NotImplementedError
@@ -173,7 +187,7 @@ class Session:
         if switch.slowness:
             switch.closing.wait(switch.slowness)
         switch.commands.append(line)
-        fault = self._fault(line)
+        fault = switch.fault_for(line)
         if fault is None:
             self.perform(line)
         elif fault.kind == "ignore":
@@ -225,13 +239,6 @@ class Session:
         except Rejected:
             self.mode, self.about = before
             raise
-
-    def _fault(self, line: str) -> Fault | None:
-        for fault in self.switch.faults:
-            if fault.times and re.search(fault.pattern, line):
-                fault.times -= 1
-                return fault
-        return None
 
     def say(self, text: str) -> None:
         """Write an answer, page by page."""

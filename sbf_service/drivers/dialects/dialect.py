@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from sbf_service.drivers.dialects.lldp import Lldp
 from virtcloud.model.vlans import VlanSet
@@ -56,6 +57,18 @@ class PortNames:
         """Write a canonical name as the device wants it in commands."""
         letters, numbers = _split(canonical)
         return letters + (self.gap if letters else "") + numbers
+
+
+class NamesPorts(Protocol):
+    """What is needed to find a port among those that were seen."""
+
+    @property
+    def ports(self) -> PortNames:
+        """Give the forms of ports' names."""
+
+    @property
+    def shows_every_port(self) -> bool:
+        """Say whether a port that is not shown is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from sbf_service.drivers.dialects.dialect import Dialect, Lines, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, Lines, NamesPorts, PortSeen, Seen
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -28,7 +28,7 @@ def vlan_name(number: VlanId) -> str:
     return f"vc-{number}"
 
 
-def port_seen(dialect: Dialect, seen: Seen, port: PortName) -> PortSeen | None:
+def port_seen(dialect: NamesPorts, seen: Seen, port: PortName) -> PortSeen | None:
     """Find a port by any form of its name; None where the device has none of it."""
     found = seen.ports.get(dialect.ports.canonical(port))
     return PortSeen() if found is None and not dialect.shows_every_port else found

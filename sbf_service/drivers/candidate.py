@@ -1,0 +1,147 @@
+"""The driver for switches with a candidate configuration: load, compare, commit for a while, read back, confirm.
+
+A difference is applied wholly or not at all. What was committed is taken back by the device itself unless it is
+confirmed within :data:`REVERT_IN` seconds, so a service that dies in between leaves what was there before; and it is
+confirmed only when what was asked for was read back.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from sbf_service.drivers.command_line import carried_from
+from sbf_service.drivers.dialects.dialect import Lines, PortNames, Seen
+from sbf_service.drivers.dialects.lines import port_seen
+from sbf_service.drivers.driver import DriverFacts, Managed
+from sbf_service.log import get_log
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+
+log = get_log(__name__)
+
+REVERT_IN = 120
+"""Seconds until a device takes back what was not confirmed; Junos counts in minutes."""
+QUOTED_CHARACTERS = 300
+
+
+class CandidateSession(Protocol):
+    """A device's configuration store. Connects when first used, again after :meth:`close`.
+
+    It raises Unreachable when the device is silent, ends the session or is being configured by somebody else, Refused
+    when it says no. After Unreachable the session is closed: what was not confirmed is then taken back by the device.
+    """
+
+    def show(self) -> Sequence[str]:
+        """Give what the active configuration says of VLANs and ports.
+
+        Raises Unreachable while a commit of another session waits to be confirmed: it may vanish again.
+        """
+
+    def load(self, lines: Sequence[str]) -> str:
+        """Keep others out, put lines into the candidate, and give the device's comparison; activates nothing."""
+
+    def commit(self) -> None:
+        """Activate the candidate for :data:`REVERT_IN` seconds."""
+
+    def confirm(self) -> None:
+        """Keep what was committed, also over a restart, and let others in."""
+
+    def take_back(self) -> None:
+        """Throw the candidate away, or what was committed and not confirmed, and let others in."""
+
+    def close(self) -> None:
+        """End the session; may be repeated, and never raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidateWords:
+    """A platform's words.
+
+    ``see`` understands what a session shows and raises ValueError; ``lines`` gives what is put into the candidate for
+    a difference, from what was seen before. ``show`` and ``told`` are for the documentation.
+    """
+
+    title: str
+    show: Lines
+    see: Callable[[Sequence[str]], Any]
+    lines: Callable[[SwitchDifference, Any], list[str]]
+    told: dict[str, Lines] = field(default_factory=dict)
+    ports: PortNames = field(default_factory=lambda: PortNames({}))
+    shows_every_port: bool = True
+    facts: DriverFacts = field(default_factory=lambda: DriverFacts(VlanSet([1]), atomic=True, confirm_timer=True))
+
+
+class CandidateSwitch:
+    """One switch with a candidate configuration."""
+
+    def __init__(self, name: Name, words: CandidateWords, session: CandidateSession) -> None:
+        """Drive the switch called ``name`` over ``session``."""
+        self._name = name
+        self._words = words
+        self._session = session
+        self._seen: Seen | None = None
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        """Read what managed ports carry of managed numbers; one or two questions, however many VLANs there are."""
+        self._seen = self._look()
+        return carried_from(self._name, self._words, self._seen, managed)
+
+    def apply(self, difference: SwitchDifference) -> None:
+        """Make the whole change and confirm it once it was read back; or none of it."""
+        seen, self._seen = self._seen or self._look(), None
+        taken = difference.create & seen.reserved
+        if taken:
+            use = "which the switch uses itself: take it out of the site's pool"
+            raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
+        try:
+            self._make(difference, self._words.lines(difference, seen))
+        except (Refused, Unsafe):
+            self._session.take_back()
+            raise
+
+    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Give what would be put into the candidate; nothing for no change."""
+        return tuple(self._words.lines(difference, self._seen or self._look())) if difference else ()
+
+    def close(self) -> None:
+        """End the session."""
+        self._session.close()
+
+    def _make(self, difference: SwitchDifference, lines: Sequence[str]) -> None:
+        compared = self._session.load(lines)
+        log.info("candidate_compared", element=self._name, compared=compared)
+        self._session.commit()
+        left = list(undone(self._words, difference, self._look()))
+        if left:
+            raise Refused(f"switch {self._name}: {'; '.join(left)}: read after the commit, which was taken back")
+        self._session.confirm()
+
+    def _look(self) -> Seen:
+        shown = self._session.show()
+        try:
+            seen: Seen = self._words.see(shown)
+        except ValueError as error:
+            asked = ", ".join(repr(command) for command in self._words.show)
+            said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
+            words = f"the answers to {asked} are not understood: {said}; it was left alone"
+            raise Unsafe(f"switch {self._name}: {words}") from error
+        return seen
+
+
+def undone(words: CandidateWords, difference: SwitchDifference, seen: Seen) -> Iterator[str]:
+    """Say what of a difference is not to be seen."""
+    if missing := difference.create - seen.vlans:
+        yield f"wanted VLAN {missing}, found none of it"
+    if kept := difference.delete & seen.vlans:
+        yield f"wanted no VLAN {kept}, found it"
+    for port in (*difference.close, *difference.add, *difference.remove):
+        found = port_seen(words, seen, port)
+        if found is None or (found.open and port in difference.close):
+            yield f"port {port}: wanted a list of VLANs, found {'every VLAN' if found else 'no such port'}"
+            continue
+        if missing := difference.add.get(port, VlanSet()) - found.tagged:
+            yield f"port {port}: wanted VLAN {missing} tagged, found none of it"
+        if kept := difference.remove.get(port, VlanSet()) & found.tagged:
+            yield f"port {port}: wanted no VLAN {kept}, found it"

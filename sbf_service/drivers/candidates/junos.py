@@ -1,0 +1,178 @@
+"""Juniper Junos with the enhanced layer-2 software (ELS): what its configuration says, and what is put into it.
+
+What groups and interface ranges bring with them is read as if it stood on the port; what is deactivated is not there.
+
+From public drivers and the vendor's guides: all words. To be checked on a device: that a trunk without members
+carries nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sbf_service.drivers.candidate import CandidateWords
+from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.lines import vlan_name
+from sbf_service.drivers.dialects.reading import beginning, vlan_set
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+FILTER = "<configuration><interfaces/><vlans/></configuration>"
+UNIT = "interfaces {port} unit 0 family ethernet-switching"
+TOLD = {
+    "create a VLAN": ("set vlans {name} vlan-id {vlan}",),
+    "delete": ("delete vlans {name}",),
+    "prepare a port": (f"delete {UNIT}", f"set {UNIT} interface-mode trunk"),
+    "close a port": (f"delete {UNIT} vlan members",),
+    "allow on a port": (f"set {UNIT} vlan members {{name}}",),
+    "remove from a port": (f"delete {UNIT} vlan members {{member}}",),
+}
+
+
+class JunosPorts(PortNames):
+    """Ports by the names of their interfaces; ``ge-0/0/1.0`` is its first unit, which is what is configured."""
+
+    __slots__ = ()
+
+    def canonical(self, name: str) -> str:
+        """Give the one form of a port's name."""
+        return name.strip().lower().removesuffix(".0")
+
+
+PORTS = JunosPorts({})
+
+
+@dataclass(frozen=True, slots=True)
+class JunosSeen(Seen):
+    """A switch with what has to be named to delete something: VLANs' names, and members as they are written."""
+
+    names: Mapping[VlanId, str] = field(default_factory=dict)
+    members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
+
+
+def see(shown: Sequence[str]) -> JunosSeen:
+    """Understand the XML of VLANs and interfaces; raises ValueError."""
+    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
+
+    try:
+        root = etree.fromstring(shown[0], etree.XMLParser(resolve_entities=False))
+    except etree.XMLSyntaxError as error:
+        raise ValueError(beginning(shown[0])) from error
+    if root.tag != "configuration":
+        raise ValueError(" ".join("".join(root.itertext()).split()) or beginning(shown[0]))
+    names = dict(_vlans(root))
+    members = {PORTS.canonical(name): _members(unit, names) for name, unit in _units(root)}
+    ports = {PORTS.canonical(name): _port(unit, members[PORTS.canonical(name)]) for name, unit in _units(root)}
+    return JunosSeen(
+        vlans=VlanSet(names),
+        ports={name: _also(ports.get(name, PortSeen()), others) for name, others in _other_uses(root)},
+        names=names,
+        members=members,
+    )
+
+
+def _active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
+    """Give what is configured there, and neither it nor what it stands in is deactivated."""
+    step, _, rest = path.partition("/")
+    for one in parent.findall(step):
+        if one.get("inactive") is None:
+            yield from _active(one, rest) if rest else (one,)
+
+
+def _vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
+    for vlan in _active(root, "vlans/vlan"):
+        for number in (*_active(vlan, "vlan-id"), *_active(vlan, "vlan-id-list")):
+            if number.text.strip() != "none":
+                yield from ((one, vlan.findtext("name")) for one in vlan_set(number.text))
+
+
+def _units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Give the switching family of each interface's first unit."""
+    for interface in _active(root, "interfaces/interface"):
+        for unit in _active(interface, "unit"):
+            if unit.findtext("name") == "0":
+                yield from ((interface.findtext("name"), one) for one in _active(unit, "family/ethernet-switching"))
+
+
+def _other_uses(root: Any) -> Iterator[tuple[str, VlanSet]]:  # noqa: ANN401
+    """Give the numbers that interfaces use in a way that is not ours: untagged, or by a unit of their own."""
+    for interface in _active(root, "interfaces/interface"):
+        found = (*_active(interface, "native-vlan-id"), *_active(interface, "unit/vlan-id"))
+        numbers = VlanSet(number for one in found for number in vlan_set(one.text))
+        yield PORTS.canonical(interface.findtext("name")), numbers
+
+
+def _members(unit: Any, names: Mapping[VlanId, str]) -> dict[str, VlanSet]:  # noqa: ANN401
+    """Give what each member, as it is written, stands for: ``all``, a name, a number or a range."""
+    numbers: dict[str, set[VlanId]] = {}
+    for number, name in names.items():
+        numbers.setdefault(name, set()).add(number)
+    written = [one.text.strip() for one in _active(unit, "vlan/members")]
+    return {one: EVERY if one == "all" else VlanSet(numbers.get(one, ())) or _numbers(one) for one in written}
+
+
+def _numbers(member: str) -> VlanSet:
+    """Read a number or a range; a name that no VLAN has stands for nothing."""
+    return vlan_set(member) if member[:1].isdigit() else VlanSet()
+
+
+def _port(unit: Any, members: Mapping[str, VlanSet]) -> PortSeen:  # noqa: ANN401
+    carried = VlanSet(number for vlans in members.values() for number in vlans)
+    if unit.findtext("interface-mode") != "trunk":
+        return PortSeen(untagged=carried)
+    return PortSeen(carried, ready=True, open=EVERY in members.values())
+
+
+def _also(seen: PortSeen, others: VlanSet) -> PortSeen:
+    return PortSeen(seen.tagged, seen.ready, seen.open, seen.untagged | others)
+
+
+def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:
+    """Give the lines of a difference; all become active at once, so their order matters to Junos only."""
+    return [
+        *(line for port in difference.close for line in _told("close a port", port)),
+        *(line for port, vlans in difference.remove.items() for line in _removed(port, vlans, seen)),
+        *(line for name in _vanishing(difference.delete, seen) for line in _told("delete", name=name)),
+        *(line for vlan in difference.create for line in _told("create a VLAN", vlan=vlan, name=vlan_name(vlan))),
+        *(line for port, vlans in difference.add.items() for line in _added(port, vlans, seen)),
+    ]
+
+
+def _vanishing(vlans: VlanSet, seen: JunosSeen) -> Iterator[str]:
+    """Give the names of VLANs to delete; one that has other numbers too stays, and is found when it is read back."""
+    for name in dict.fromkeys(seen.names[vlan] for vlan in vlans if vlan in seen.names):
+        if VlanSet(number for number, other in seen.names.items() if other == name) <= vlans:
+            yield name
+
+
+def _removed(port: PortName, vlans: VlanSet, seen: JunosSeen) -> Iterator[str]:
+    """Delete members that stand for nothing else; one that does stays, and is found when it is read back."""
+    for member, stands_for in seen.members.get(PORTS.canonical(port), {}).items():
+        if stands_for & vlans and not stands_for - vlans:
+            yield from _told("remove from a port", port, member=member)
+
+
+def _added(port: PortName, vlans: Iterable[VlanId], seen: JunosSeen) -> Iterator[str]:
+    before = seen.ports.get(PORTS.canonical(port))
+    if before is None or not before.ready:
+        kept = _told("prepare a port", port)
+        yield from kept[1:] if before is None else kept
+    for vlan in vlans:
+        yield from _told("allow on a port", port, name=seen.names.get(vlan, vlan_name(vlan)))
+
+
+def _told(what: str, port: PortName | None = None, **values: object) -> list[str]:
+    spelt = "" if port is None else PORTS.canonical(port)
+    return [line.format(port=spelt, **values) for line in TOLD[what]]
+
+
+WORDS = CandidateWords(
+    title="Juniper Junos (ELS)",
+    show=(f"get-configuration of {FILTER}",),
+    see=see,
+    lines=lines,
+    told=TOLD,
+    ports=PORTS,
+    shows_every_port=False,
+)

@@ -1,0 +1,134 @@
+"""What sessions by NAPALM share: opening, closing, and turning foreign errors into ours.
+
+NAPALM and the libraries behind it (PyEZ, ncclient, pyeapi, Netmiko) are loaded when the first device is reached. They
+raise some sixty kinds of exceptions without a common root; what each means to us is a table of their names here.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
+
+from sbf_service.drivers.driver import Login
+from sbf_service.drivers.netmiko_line import host_and_port
+from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
+
+T = TypeVar("T")
+
+PATIENCE = 3
+"""A commit may take so many times as long as an answer otherwise."""
+QUOTED_CHARACTERS = 300
+
+STRANGER = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
+DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
+LOCKED = frozenset({"LockError", "SessionLockedException"})
+SILENT = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
+SAID_NO = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
+NONSENSE = frozenset({"XMLSyntaxError", "JSONDecodeError"})
+
+
+class NapalmSession:
+    """One device's session, kept between questions. ``port`` is where such devices listen unless told otherwise."""
+
+    port: ClassVar[int]
+
+    def __init__(self, login: Login) -> None:
+        """Remember how to reach the device; nothing is connected."""
+        self._login = login
+        self._driver: Any = None
+        self._changing = False
+
+    def close(self) -> None:
+        """End the session; may be repeated, and never raises."""
+        driver, self._driver = self._driver, None
+        self._changing = False
+        if driver is not None:
+            with suppress(Exception):
+                self.hang_up(driver)
+
+    def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
+        """Make NAPALM's driver and open it."""
+        raise NotImplementedError
+
+    def hang_up(self, driver: Any) -> None:  # noqa: ANN401
+        """Close the connection without a good-bye: a device that hangs never answers it."""
+        raise NotImplementedError
+
+    def is_alive(self, driver: Any) -> bool:  # noqa: ANN401
+        """Say whether a kept session can still be spoken to."""
+        return bool(driver.is_alive()["is_alive"])
+
+    def guarded(self, talk: Callable[[Any], T]) -> T:
+        """Connect if need be and talk; foreign errors end here, and so does the session where they leave it unclear."""
+        try:
+            return talk(self._connected())
+        except ElementError:
+            raise
+        except Exception as error:
+            ours = self._ours(error)
+            if not isinstance(ours, Refused):
+                self.close()
+            raise ours from error
+
+    def _connected(self) -> Any:  # noqa: ANN401
+        if self._driver is not None and not self.is_alive(self._driver):
+            changing = self._changing
+            self.close()
+            if changing:
+                raise Unreachable(f"{self._whom()} ended the session in the middle of a change; it is tried again")
+        if self._driver is None:
+            login = self._login
+            host, port = host_and_port(login.device.address or "", self.port)
+            self._driver = self.connect(host, port, login.password.reveal() if login.password else "")
+        return self._driver
+
+    def _ours(self, error: Exception) -> ElementError:
+        """Say what a foreign error means to us; the first one in its chain that has a meaning decides."""
+        chain = list(_chain(error))
+        meanings = ((kind, one) for one in chain for kind in _meanings(one))
+        kind, decisive = next(meanings, (SILENT, chain[-1]))
+        said = words_of(decisive)
+        if kind is STRANGER:
+            return Unsafe(
+                f"{self._whom()} shows an SSH host key that {self._login.known_hosts} does not have for it: "
+                "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+            )
+        if kind is DENIED:
+            return Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential")
+        if kind is LOCKED:
+            return Unreachable(f"{self._whom()} is being configured by somebody else: {said}; it is tried again")
+        if kind is NONSENSE:
+            return Unsafe(f"{self._whom()}: its answer is not understood: {said}; it was left alone")
+        if kind is SAID_NO:
+            return Refused(f"switch {self._login.device.name}: the switch said {said!r}")
+        return Unreachable(f"{self._whom()} does not answer: {said}; it is tried again")
+
+    def _whom(self) -> str:
+        return f"switch {self._login.device.name} ({self._login.device.address or 'without an address'})"
+
+
+def words_of(error: BaseException) -> str:
+    """Give what the device said: libraries hide it in lists of dictionaries and in attributes."""
+    first = error.args[0] if error.args else ""
+    if isinstance(first, list):
+        first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
+    said = getattr(error, "message", None) or first or type(error).__name__
+    return " ".join(str(said).split())[:QUOTED_CHARACTERS]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = getattr(error, "_orig", None) or error.__cause__ or error.__context__
+
+
+def _meanings(error: BaseException) -> Iterator[frozenset[str]]:
+    """Give the meaning of an exception: that of the nearest of its classes that has one.
+
+    A host whose key is of another kind than the known one is refused before it shows it.
+    """
+    if "no acceptable host key" in str(error):
+        yield STRANGER
+    for cls in type(error).__mro__:
+        yield from (kind for kind in (STRANGER, DENIED, LOCKED, SAID_NO, NONSENSE) if cls.__name__ in kind)
+        if cls.__name__ in SILENT:
+            return

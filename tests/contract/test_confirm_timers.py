@@ -1,0 +1,175 @@
+"""Switches with a candidate configuration and a confirm timer: what is not confirmed was never there."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from emulators.bench import POOL, Bench, MakeBench, driver_for
+from emulators.committing import Committing
+
+from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.registry import PLATFORMS
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+WITH_TIMER = [name for name, platform in PLATFORMS.items() if platform.facts.confirm_timer]
+COMMIT = {"juniper_junos": "^commit-configuration .*confirmed"}
+CONFIRM = {"juniper_junos": "^commit-configuration$"}
+SHOW = {"juniper_junos": "^get-configuration database"}
+HELD = {"juniper_junos": "configuration database locked by: netadmin terminal p0"}
+
+
+@pytest.fixture(params=WITH_TIMER)
+def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+    return make_bench(request.param)
+
+
+def committing(bench: Bench) -> Committing:
+    assert isinstance(bench.switch, Committing)
+    return bench.switch
+
+
+def seen_in_time(claim: Callable[[], bool]) -> bool:
+    """Wait for something that comes by itself; half a minute is long enough for anything here."""
+    until = time.monotonic() + 30
+    while not claim() and time.monotonic() < until:
+        time.sleep(0.01)
+    return claim()
+
+
+def test_a_session_lost_before_it_confirms_leaves_what_was_there_before(bench: Bench) -> None:
+    switch = committing(bench)
+    bench.converge("150")
+    before = switch.running_config()
+    switch.fail("cut", CONFIRM[switch.platform])
+    with pytest.raises(Unreachable, match="sw1"):
+        bench.converge("112", "112")
+    assert bench.carries(bench.names[1]) == {112}
+    with pytest.raises(Unreachable, match="a commit waits to be confirmed and may be taken back; it is read again"):
+        bench.read()
+    switch.time_is_up()
+    assert switch.running_config() == before
+    assert bench.read().ports[bench.a] == VlanSet([150])
+    assert not bench.converge("112", "112")
+
+
+def test_what_nobody_confirms_is_taken_back_by_the_switch_itself(bench: Bench, make_bench: MakeBench) -> None:
+    quick = make_bench(bench.switch.platform, minute=0.05)
+    before = quick.switch.running_config()
+    quick.switch.fail("cut", CONFIRM[quick.switch.platform])
+    with pytest.raises(Unreachable):
+        quick.converge("112")
+    assert seen_in_time(lambda: quick.switch.running_config() == before)
+
+
+def test_a_service_killed_before_it_confirms_leaves_what_was_there_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of ours runs any more: the connection breaks, and another process comes when the time is up."""
+    switch = committing(bench)
+    before = switch.running_config()
+
+    def killed() -> None:
+        bench.driver.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench.driver._session, "confirm", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bench.converge("112")
+    assert bench.carries(bench.names[0]) == {112}
+    switch.time_is_up()
+    assert switch.running_config() == before
+    again = driver_for(switch, bench.a, bench.b)
+    assert again.read(bench.managed).vlans == VlanSet()
+    again.close()
+
+
+def test_a_commit_cut_before_it_was_made_changes_nothing(bench: Bench) -> None:
+    switch = committing(bench)
+    before = switch.running_config()
+    switch.fail("cut", COMMIT[switch.platform])
+    with pytest.raises(Unreachable):
+        bench.converge("112")
+    assert switch.running_config() == before
+    assert not bench.converge("112")
+
+
+def test_a_confirmation_that_does_nothing_is_found_out(bench: Bench) -> None:
+    """The worker reads after the change: what waits to be confirmed is not confirmed by us either."""
+    committing(bench).fail("ignore", CONFIRM[bench.switch.platform])
+    with pytest.raises(Unreachable, match="waits to be confirmed"):
+        bench.converge("112")
+
+
+def test_a_switch_that_an_administrator_is_configuring_is_tried_again(bench: Bench) -> None:
+    switch = committing(bench)
+    before = switch.running_config()
+    switch.locked_by = "netadmin"
+    with pytest.raises(Unreachable, match=f"being configured by somebody else: .*{HELD[switch.platform]}"):
+        bench.converge("112")
+    assert switch.running_config() == before
+    switch.locked_by = ""
+    assert not bench.converge("112")
+
+
+def test_a_commit_that_the_switch_checks_and_refuses_changes_nothing_and_locks_nobody_out(bench: Bench) -> None:
+    switch = committing(bench)
+    before = switch.running_config()
+    switch.fail("refuse", COMMIT[switch.platform])
+    with pytest.raises(Refused, match="sw1: the switch said"):
+        bench.converge("112")
+    assert switch.running_config() == before
+    second = driver_for(switch, bench.a, bench.b)
+    second.apply(SwitchDifference(create=VlanSet([112])))
+    second.close()
+    assert 112 in switch.running.vlans
+
+
+def test_what_cannot_be_read_after_the_commit_is_taken_back(bench: Bench) -> None:
+    switch = committing(bench)
+    before = switch.running_config()
+    bench.read()
+    switch.fail("say", SHOW[switch.platform], text="nobody understands this")
+    with pytest.raises(Unsafe, match="nobody understands this"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([112])))
+    assert switch.running_config() == before
+    assert switch.unconfirmed is None
+
+
+def test_a_switch_that_hangs_is_unreachable_when_its_time_is_up(bench: Bench, make_bench: MakeBench) -> None:
+    slow = make_bench(bench.switch.platform, read_timeout=0.3)
+    slow.switch.fail("hang", SHOW[slow.switch.platform])
+    with pytest.raises(Unreachable, match="sw1"):
+        slow.read()
+    assert slow.read().vlans == VlanSet()
+
+
+def test_a_wrong_password_is_refused(bench: Bench) -> None:
+    bench.switch.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match="does not let 'admin' in: check the credential"):
+        bench.read()
+
+
+def test_nobody_listening_is_unreachable(bench: Bench) -> None:
+    switch = bench.switch
+    switch.address = "127.0.0.1:9"
+    lost = driver_for(switch, bench.a)
+    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer"):
+        lost.read(Managed((bench.a,), POOL))
+
+
+def test_broken_xml_is_unsafe(make_bench: MakeBench) -> None:
+    bench = make_bench("juniper_junos")
+    bench.switch.fail("say", "^get-configuration", text="<configuration><unclosed>")
+    with pytest.raises(Unsafe, match=r"sw1.*its answer is not understood"):
+        bench.read()
+
+
+def test_the_login_of_a_session_is_in_no_message(bench: Bench, tmp_path: Path) -> None:
+    switch = bench.switch
+    switch.fail("cut", SHOW[switch.platform])
+    with pytest.raises(Unreachable) as raised:
+        bench.read()
+    assert switch.password not in f"{raised.value} {raised.value.__cause__!r}"
