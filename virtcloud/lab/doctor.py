@@ -68,6 +68,7 @@ def _programs() -> Iterator[Finding]:
         present = preflight.has_driver(kind)
         needed = kind == "lxc"
         yield Finding("program", f"libvirt {kind.value} driver", present, needed, remedy=f"apt-get install {package}")
+    yield Finding("program", "zebra and bgpd", preflight.has_routers(), False, f"apt-get install {preflight.ROUTERS}")
 
 
 def _python() -> Iterator[Finding]:

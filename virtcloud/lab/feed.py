@@ -13,10 +13,11 @@ from virtcloud.model.views import Pool
 
 AGENTS_S = 60.0
 POLL_S = 0.2
+WITH_AGENTS = (ElementKind.HOST, ElementKind.GATEWAY)
 
 
 def feed(lab: LabFile, state: State, watch: Watcher) -> None:
-    """Put the topology, with the switches' management addresses, and the pools; may be repeated."""
+    """Put the topology, with the devices' management addresses, and the pools; may be repeated."""
     watch(Event("topology and pools", "begin"))
     with SbfClient(f"unix://{state.sbf_socket}") as client:
         client.put_topology(addressed(lab.topology))
@@ -39,4 +40,4 @@ def await_agents(state: State, watch: Watcher) -> None:
 
 def _silent(client: SbfClient) -> list[str]:
     elements = client.elements()
-    return [one.name for one in elements if one.kind is not ElementKind.SWITCH and one.last_seen is None]
+    return [one.name for one in elements if one.kind in WITH_AGENTS and one.last_seen is None]

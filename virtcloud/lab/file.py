@@ -7,16 +7,18 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from virtcloud.lab.backbone import CoreWire, core_wires, is_fabric
 from virtcloud.lab.names import RESERVED_NODES, RESERVED_PORTS
-from virtcloud.lab.network import attachments
 from virtcloud.model.documents import read_document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Element, Hypervisor, Topology
+from virtcloud.model.topology import Edge, Element, Hypervisor, Topology
+from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
 INTERFACE_LENGTH = 15
-DEFAULT = "metacenter.yaml"
+IPV4 = 4
+DEFAULT = "metacenter"
 
 
 class LabFile(Topology):
@@ -50,7 +52,7 @@ def _faults(lab: LabFile) -> Iterator[BadInput]:
             yield BadInput(message, ("pools", name))
     yield from _name_faults(lab)
     yield from _port_faults(lab)
-    yield from _core_port_faults(lab)
+    yield from _core_wire_faults(lab)
 
 
 def _name_faults(lab: LabFile) -> Iterator[BadInput]:
@@ -69,20 +71,37 @@ def _port_faults(lab: LabFile) -> Iterator[BadInput]:
                 yield BadInput(f"port {element.name}:{port}: {fault}", (*path, "ports", index))
 
 
-def _core_port_faults(lab: LabFile) -> Iterator[BadInput]:
-    """Check the cores' ports: interfaces that bear the names of their sites."""
+def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
+    """Check both ends of the wires to the cores: interfaces that bear names of sites, and at edges of transports."""
     used: set[tuple[str, str]] = set()
-    places = [(s, a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
-    for (s, a), (port, attachment) in zip(places, attachments(lab), strict=True):
-        path = ("sites", s, "attachments", a)
-        for fault in _interface_faults(port):
-            yield BadInput(f"site {lab.sites[s].name} as port {port} of {attachment.transport}: {fault}", path)
-        if (attachment.transport, port) in used:
-            message = (
-                f"expected another name of site {lab.sites[s].name}: {attachment.transport} has a port {port} already"
-            )
-            yield BadInput(message, path)
-        used.add((attachment.transport, port))
+    places = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
+    for path, one in zip(places, core_wires(lab), strict=True):
+        for fault in _interface_faults(one.core_port):
+            yield BadInput(f"site {one.site.name} as port {one.core_port} of {one.transport.name}: {fault}", path)
+        if (one.transport.name, one.core_port) in used:
+            has = f"{one.transport.name} has a port {one.core_port} already"
+            yield BadInput(f"expected another name of site {one.site.name}: {has}", path)
+        used.add((one.transport.name, one.core_port))
+        edge = lab.elements.get(one.attachment.port.element)
+        if isinstance(edge, Edge):
+            yield from (BadInput(f"edge {edge.name}: {fault}", path) for fault in _edge_faults(edge, one, used))
+            used.add((edge.name, one.port))
+
+
+def _edge_faults(edge: Edge, one: CoreWire, used: set[tuple[str, str]]) -> Iterator[str]:
+    """Say what keeps an edge from being joined to a core."""
+    name = one.transport.name
+    if one.transport.kind is TransportKind.VPLS:
+        yield f"expected a transport of kind direct, qinq or evpn, got {name}: the lab's edges have no MPLS"
+    elif is_fabric(one.transport):
+        if edge.loopback is None or edge.loopback.version != IPV4:
+            yield f"expected an IPv4 loopback, by which the other edges of {name} know it, got {edge.loopback}"
+    elif edge.core_port is None or edge.core_port in edge.ports:
+        yield f"expected a core_port beside {', '.join(edge.ports)}, on which {name} is made, got {edge.core_port}"
+    for fault in _interface_faults(one.port):
+        yield f"port {one.port}: {fault}"
+    if (edge.name, one.port) in used:
+        yield f"port {one.port}: expected one transport on it, got {name} as well"
 
 
 def _interface_faults(port: str) -> Iterator[str]:
@@ -94,25 +113,33 @@ def _interface_faults(port: str) -> Iterator[str]:
 
 def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
     for s, site in enumerate(lab.sites):
-        for kind in ("switches", "hosts", "gateways"):
+        for kind in ("switches", "edges", "hosts", "gateways"):
             for index, element in enumerate(getattr(site, kind)):
                 yield ("sites", s, kind, index), element
 
 
 def read_lab_file(path: Path | None = None) -> LabFile:
-    """Read a lab file, or the one that comes with virtcloud.
+    """Read a lab file, or one that comes with virtcloud: by its name, or the default one.
 
     Raises :class:`BadInput` when there is no such file, ``BadDocument`` with line and key when it is malformed.
     """
-    if path is None:
-        return read_document(default_lab_text(), DEFAULT, LabFile)
+    path = path or Path(DEFAULT)
+    if str(path) in shipped() and not path.exists():
+        return read_document(shipped_text(str(path)), f"{path}.yaml", LabFile)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"lab file {path}: expected a readable file, got: {error}") from error
+        known = ", ".join(shipped())
+        raise BadInput(f"lab file {path}: expected a readable file or one of {known}, got: {error}") from error
     return read_document(text, str(path), LabFile)
 
 
-def default_lab_text() -> str:
-    """Give the text of the lab file that comes with virtcloud."""
-    return resources.files("virtcloud.lab").joinpath("topologies", DEFAULT).read_text(encoding="utf-8")
+def shipped() -> list[str]:
+    """Give the names of the lab files that come with virtcloud."""
+    folder = resources.files("virtcloud.lab").joinpath("topologies")
+    return sorted(one.name.removesuffix(".yaml") for one in folder.iterdir())
+
+
+def shipped_text(name: str) -> str:
+    """Give the text of a lab file that comes with virtcloud."""
+    return resources.files("virtcloud.lab").joinpath("topologies", f"{name}.yaml").read_text(encoding="utf-8")

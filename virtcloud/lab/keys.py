@@ -1,4 +1,4 @@
-"""The lab's SSH keys: one with which the service logs in to the switches, and each switch's own."""
+"""The lab's SSH keys: one with which the service logs in to switches and edges, and each one's own."""
 
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -7,15 +7,15 @@ from pathlib import Path
 from virtcloud.lab.errors import LabFailed
 
 
-def make_keys(folder: Path, switches: Iterable[str]) -> tuple[str, Mapping[str, str]]:
-    """Make all keys; gives the public key of the account, and the switches' private host keys by switch."""
+def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
+    """Make all keys; gives the public key of the account, and the devices' private host keys by name."""
     _make(folder / "switch")
-    hosts = {name: _make(folder / f"host-{name}").read_text() for name in switches}
+    hosts = {name: _make(folder / f"host-{name}").read_text() for name in devices}
     return (folder / "switch.pub").read_text(), hosts
 
 
 def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
-    """Give the switches' public host keys by address, as OpenSSH keeps them; ``addresses`` are by switch."""
+    """Give the devices' public host keys by address, as OpenSSH keeps them; ``addresses`` are by device."""
     return "".join(f"{address} {(folder / f'host-{name}.pub').read_text()}" for name, address in addresses.items())
 
 

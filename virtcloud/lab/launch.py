@@ -20,7 +20,7 @@ from virtcloud.lab.fabric.settings import FabricSettings
 from virtcloud.lab.feed import await_agents, feed
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.keys import known_hosts, make_keys
-from virtcloud.lab.plan import TMPFS, joined, station_plan, switch_addresses
+from virtcloud.lab.plan import TMPFS, device_addresses, joined, station_plan
 from virtcloud.lab.plan import fabric_plan as plan_nodes
 from virtcloud.lab.services import Materials
 from virtcloud.lab.state import State
@@ -96,10 +96,10 @@ def _services(*plans: fabric_plan.Plan) -> dict[str, list[str]]:
 
 
 def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:
-    switches = [switch.name for site in lab.sites for switch in site.switches]
+    devices = device_addresses(lab.topology)
     keys = state.folder / "keys"
-    authorized, host_keys = make_keys(keys, switches)
-    (keys / "known_hosts").write_text(known_hosts(keys, switch_addresses(lab.topology)))
+    authorized, host_keys = make_keys(keys, devices)
+    (keys / "known_hosts").write_text(known_hosts(keys, devices))
     return Materials(
         state=str(state.folder),
         python=sys.executable,

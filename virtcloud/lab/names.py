@@ -19,6 +19,7 @@ PREFIX: Final = 16
 
 _FIRST_NODE: Final = IPv4Address("198.18.1.0")
 _FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")
+_FABRIC: Final = IPv4Address("192.0.2.0")  # TEST-NET-1 (RFC 5737): wires between edges and the core of an EVPN fabric
 
 
 def management_address(number: int) -> str:
@@ -29,3 +30,8 @@ def management_address(number: int) -> str:
 def outside_address(number: int) -> str:
     """Give the address of node ``number`` on the network outside."""
     return str(_FIRST_OUTSIDE + number)
+
+
+def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
+    """Give the addresses of both ends of wire ``number`` (from 0) of an EVPN fabric, the core's first (RFC 3021)."""
+    return _FABRIC + 2 * number, _FABRIC + 2 * number + 1

@@ -1,17 +1,12 @@
 """PURE. A topology's cables and what ip, bridge and tc are told on each node."""
 
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from virtcloud.lab import names
+from virtcloud.lab import backbone, names
 from virtcloud.lab.fabric.plan import Cable
-from virtcloud.model.topology import Attachment, Element, Site, Switch, Topology
-from virtcloud.model.transport import Transport
+from virtcloud.model.topology import Device, Edge, Element, Topology
 
 HOST_MTU = 1500
-TRUNK_MTU = 1508  # room for a customer's and a provider's tag behind a full frame (IEEE 802.1ad)
-BRIDGE = "vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,65 +27,37 @@ def wires(topology: Topology) -> list[Wire]:
         Wire(link.a.element, link.a.port, link.b.element, link.b.port, link.latency_ms, link.bandwidth_mbit)
         for link in topology.links
     ]
-    return links + [
-        Wire(one.port.element, one.port.port, one.transport, core_port, one.latency_ms, one.bandwidth_mbit)
-        for core_port, one in attachments(topology)
-    ]
+    return links + [_core_wire(one) for one in backbone.core_wires(topology)]
 
 
-def attachments(topology: Topology) -> Iterator[tuple[str, Attachment]]:
-    """Give each attachment with its port on the core: the site's name, numbered from its second one on."""
-    for site in topology.sites:
-        seen: Counter[str] = Counter()
-        for attachment in site.attachments:
-            seen[attachment.transport] += 1
-            yield _core_port(site, seen[attachment.transport]), attachment
-
-
-def _core_port(site: Site, number: int) -> str:
-    return site.name if number == 1 else f"{site.name[:12]}-{number}"
+def _core_wire(one: backbone.CoreWire) -> Wire:
+    shape = one.attachment
+    return Wire(one.node, one.port, one.transport.name, one.core_port, shape.latency_ms, shape.bandwidth_mbit)
 
 
 def cables(topology: Topology) -> list[Cable]:
     """Give the cables of all wires; a port that is joined to nothing gets a cable that ends in the air."""
-    joined = [
-        Cable(one.node, one.port, mtu(topology, one.node), one.peer_node, one.peer_port, mtu(topology, one.peer_node))
-        for one in wires(topology)
-    ]
+
+    def cable(one: Wire) -> Cable:
+        mtus = mtu(topology, one.node, one.port), mtu(topology, one.peer_node, one.peer_port)
+        return Cable(one.node, one.port, mtus[0], one.peer_node, one.peer_port, mtus[1])
+
+    joined = [cable(one) for one in wires(topology)]
     used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
     free = [(name, port) for name, one in topology.elements.items() for port in one.ports if (name, port) not in used]
     return joined + [
-        Cable(name, port, mtu(topology, name), "", f"x{number}", TRUNK_MTU) for number, (name, port) in enumerate(free)
+        Cable(name, port, mtu(topology, name, port), "", f"x{number}", backbone.TRUNK_MTU)
+        for number, (name, port) in enumerate(free)
     ]
 
 
-def mtu(topology: Topology, node: str) -> int:
-    """Give the MTU of a node's ports: switches and cores have room for tags, hosts are as hosts are."""
-    return HOST_MTU if node in topology.elements and not isinstance(topology.element(node), Switch) else TRUNK_MTU
-
-
-def switch_lines(ports: tuple[str, ...]) -> tuple[str, ...]:
-    """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
-    return (f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE}", "link set br0 up", *_members(ports))
-
-
-def core_lines(transport: Transport, topology: Topology) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Make a provider core (ip lines, bridge lines): all that a site sends travels in the transport's service VLAN.
-
-    The bridge itself is a tagged member, so that a capture on it sees frames as they travel, with both tags.
-    """
-    ports = tuple(port for port, one in attachments(topology) if one.transport == transport.name)
-    lines = (
-        f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE} vlan_protocol 802.1ad",
-        "link set br0 up",
-        *_members(ports),
-    )
-    members = tuple(f"vlan add dev {port} vid {transport.s_tag} pvid untagged" for port in ports)
-    return lines, (*members, f"vlan add dev br0 vid {transport.s_tag} self")
-
-
-def _members(ports: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"link set {port} master br0 up" for port in ports)
+def mtu(topology: Topology, node: str, port: str) -> int:
+    """Give a port's MTU: devices and cores have room for tags, EVPN fabrics for VXLAN, hosts are as hosts are."""
+    element = topology.elements.get(node)  # type: ignore[call-overload]
+    fabrics = {one.name for one in topology.transports if backbone.is_fabric(one)}
+    if node in fabrics or (isinstance(element, Edge) and port in fabrics):
+        return backbone.FABRIC_MTU
+    return backbone.TRUNK_MTU if element is None or isinstance(element, Device) else HOST_MTU
 
 
 def plain_lines(element: Element) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
 """PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
 
-from virtcloud.lab import names, network, services
+from typing import TypeVar
+
+from virtcloud.lab import backbone, frr, names, network, services
 from virtcloud.lab.fabric.plan import Cable, Node, Plan
 from virtcloud.lab.services import Materials
-from virtcloud.model.topology import Element, Gateway, Host, Switch, Topology
+from virtcloud.model.topology import Device, Edge, Element, Gateway, Host, Site, Switch, Topology
 from virtcloud.model.transport import Transport
 
+DeviceT = TypeVar("DeviceT", bound=Device)
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt")  # noqa: S108
 QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 
@@ -50,24 +53,28 @@ def numbering(topology: Topology) -> dict[str, int]:
     return {str(name): number for number, name in enumerate(known, start=1)}
 
 
-def switch_addresses(topology: Topology) -> dict[str, str]:
-    """Give each switch's management address."""
+def device_addresses(topology: Topology) -> dict[str, str]:
+    """Give the management address of each switch and each edge."""
     numbers = numbering(topology)
-    return {one.name: names.management_address(numbers[one.name]) for site in topology.sites for one in site.switches}
+    return {
+        name: names.management_address(numbers[name])
+        for name, one in topology.elements.items()
+        if isinstance(one, Device)
+    }
 
 
 def addressed(topology: Topology) -> Topology:
-    """Fill in each switch's management address and credential, as the service needs them."""
-    addresses = switch_addresses(topology)
+    """Fill in the management address and the credential of each switch and each edge, as the service needs them."""
+    addresses = device_addresses(topology)
 
-    def switch(one: Switch) -> Switch:
-        values = {"address": addresses[one.name], "credential": names.CREDENTIAL}
-        return one.model_copy(update=values)
+    def device(one: DeviceT) -> DeviceT:
+        return one.model_copy(update={"address": addresses[one.name], "credential": names.CREDENTIAL})
 
-    sites = [
-        site.model_copy(update={"switches": tuple(switch(one) for one in site.switches)}) for site in topology.sites
-    ]
-    return topology.model_copy(update={"sites": tuple(sites)})
+    def site(one: Site) -> Site:
+        switches, edges = tuple(map(device, one.switches)), tuple(map(device, one.edges))
+        return one.model_copy(update={"switches": switches, "edges": edges})
+
+    return topology.model_copy(update={"sites": tuple(map(site, topology.sites))})
 
 
 def hosts_file(topology: Topology) -> str:
@@ -100,6 +107,8 @@ def _parts(name: str, number: int, topology: Topology, materials: Materials) -> 
     element = topology.elements.get(name)  # type: ignore[call-overload]
     if isinstance(element, Switch):
         return _switch(element, number, materials)
+    if isinstance(element, Edge):
+        return _edge(element, number, topology, materials)
     if isinstance(element, Host):
         return _host(element, number, materials)
     if isinstance(element, Gateway):
@@ -114,14 +123,26 @@ def _parts(name: str, number: int, topology: Topology, materials: Materials) -> 
 
 def _switch(switch: Switch, number: int, materials: Materials) -> Node:
     address = names.management_address(number)
-    files = services.switch_files(address, materials.authorized_key, materials.host_keys[switch.name])
     return Node(
         switch.name,
         "switch",
-        files=files,
+        files=services.device_files(address, materials.authorized_key, materials.host_keys[switch.name]),
         sysctls=QUIET,
-        ip=network.switch_lines(_ports(switch)),
+        ip=backbone.bridge_lines(_ports(switch)),
         services=(services.sshd(address),),
+    )
+
+
+def _edge(edge: Edge, number: int, topology: Topology, materials: Materials) -> Node:
+    address = names.management_address(number)
+    files = services.device_files(address, materials.authorized_key, materials.host_keys[edge.name])
+    return Node(
+        edge.name,
+        "edge",
+        files={**files, **frr.files(edge, topology)},
+        sysctls=QUIET,
+        ip=backbone.edge_lines(edge, topology),
+        services=(services.sshd(address), *frr.services(edge, topology)),
     )
 
 
@@ -138,8 +159,9 @@ def _host(host: Host, number: int, materials: Materials) -> Node:
 
 
 def _core(transport: Transport, topology: Topology) -> Node:
-    lines, vlans = network.core_lines(transport, topology)
-    return Node(transport.name, "core", sysctls=QUIET, ip=lines, bridge=vlans)
+    lines, vlans = backbone.core_lines(transport, topology)
+    sysctls = {**QUIET, **backbone.ROUTER} if backbone.is_fabric(transport) else QUIET
+    return Node(transport.name, "core", sysctls=sysctls, ip=lines, bridge=vlans)
 
 
 def _ports(element: Element) -> tuple[str, ...]:

@@ -5,8 +5,10 @@ import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from virtcloud.lab.backbone import is_fabric
 from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.file import LabFile
+from virtcloud.lab.frr import PROGRAMS
 from virtcloud.lab.services import DRIVER_LIBRARIES as DRIVER_FOLDER
 from virtcloud.model.topology import Hypervisor
 
@@ -24,6 +26,7 @@ PACKAGES = {
     "tcpdump": "tcpdump",
 }
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
+ROUTERS = "frr"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -41,7 +44,7 @@ def check(lab: LabFile) -> None:
     """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
-    missing = sorted(set(_missing(lab.hypervisors)))
+    missing = sorted({*_missing(lab.hypervisors), *_missing_routers(lab)})
     if missing:
         programs = ", ".join(name for name, _ in missing)
         packages = " ".join(sorted({package for _, package in missing}))
@@ -55,3 +58,13 @@ def _missing(kinds: Iterable[Hypervisor]) -> Iterator[tuple[str, str]]:
             yield f"libvirt's {kind.value} driver", DRIVERS[kind]
         if kind is Hypervisor.QEMU and find("qemu-system-x86_64") is None:
             yield "qemu-system-x86_64", "qemu-system-x86"
+
+
+def has_routers() -> bool:
+    """Say whether FRR is installed, without which no edge speaks BGP."""
+    return all(Path(PROGRAMS, name).exists() for name in ("zebra", "bgpd"))
+
+
+def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
+    if any(is_fabric(one) for one in lab.transports) and not has_routers():
+        yield "zebra and bgpd", ROUTERS

@@ -69,7 +69,7 @@ def base_files(hosts: str) -> dict[str, str]:
         "/run/etc/passwd": f"{names.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\nroot:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
         "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks it up even when told to use root
-        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nnogroup:x:65534:\n",
+        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n",
         "/run/etc/shadow": f"{names.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
         "/run/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         "/run/etc/hosts": hosts,
@@ -78,8 +78,8 @@ def base_files(hosts: str) -> dict[str, str]:
     }
 
 
-def switch_files(address: str, authorized: str, host_key: str) -> dict[str, str]:
-    """Give what a switch's sshd reads."""
+def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]:
+    """Give what the sshd of a switch or an edge reads."""
     return {
         "/run/sshd/.keep": "",
         "/run/ssh/sshd_config": SSHD_CONFIG.format(address=address),

@@ -1,0 +1,69 @@
+"""PURE. BGP EVPN at a provider edge of the lab, by FRR: what zebra and bgpd read, and how they are run.
+
+Edges speak iBGP with each other, from loopback to loopback. bgpd announces every VNI whose device it sees come up, and
+zebra writes into the bridge what bgpd learns: a cluster is no line of this.
+"""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+
+from virtcloud.lab.backbone import core_wires, is_fabric, peers_of
+from virtcloud.lab.fabric.plan import Service
+from virtcloud.model.topology import Edge, Topology
+
+PROGRAMS = "/usr/lib/frr"
+FOLDER = "/run/frr"
+ZEBRA = "frr defaults datacenter\nhostname {name}\n"
+BGP = """\
+frr defaults datacenter
+hostname {name}
+router bgp {asn}
+ bgp router-id {loopback}
+ no bgp default ipv4-unicast
+ neighbor edges peer-group
+ neighbor edges remote-as {asn}
+ neighbor edges update-source {loopback}
+ neighbor edges timers 1 5
+ neighbor edges timers connect 1
+ neighbor edges advertisement-interval 0
+{neighbors}
+ address-family l2vpn evpn
+  neighbor edges activate
+  advertise-all-vni
+ exit-address-family
+"""
+"""Timers as they suit one machine; ``advertise-all-vni`` is what makes a device enough (FRR: EVPN)."""
+
+
+def files(edge: Edge, topology: Topology) -> dict[str, str]:
+    """Give the settings of an edge's daemons; nothing when it is in no EVPN fabric."""
+    ours = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
+    if not ours:
+        return {}
+    peers = sorted({IPv4Address(peer) for one in ours for peer in peers_of(topology, one)})
+    told = BGP.format(
+        name=edge.name,
+        asn=ours[0].transport.asn,
+        loopback=edge.loopback,
+        neighbors="\n".join(line for peer in peers for line in _neighbor_lines(edge, peer)),
+    )
+    return {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": told}
+
+
+def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
+    """Of two edges the one with the lower address calls the other: two calls at once cost both another second."""
+    yield f" neighbor {peer} peer-group edges"
+    if IPv4Address(str(edge.loopback)) > peer:
+        yield f" neighbor {peer} passive"
+
+
+def services(edge: Edge, topology: Topology) -> tuple[Service, ...]:
+    """Run an edge's daemons; none when it is in no EVPN fabric."""
+    if not files(edge, topology):
+        return ()
+    return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))
+
+
+def _daemon(name: str, socket: str) -> Service:
+    argv = (f"{PROGRAMS}/{name}", "-f", f"{FOLDER}/{name}.conf", "-u", "root", "-g", "root", "-P", "0")
+    return Service(name, (*argv, "--log", "stdout"), ready=f"unix:{FOLDER}/{socket}")
