@@ -130,7 +130,8 @@ def read_lab_file(path: Path | None = None) -> LabFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(shipped())
-        raise BadInput(f"lab file {path}: expected a readable file or one of {known}, got: {error}") from error
+        message = f"lab file {path}: expected a readable file, got: {error}; with virtcloud come: {known}"
+        raise BadInput(message) from error
     return read_document(text, str(path), LabFile)
 
 
