@@ -8,19 +8,15 @@ On an access port it is the other way round: its one untagged number is ours. Wh
 numbers, or of VLAN 1, is taken away; another untagged number is somebody's, and unsafe.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from shlex import quote
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from sbf_service.drivers.driver import DriverFacts, Managed
+from sbf_service.drivers.iproute2 import SHOW_VLANS, VlanEntry, batch, refuse, shown, vlan_entries
 from sbf_service.drivers.line import CommandLine
 from sbf_service.drivers.lldpd import neighbours_by
-from sbf_service.drivers.shell import Shell, parts, quoted
+from sbf_service.drivers.shell import Shell
 from sbf_service.neighbour import Neighbour
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchCarried, SwitchDifference
@@ -28,41 +24,10 @@ from virtcloud.model.wanted import PortVlans, SwitchCarried, SwitchDifference
 FACTS = DriverFacts(reserved=VlanSet([1]))
 """1 is ``vlan_default_pvid`` unless told otherwise."""
 
-SHOW = "bridge -compressvlans -json vlan show"
-BATCH = "bridge -force -batch -"
-"""``-force``: a line that is refused keeps none of the others from being done."""
 UNTAGGED = " pvid untagged"
 WHOLE = {"PVID", "Egress Untagged"}
 DEFAULT = VlanSet([1])
 """What a port is in that nobody configured."""
-FAILED_LINE = re.compile(r"(?P<words>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
-QUOTES_AND_SPACE = 3
-
-
-class _Entry(BaseModel):
-    """One number, or a range of them, of one port."""
-
-    model_config = ConfigDict(strict=True)
-
-    vlan: Annotated[int, Field(ge=1, le=4094)]
-    last: Annotated[int | None, Field(ge=1, le=4094, alias="vlanEnd")] = None
-    flags: list[str] = []
-
-    @property
-    def numbers(self) -> VlanSet:
-        return VlanSet(range(self.vlan, (self.last or self.vlan) + 1))
-
-
-class _Port(BaseModel):
-    """One port as ``bridge`` shows it."""
-
-    model_config = ConfigDict(strict=True)
-
-    ifname: str
-    vlans: list[_Entry] = []
-
-
-_ANSWER = TypeAdapter(list[_Port])
 
 
 class LinuxBridge:
@@ -71,26 +36,19 @@ class LinuxBridge:
     def __init__(self, name: Name, line: CommandLine) -> None:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
-        self._shell = Shell(name, line)
+        self._shell = Shell(f"switch {name}", line)
         self._strays: PortVlans = {}
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip."""
-        code, said = self._shell.run(SHOW)
-        if code:
-            raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {quoted(said)!r}")
-        entries = entries_from(self._name, said)
+        entries = vlan_entries(self._shell.whom, shown(self._shell, SHOW_VLANS))
         carried = carried_from(self._name, entries, managed)
         self._strays = {port: _ours_or_default(entries.get(port, []), managed) for port in carried.open}
         return carried
 
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change; all of it in as few round trips as a terminal line allows."""
-        faults = [
-            fault for lines in parts(self._commands(difference), QUOTES_AND_SPACE) for fault in self._batch(lines)
-        ]
-        if faults:
-            raise Refused(f"switch {self._name}: {'; '.join(faults)}: look at its ports and at the account's rights")
+        refuse(self._shell.whom, batch(self._shell, "bridge", self._commands(difference)))
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of the batch."""
@@ -108,26 +66,8 @@ class LinuxBridge:
         strays = {port: self._strays.get(port, VlanSet()) for port in difference.close}
         return [*_taken_away(strays), *commands(difference)]
 
-    def _batch(self, lines: list[str]) -> list[str]:
-        """Send lines; give what was refused of them, in the switch's words."""
-        code, said = self._shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {BATCH} 2>&1")
-        found = [(lines[int(one["line"]) - 1], one["words"]) for one in FAILED_LINE.finditer(said)]
-        if not found and (code or said):
-            found = [(BATCH, f"{said} (exit code {code})")]
-        return [f"{line!r} was refused: the switch said {quoted(words)!r}" for line, words in found]
 
-
-def entries_from(name: Name, said: str) -> dict[str, list[_Entry]]:
-    """Understand the answer to :data:`SHOW`; raises Unsafe when it cannot be understood."""
-    try:
-        shown = _ANSWER.validate_json(said)
-    except ValidationError as error:
-        what = "; ".join(fault["msg"] for fault in error.errors())
-        raise Unsafe(f"switch {name}: expected JSON from {SHOW!r}, got {quoted(said)!r} ({what})") from error
-    return {port.ifname: port.vlans for port in shown}
-
-
-def carried_from(name: Name, entries: Mapping[str, list[_Entry]], managed: Managed) -> SwitchCarried:
+def carried_from(name: Name, entries: Mapping[str, list[VlanEntry]], managed: Managed) -> SwitchCarried:
     """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
     ports, opened = {}, []
     for port in managed.ports:
@@ -148,7 +88,7 @@ def commands(difference: SwitchDifference) -> Iterator[str]:
         yield f"vlan add dev {port} vid {_range(pair)}{how}"
 
 
-def _tagged(name: Name, port: PortName, entries: list[_Entry], managed: VlanSet) -> VlanSet:
+def _tagged(name: Name, port: PortName, entries: list[VlanEntry], managed: VlanSet) -> VlanSet:
     for entry in entries:
         misused = entry.numbers & managed
         if entry.flags and misused:
@@ -160,7 +100,7 @@ def _tagged(name: Name, port: PortName, entries: list[_Entry], managed: VlanSet)
     return VlanSet(number for entry in entries for number in entry.numbers) & managed
 
 
-def _untagged(name: Name, port: PortName, entries: list[_Entry], managed: Managed) -> tuple[VlanSet, bool]:
+def _untagged(name: Name, port: PortName, entries: list[VlanEntry], managed: Managed) -> tuple[VlanSet, bool]:
     """Give an access port's number, and whether something else stands there, so that it has none of ours."""
     for entry in entries:
         if entry.flags and (others := entry.numbers - managed.vlans - DEFAULT):
@@ -175,7 +115,7 @@ def _untagged(name: Name, port: PortName, entries: list[_Entry], managed: Manage
     return VlanSet(), bool(ours)
 
 
-def _ours_or_default(entries: list[_Entry], managed: Managed) -> VlanSet:
+def _ours_or_default(entries: list[VlanEntry], managed: Managed) -> VlanSet:
     """Give what of an access port may be taken away."""
     numbers = VlanSet(number for entry in entries for number in entry.numbers)
     return numbers & (managed.vlans | DEFAULT)

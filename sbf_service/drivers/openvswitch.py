@@ -57,7 +57,7 @@ class OpenVSwitch:
     def __init__(self, name: Name, line: CommandLine) -> None:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
-        self._shell = Shell(name, line)
+        self._shell = Shell(f"switch {name}", line)
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip.

@@ -1,11 +1,10 @@
-"""A shell on a switch: programs are run, and what they print is kept apart from what a terminal adds."""
+"""A shell on a device: programs are run, and what they print is kept apart from what a terminal adds."""
 
 import re
 from collections.abc import Iterable, Iterator
 
 from sbf_service.drivers.line import CommandLine
 from virtcloud.model.errors import Unsafe
-from virtcloud.model.values import Name
 
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 BEGIN, END = "begin-of-answer", "end-of-answer:"
@@ -15,11 +14,11 @@ QUOTED_CHARACTERS = 300
 
 
 class Shell:
-    """The shell of one switch."""
+    """The shell of one device; ``whom`` is what messages call it: its kind and its name."""
 
-    def __init__(self, name: Name, line: CommandLine) -> None:
-        """Speak to the switch called ``name`` over ``line``."""
-        self._name = name
+    def __init__(self, whom: str, line: CommandLine) -> None:
+        """Speak to ``whom`` over ``line``."""
+        self.whom = whom
         self._line = line
 
     def run(self, command: str) -> tuple[int, str]:
@@ -32,7 +31,7 @@ class Shell:
         said = self._line.ask(sent, until=rf"{END}\d+")
         found = re.search(rf"{BEGIN}\s*\n(.*?){END}(\d+)", said, re.DOTALL)
         if found is None:
-            raise Unsafe(f"switch {self._name}: expected an answer between marks, got {quoted(said)!r}")
+            raise Unsafe(f"{self.whom}: expected an answer between marks, got {quoted(said)!r}")
         return int(found[2]), found[1].strip()
 
     def close(self) -> None:

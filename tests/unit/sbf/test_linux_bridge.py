@@ -3,7 +3,8 @@
 import pytest
 
 from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, carried_from, commands, entries_from
+from sbf_service.drivers.iproute2 import vlan_entries
+from sbf_service.drivers.linux_bridge import FACTS, LinuxBridge, carried_from, commands
 from sbf_service.drivers.shell import parts
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -25,7 +26,7 @@ PLAIN = '[{"ifname":"p1","vlans":[{"vlan":100},{"vlan":101},{"vlan":102}]}]'
 
 
 def carried(said: str, managed: str = "100-199") -> dict[str, str]:
-    found = carried_from(SWITCH, entries_from(SWITCH, said), Managed(PORTS, VlanSet.parse(managed)))
+    found = carried_from(SWITCH, vlan_entries("switch sw1", said), Managed(PORTS, VlanSet.parse(managed)))
     return {port: str(vlans) for port, vlans in found.ports.items()}
 
 
@@ -99,7 +100,7 @@ def test_removals_come_before_additions_and_runs_are_ranges() -> None:
 
 def untagged(said: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
     managed = Managed(PORTS, VlanSet.parse("100-199"), (PortName(port),))
-    found = carried_from(SWITCH, entries_from(SWITCH, f'[{{"ifname":"{port}","vlans":[{said}]}}]'), managed)
+    found = carried_from(SWITCH, vlan_entries("switch sw1", f'[{{"ifname":"{port}","vlans":[{said}]}}]'), managed)
     return str(found.ports[PortName(port)]), found.open
 
 
