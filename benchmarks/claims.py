@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.databases import databases
 from benchmarks.figure import Figure
-from benchmarks.installation import request, serving
+from benchmarks.installation import Sbf, bearer, request, serving
 from benchmarks.switches import switches
 
 CALLERS = 4
@@ -38,7 +38,7 @@ def run() -> Iterator[Figure]:
         ):
             sbf.install(two.addresses, "2-1001,1006-4094")
             used = sbf.processor_s()
-            taken = _load(sbf.listen)
+            taken = _load(sbf)
             used = sbf.processor_s() - used
         yield Figure(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
         yield Figure(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
@@ -47,20 +47,19 @@ def run() -> Iterator[Figure]:
         yield Figure(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
 
 
-def _load(listen: str) -> list[float]:
+def _load(sbf: Sbf) -> list[float]:
     """Give how long each call took, in seconds."""
     numbers, ends = count(), time.monotonic() + SECONDS
     with ThreadPoolExecutor(CALLERS) as pool:
-        return [
-            one for taken in pool.map(lambda _: _call_until(listen, numbers, ends), range(CALLERS)) for one in taken
-        ]
+        return [one for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS)) for one in taken]
 
 
-def _call_until(listen: str, numbers: Iterator[int], ends: float) -> list[float]:
-    line = http.client.HTTPConnection(listen)
+def _call_until(sbf: Sbf, numbers: Iterator[int], ends: float) -> list[float]:
+    line = http.client.HTTPConnection(sbf.listen)
+    headers = {"content-type": "application/json", **bearer(sbf.token)}
     taken = []
     while (started := time.monotonic()) < ends:
-        line.request("PUT", f"/v1/clusters/c{next(numbers)}", BODY, {"content-type": "application/json"})
+        line.request("PUT", f"/v1/clusters/c{next(numbers)}", BODY, headers)
         answer = line.getresponse()
         said = answer.read()
         if answer.status != CREATED:

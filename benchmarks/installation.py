@@ -68,6 +68,7 @@ class Sbf:
     client: httpx.Client
     process: subprocess.Popen[bytes]
     listen: str
+    token: str
 
     def install(self, addresses: list[str], vlans: str = "100-999") -> None:
         """Put topology and pools, and wait until everything is confirmed."""
@@ -149,16 +150,17 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
+    token = _token(config)
     with (
         (folder / "log").open("ab") as log,
         subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
         ) as process,
-        httpx.Client(base_url=f"http://{listen}", timeout=60) as client,
+        httpx.Client(base_url=f"http://{listen}", timeout=60, headers=bearer(token)) as client,
     ):
         try:
             _wait_for(client, process, folder / "log")
-            yield Sbf(client, process, listen)
+            yield Sbf(client, process, listen, token)
         finally:
             process.terminate()
 
@@ -166,6 +168,20 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
 def sqlite(folder: Path) -> str:
     """Give the address of a database in a folder."""
     return f"sqlite:///{folder / 'sbf.db'}"
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Give the header that shows a token."""
+    return {"authorization": f"Bearer {token}"}
+
+
+def _token(config: Path) -> str:
+    """Make an operator's token, as on the service's own machine."""
+    command = [sys.executable, "-m", "sbf_service", "token", "create", "bench", "--role", "operator"]
+    made = subprocess.run(  # noqa: S603 - our own
+        [*command, "--config", str(config)], check=True, capture_output=True, text=True
+    )
+    return made.stdout.strip()
 
 
 def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> str:

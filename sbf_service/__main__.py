@@ -1,23 +1,37 @@
-"""``sbf serve`` runs the service, ``sbf openapi`` prints the description of its API.
+"""``sbf serve`` runs the service, ``sbf token create`` makes its first token, ``sbf openapi`` describes its API.
 
 Exit codes: 0 well, 2 what was given cannot be right (settings, an address in use, a database that cannot be written).
 """
 
+import getpass
 import json
+import secrets
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
+from pydantic import ValidationError
 
 from sbf_service import serve as serving
 from sbf_service.http.app import create_app
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.service import make_service
 from sbf_service.settings import Settings, read_settings
+from sbf_service.store.tokens import create_token
+from virtcloud.model.access import Role, TokenRequest
+from virtcloud.model.documents import explain
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.values import Name
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
 EXIT_BAD_INPUT = 2
+
+CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), help=f"Settings (TOML); {DEFAULT_CONFIG} when it is there."
+)
 
 log = get_log("sbf_service")
 
@@ -29,21 +43,18 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--config", type=click.Path(path_type=Path), help=f"Settings (TOML); {DEFAULT_CONFIG} when it is there.")
+@CONFIG
 def serve(config: Path | None) -> None:
     """Serve until SIGTERM.
 
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
     log_to_stderr()
-    try:
+    with _bad_input_is_said():
         settings = _settings(config)
         service = make_service(settings)
         service.prepare()
         sockets = serving.listen(service)
-    except VirtcloudError as error:
-        click.echo(f"sbf: {error}", err=True)
-        sys.exit(EXIT_BAD_INPUT)
     log.info("listening", tcp=settings.listen, socket=settings.socket or "none", database=_database(settings))
     serving.serve(service, sockets)
     log.info("stopped")
@@ -56,6 +67,48 @@ def openapi() -> None:
     Example: sbf openapi > openapi.json
     """
     click.echo(json.dumps(create_app(make_service(Settings())).openapi(), indent=2, ensure_ascii=False))
+
+
+@main.group()
+def token() -> None:
+    """Make tokens on the service's own machine, in its database: the first operator's, for one.
+
+    Everything else about tokens is done with ``virtcloud token``.
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="What it may do.")
+@click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
+@CONFIG
+def create(name: str, role: str, sites: tuple[str, ...], config: Path | None) -> None:
+    """Make a token for NAME and print it, this once; SBF may be running or not.
+
+    Example: sbf token create eva --role operator
+    """
+    with _bad_input_is_said():
+        request = TokenRequest(name=Name(name), role=Role(role), sites=tuple(Name(site) for site in sites))
+        service = make_service(_settings(config))
+        service.prepare()
+        with service.store.change(who=f"{getpass.getuser()}@sbf") as unit:
+            click.echo(create_token(unit, request, secrets.token_bytes).token)
+        service.store.close()
+
+
+@contextmanager
+def _bad_input_is_said() -> Iterator[None]:
+    try:
+        yield
+    except ValidationError as error:
+        _end("\n".join(explain(one) for one in error.errors()))
+    except VirtcloudError as error:
+        _end(str(error))
+
+
+def _end(message: str) -> NoReturn:
+    click.echo(f"sbf: {message}", err=True)
+    sys.exit(EXIT_BAD_INPUT)
 
 
 def _settings(config: Path | None) -> Settings:

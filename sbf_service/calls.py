@@ -35,9 +35,14 @@ class Blocked:
 
 
 def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Same | Blocked:
-    """Say what a request means. Raises Gone for a lower attempt, Conflict for another spec or one still ending."""
+    """Say what a request means.
+
+    Raises Gone for a lower attempt, Conflict for another owner's key, another spec or a cluster still ending.
+    """
     if former is None:
         return New(request.attempt or 0)
+    if request.spec.owner != former.spec.owner:
+        raise Conflict(f"the key {key} belongs to another owner: choose another key")
     if request.attempt is None:
         return _without_attempt(key, request.spec, former)
     if request.attempt < former.attempt:

@@ -16,6 +16,7 @@ class Meters:
     converges: Counter
     converge_seconds: Histogram
     request_seconds: Histogram
+    denials: Counter
 
     def converged(self, platform: str, outcome: str, seconds: float) -> None:
         """Count one try to converge a switch."""
@@ -25,6 +26,10 @@ class Meters:
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Time one call of the HTTP API; ``route`` is a template such as ``/v1/clusters/{key}``."""
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
+
+    def denied(self, problem: str) -> None:
+        """Count a call that was denied; ``problem`` is the slug of its answer."""
+        self.denials.labels(problem).inc()
 
 
 def make_meters() -> Meters:
@@ -46,6 +51,12 @@ def make_meters() -> Meters:
             "How long calls of the HTTP API took, long polls left out.",
             ("method", "route", "status"),
             buckets=REQUEST_BUCKETS,
+            registry=registry,
+        ),
+        Counter(
+            "virtcloud_denied",
+            "Calls that were denied, by the problem of their answer.",
+            ("problem",),
             registry=registry,
         ),
     )

@@ -2,13 +2,16 @@
 
 import errno
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from sbf_service.http.app import create_app
+from sbf_service.http.peer import Protocol
 from sbf_service.service import Service
+from sbf_service.settings import Settings
 from virtcloud.model.errors import BadInput
 
 BACKLOG = 1024
@@ -31,6 +34,7 @@ class Server(uvicorn.Server):
 def listen(service: Service) -> list[socket.socket]:
     """Open the sockets that the settings ask for; raises BadInput when one cannot be had."""
     settings = service.settings
+    _refuse_plaintext(settings)
     sockets = [_listen_tcp(settings.listen)]
     if settings.socket is not None:
         sockets.append(_listen_unix(settings.socket))
@@ -40,7 +44,12 @@ def listen(service: Service) -> list[socket.socket]:
 def serve(service: Service, sockets: list[socket.socket]) -> None:
     """Answer until SIGTERM or SIGINT."""
     config = uvicorn.Config(
-        create_app(service), log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S, lifespan="on"
+        create_app(service),
+        http=Protocol,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
+        lifespan="on",
     )
     server = Server(config)
     server.service = service
@@ -49,6 +58,22 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
     finally:
         if service.settings.socket is not None:
             service.settings.socket.unlink(missing_ok=True)
+
+
+def _refuse_plaintext(settings: Settings) -> None:
+    host = settings.listen.rpartition(":")[0].strip("[]")
+    if not settings.allow_plaintext and not _is_loopback(host):
+        raise BadInput(
+            f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
+            "tls_key, listen on the loopback, or say allow_plaintext = true where the network is wholly yours"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen_tcp(address: str) -> socket.socket:

@@ -10,6 +10,7 @@ from sbf_service.converge.worker import Worker
 from sbf_service.drivers.registry import platform_of
 from sbf_service.meters import Meters, make_meters
 from sbf_service.notify import Notifier
+from sbf_service.recognize import Recognizer
 from sbf_service.settings import Settings
 from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
@@ -31,6 +32,7 @@ class Service:
     converger: Converger
     platform_of: PlatformOf
     meters: Meters
+    recognizer: Recognizer
 
     def reserved(self, switch: Switch) -> VlanSet:
         """Say which numbers a switch keeps for itself."""
@@ -59,8 +61,10 @@ def make_service(settings: Settings, platforms: PlatformOf = platform_of, clock:
     worker = Worker(store, Sessions(settings, platforms), settings.timing, f"sbf@{replica_name(settings)}")
     meters = make_meters()
     converger = Converger(store, worker, Sweep(store, settings.timing), settings, watch=meters.converged)
+    recognizer = Recognizer(store)
     notifier.listen(converger.wake)
-    return Service(settings, store, notifier, converger, platforms, meters)
+    notifier.listen(recognizer.heard)
+    return Service(settings, store, notifier, converger, platforms, meters, recognizer)
 
 
 def replica_name(settings: Settings) -> str:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from sbf_service.access.local import LocalUsers
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadDocument, BadInput
@@ -75,7 +76,15 @@ class Settings(Document):
 
     database: str = Field(DEFAULT_DATABASE, description="SQLAlchemy's address of the database.")
     listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Where to listen, `host:port`.")
+    allow_plaintext: bool = Field(
+        default=False, description="`true` lets tokens cross a network unencrypted, on a `listen` that is not loopback."
+    )
     socket: Path | None = Field(None, description="Where to listen for users of the same machine (AF_UNIX).")
+    local_users: LocalUsers = Field(
+        LocalUsers.USER,
+        description="What those are on `socket` who are neither root nor the service itself, which are operators: "
+        "`user` takes each for the user of its own name, `token` wants a token of them.",
+    )
     replica: Name | None = Field(None, description="This service's name, where several share one database.")
     workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
     credentials: dict[Name, Credential] = Field(default_factory=dict)

@@ -1,12 +1,15 @@
 """SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from virtcloud.connection import Answer, Connection
+from virtcloud.credentials import TokenSource, no_token
+from virtcloud.model.access import Identity, NewToken, TokenId, TokenRequest, TokenView
 from virtcloud.model.audit import AuditEntry
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
@@ -32,9 +35,20 @@ class SbfClient:
     that many past its ``wait``), and the exception of the model that SBF answered with.
     """
 
-    def __init__(self, url: str = DEFAULT_URL, timeout: float = 10.0) -> None:
-        """Prepare the connection; nothing is sent yet. Raises :class:`BadInput` when the address cannot be one."""
-        self._at = Connection(url, timeout)
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        timeout: float = 10.0,
+        *,
+        token: TokenSource = no_token,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        """Prepare the connection; nothing is sent yet. Raises :class:`BadInput` when the address cannot be one.
+
+        ``token`` gives the token to show (:func:`virtcloud.credentials.token_source`); ``ca_file`` has the certificates
+        of the authority that is believed, instead of those that this machine trusts.
+        """
+        self._at = Connection(url, timeout, token, ca_file)
 
     def __enter__(self) -> Self:
         """Use it as a context."""
@@ -72,13 +86,32 @@ class SbfClient:
         """Say which VLAN numbers a site gives; raises BadInput (reserved ones), Conflict (used ones would vanish)."""
         return self._document(Pool, self._at.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
-    def say_clean(self, site: str, vlan: int, *, by: str, reason: str) -> SiteView:
-        """Say that a number in quarantine is clean at a site; may be repeated.
+    def say_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
+        """Say that a number in quarantine is clean at a site; may be repeated. The caller's name is kept with it.
 
-        Raises BadInput (a blank name or reason), NotFound, Conflict for a number in use.
+        Raises BadInput (a blank reason), NotFound, Conflict for a number in use.
         """
         path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
-        return self._document(SiteView, self._at.send("POST", path, _made(CleanWord, by=by, reason=reason)))
+        return self._document(SiteView, self._at.send("POST", path, _made(CleanWord, reason=reason)))
+
+    def whoami(self) -> Identity:
+        """Say whom SBF takes the caller for; raises Unauthenticated."""
+        return self._document(Identity, self._at.send("GET", "/v1/whoami"))
+
+    def create_token(
+        self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
+    ) -> NewToken:
+        """Make a token; each call makes another one. Raises BadInput, Forbidden."""
+        request = _made(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
+        return self._document(NewToken, self._at.send("POST", "/v1/tokens", request))
+
+    def tokens(self) -> list[TokenView]:
+        """Give all tokens, also those that are valid no longer; raises Forbidden."""
+        return self._documents(TokenView, self._at.send("GET", "/v1/tokens"))
+
+    def revoke_token(self, token_id: str) -> TokenView:
+        """Let a token be valid no longer; may be repeated. Raises NotFound, Forbidden."""
+        return self._document(TokenView, self._at.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def verify(self, site: str) -> SiteCables:
         """Read a site's switches and compare its cables with the topology; changes nothing. Raises NotFound."""

@@ -14,10 +14,12 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from virtcloud.client import DEFAULT_URL, SbfClient
+from virtcloud.credentials import CA_VARIABLE, token_source
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
 from virtcloud.model.errors import ClusterFailed, NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.preview import ClusterPreview
@@ -33,9 +35,23 @@ URL_VARIABLE = "VIRTCLOUD_URL"
 class Client:
     """The virtual clusters of one installation, at ``url`` (see :class:`SbfClient`) or where ``VIRTCLOUD_URL`` says."""
 
-    def __init__(self, url: str | None = None, timeout: float = 10.0) -> None:
-        """Prepare; nothing is sent yet. ``timeout`` is in seconds, of one call."""
-        self.sbf = SbfClient(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL, timeout)
+    def __init__(
+        self,
+        url: str | None = None,
+        timeout: float = 10.0,
+        *,
+        token: str | None = None,
+        token_file: str | Path | None = None,
+        ca_file: str | Path | None = None,
+    ) -> None:
+        """Prepare; nothing is sent yet. ``timeout`` is in seconds, of one call.
+
+        Without a token or its file, it is looked for where :mod:`virtcloud.credentials` says. ``ca_file`` has the
+        certificates of the authority to believe (``VIRTCLOUD_CA_FILE``); else this machine's are.
+        """
+        where = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
+        believed = ca_file or os.environ.get(CA_VARIABLE) or None
+        self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), ca_file=believed)
 
     def __enter__(self) -> Self:
         """Use it as a context."""

@@ -3,14 +3,17 @@
 import json
 import re
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import httpcore
 import httpx
 from pydantic import ValidationError
 
+from virtcloud.credentials import TokenSource, no_token
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
 
@@ -42,11 +45,14 @@ class Answer:
 class Connection:
     """Calls to the service at ``url``; see :class:`virtcloud.client.SbfClient`."""
 
-    def __init__(self, url: str, timeout: float) -> None:
+    def __init__(
+        self, url: str, timeout: float, token: TokenSource = no_token, ca_file: str | Path | None = None
+    ) -> None:
         """Prepare; nothing is sent yet."""
         self._url = url
         self._timeout = timeout
-        self._http = _http(url)
+        self._token = token
+        self._http = _http(url, ca_file)
 
     def close(self) -> None:
         """Close the connections."""
@@ -64,6 +70,9 @@ class Connection:
         """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
         headers = {} if content is None else {"content-type": "application/json"}
+        token = self._token()
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
         params = {key: value for key, value in (query or {}).items() if value is not None}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
         try:
@@ -82,7 +91,7 @@ class Connection:
         return self.send("GET", path, query={"after": after, "wait": wait}, wait=wait)
 
 
-def _http(url: str) -> httpx.Client:
+def _http(url: str, ca_file: str | Path | None) -> httpx.Client:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -90,8 +99,20 @@ def _http(url: str) -> httpx.Client:
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_unix(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
-        return httpx.Client(base_url=url, trust_env=False)
+        return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, ca_file))
     raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
+
+
+def _verify(scheme: str, ca_file: str | Path | None) -> ssl.SSLContext | bool:
+    """Say which certificates are believed: those of ``ca_file``, or of the authorities that this machine trusts."""
+    if scheme != "https":
+        return False
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise BadInput(f"CA file {ca_file}: expected certificates (PEM): {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def _unix(path: str) -> httpx.HTTPTransport:

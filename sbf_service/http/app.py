@@ -2,21 +2,39 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from importlib import metadata
 
 from fastapi import FastAPI
 
-from sbf_service.http import audit, cables, clusters, differences, elements, health, metrics, problems, sites, topology
+from sbf_service.http import (
+    audit,
+    cables,
+    clusters,
+    differences,
+    elements,
+    health,
+    metrics,
+    problems,
+    sites,
+    tokens,
+    topology,
+)
+from sbf_service.http.gate import Gate
+from sbf_service.http.problems import answers
 from sbf_service.http.timing import Timed
 from sbf_service.service import Service
 
 DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
 
-Every call may be repeated: the same key and body again changes nothing. Every error is a problem document
-(`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose `detail` says what was
-wanted, what was found, and what to do. Long polls take `after` and `wait`: they answer as soon as there is something
-newer than `after`, or after `wait` seconds with what there is.
+Every call needs a token (`Authorization: Bearer vc_…`), but `/healthz`, `/readyz`, this page, and `/metrics` on the
+loopback. What a caller may do depends on its role.
+
+Every call but making a token may be repeated: the same key and body again changes nothing. Every error is a problem
+document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose `detail` says
+what was wanted, what was found, and what to do. Long polls take `after` and `wait`: they answer as soon as there is
+something newer than `after`, or after `wait` seconds with what there is.
 """
 
 
@@ -33,9 +51,11 @@ def create_app(service: Service) -> FastAPI:
 
     app = FastAPI(title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan)
     problems.install(app)
+    app.add_middleware(Gate, service=service)
     app.add_middleware(Timed, meters=service.meters)
-    for resource in (clusters, topology, sites, cables, elements, differences, audit, health, metrics):
-        app.include_router(resource.routes(service))
+    for resource in (clusters, topology, sites, cables, elements, differences, audit, tokens, metrics):
+        app.include_router(resource.routes(service), responses=answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
+    app.include_router(health.routes(service))
     return app
 
 

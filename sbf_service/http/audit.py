@@ -6,8 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
+from sbf_service.http.caller import Who
 from sbf_service.http.poll import Wait, newer
 from sbf_service.http.problems import answers
+from sbf_service.http.subjects import must_read_audit
 from sbf_service.service import Service
 from sbf_service.store.audit import CHANGED
 from sbf_service.store.audit_log import Filter, entries, newest
@@ -30,7 +32,8 @@ def routes(service: Service) -> APIRouter:
         summary="Read the audit log, oldest row first, or wait for newer rows",
         responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    async def get(
+    async def get(  # noqa: PLR0913, PLR0917 - FastAPI gives each parameter by its name
+        caller: Who,
         element: OfElement = None,
         cluster: OfCluster = None,
         after: AfterId = None,
@@ -47,6 +50,7 @@ def routes(service: Service) -> APIRouter:
             with service.store.read() as unit:
                 return entries(unit, asked, after, limit)
 
+        await run_in_threadpool(must_read_audit, service.store, caller, asked)
         await newer(service.notifier, CHANGED, last, after, wait)
         return await run_in_threadpool(show)
 

@@ -4,8 +4,11 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
+from sbf_service.access.rights import Action
 from sbf_service.converge.verifying import Verifying
+from sbf_service.http.caller import Who
 from sbf_service.http.problems import answers
+from sbf_service.http.subjects import of_site
 from sbf_service.service import Service
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.values import Name
@@ -22,7 +25,8 @@ def routes(service: Service) -> APIRouter:
         summary="Read the neighbours of a site's switches and compare its cables with the topology; changes nothing",
         responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def verify(name: Name) -> SiteCables:
+    def verify(name: Name, caller: Who) -> SiteCables:
+        caller.must(Action.VERIFY_SITE, of_site(name))
         return verifying.site(name)
 
     return router

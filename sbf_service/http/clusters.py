@@ -6,14 +6,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
+from sbf_service.access.rights import Action, Subject, may
+from sbf_service.http.caller import Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
+from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of
 from sbf_service.service import Service
 from sbf_service.store import clusters
 from sbf_service.store.previews import preview_cluster
 from virtcloud.model.cluster import ENDED, ClusterRequest, LeaseExtension
 from virtcloud.model.preview import ClusterPreview
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 
 Key = Annotated[ClusterKey, Path(description="The caller's own name for the cluster.")]
@@ -35,13 +38,15 @@ def routes(service: Service) -> APIRouter:
         },
     )
     def put(
-        key: Key, request: ClusterRequest, response: Response, dry_run: DryRun = False
+        key: Key, request: ClusterRequest, response: Response, caller: Who, dry_run: DryRun = False
     ) -> ClusterView | ClusterPreview:
+        owner = request.spec.owner
+        caller.must(Action.CREATE_CLUSTER, Subject(f"a cluster of {owner}", owner=owner))
         if dry_run:
             response.status_code = HTTPStatus.OK
             with service.store.read() as unit:
                 return preview_cluster(unit, key, request, service.reserved)
-        made = clusters.put_cluster(service.store, key, request, service.reserved, who=request.spec.owner)
+        made = clusters.put_cluster(service.store, key, request, service.reserved, who=caller.who)
         response.status_code = HTTPStatus.CREATED if made.created else HTTPStatus.OK
         return made.view
 
@@ -51,7 +56,7 @@ def routes(service: Service) -> APIRouter:
         summary="Look at a cluster, or wait for a newer version of it",
         responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    async def get(key: Key, after: After = None, wait: Wait = 0) -> ClusterView:
+    async def get(key: Key, caller: Who, after: After = None, wait: Wait = 0) -> ClusterView:
         def version() -> int:
             with service.store.read() as unit:
                 return clusters.version_of(unit, key)
@@ -60,6 +65,7 @@ def routes(service: Service) -> APIRouter:
             with service.store.read() as unit:
                 return clusters.get_cluster(unit, key)
 
+        await run_in_threadpool(must_on_cluster, service.store, caller, Action.READ_CLUSTER, key)
         await newer(service.notifier, f"cluster:{key}", version, after, wait)
         return await run_in_threadpool(show)
 
@@ -70,11 +76,14 @@ def routes(service: Service) -> APIRouter:
         responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     def show_all(
-        owner: Annotated[str | None, Query(description="Only this owner's.")] = None,
+        caller: Who,
+        owner: Annotated[Name | None, Query(description="Only this owner's.")] = None,
         ended: Annotated[bool, Query(description="Also those that have ended.")] = False,
     ) -> list[ClusterView]:
+        chosen = must_list_clusters(caller, owner)
         with service.store.read() as unit:
-            return clusters.list_clusters(unit, owner, ended=ended)
+            found = clusters.list_clusters(unit, chosen, ended=ended)
+        return [view for view in found if may(caller.principal, Action.READ_CLUSTER, subject_of(view))]
 
     @router.delete(
         "/{key}",
@@ -86,9 +95,10 @@ def routes(service: Service) -> APIRouter:
             **answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
-    def delete(key: Key, response: Response) -> ClusterView:
-        with service.store.change(who="api") as unit:
-            view = clusters.delete_cluster(unit, key, "ended by its user")
+    def delete(key: Key, response: Response, caller: Who) -> ClusterView:
+        must_on_cluster(service.store, caller, Action.END_CLUSTER, key)
+        with service.store.change(who=caller.who) as unit:
+            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}")
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
 
@@ -98,8 +108,9 @@ def routes(service: Service) -> APIRouter:
         summary="Let a cluster last so many seconds from now; a lease is never shortened",
         responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def extend(key: Key, extension: LeaseExtension) -> ClusterView:
-        with service.store.change(who="api") as unit:
+    def extend(key: Key, extension: LeaseExtension, caller: Who) -> ClusterView:
+        must_on_cluster(service.store, caller, Action.EXTEND_CLUSTER, key)
+        with service.store.change(who=caller.who) as unit:
             return clusters.extend_lease(unit, key, extension.seconds)
 
     return router

@@ -5,8 +5,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from sbf_service.access.rights import Action
 from sbf_service.converge.looking import Looking
+from sbf_service.http.caller import Who
 from sbf_service.http.problems import answers
+from sbf_service.http.subjects import must_on_element
 from sbf_service.service import Service
 from sbf_service.store.previews import element_difference
 from virtcloud.model.preview import ElementCheck, ElementDifference
@@ -28,7 +31,8 @@ def routes(service: Service) -> APIRouter:
         summary="Say what would be changed on an element now; changes nothing",
         responses=answers(*NOT_READ, *FROM_DEVICE),
     )
-    def get(name: Name, read: ReadNow = False) -> ElementDifference:
+    def get(name: Name, caller: Who, read: ReadNow = False) -> ElementDifference:
+        must_on_element(service.store, caller, Action.COMPARE_ELEMENT, name)
         if read:
             return looking.difference(name)
         with service.store.read() as unit:
@@ -40,7 +44,8 @@ def routes(service: Service) -> APIRouter:
         summary="Read a switch now, and mend what differs",
         responses=answers(*NOT_READ),
     )
-    def check(name: Name) -> ElementCheck:
+    def check(name: Name, caller: Who) -> ElementCheck:
+        must_on_element(service.store, caller, Action.CHECK_ELEMENT, name)
         return looking.check(name)
 
     return router

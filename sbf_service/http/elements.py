@@ -5,8 +5,11 @@ from http import HTTPStatus
 from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
+from sbf_service.access.rights import Action, Subject
+from sbf_service.http.caller import Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
+from sbf_service.http.subjects import must_on_element
 from sbf_service.service import Service
 from sbf_service.store import elements
 from sbf_service.store.refusals import fail_refused
@@ -25,7 +28,8 @@ def routes(service: Service) -> APIRouter:
     drain = service.settings.timing.drain
 
     @router.get("", operation_id="list_elements", summary="List elements with their revisions")
-    def show_all() -> list[ElementView]:
+    def show_all(caller: Who) -> list[ElementView]:
+        caller.must(Action.READ_ELEMENT, Subject("all elements"))
         with service.store.read() as unit:
             return elements.element_views(unit)
 
@@ -35,7 +39,8 @@ def routes(service: Service) -> APIRouter:
         summary="Look at an element",
         responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def get(name: Name) -> ElementView:
+    def get(name: Name, caller: Who) -> ElementView:
+        must_on_element(service.store, caller, Action.READ_ELEMENT, name)
         with service.store.read() as unit:
             return elements.element_view(unit, name)
 
@@ -45,7 +50,9 @@ def routes(service: Service) -> APIRouter:
         summary="Fetch what a host or gateway must carry, or wait for a newer revision of it",
         responses=NOT_OURS,
     )
-    async def get_wanted(name: Name, after: After = None, wait: Wait = 0) -> WantedDocument:
+    async def get_wanted(name: Name, caller: Who, after: After = None, wait: Wait = 0) -> WantedDocument:
+        must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
+
         def revision() -> int:
             with service.store.read() as unit:
                 return element_row(unit, name).wanted_revision
@@ -66,9 +73,10 @@ def routes(service: Service) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         responses=NOT_OURS,
     )
-    def confirmed(name: Name, confirmation: Confirmation) -> None:
+    def confirmed(name: Name, confirmation: Confirmation, caller: Who) -> None:
+        must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
         heard(service.store, name, drain)
-        with service.store.change(who=name) as unit:
+        with service.store.change(who=caller.who) as unit:
             elements.confirm(unit, name, confirmation.revision, drain)
 
     @router.post(
@@ -78,9 +86,10 @@ def routes(service: Service) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         responses=NOT_OURS,
     )
-    def trouble(name: Name, report: Trouble) -> None:
+    def trouble(name: Name, report: Trouble, caller: Who) -> None:
+        must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
         heard(service.store, name, drain)
-        with service.store.change(who=name) as unit:
+        with service.store.change(who=caller.who) as unit:
             elements.set_trouble(unit, name, report.message, drain)
             fail_refused(unit, name, report.refused, drain)
 
@@ -91,9 +100,10 @@ def routes(service: Service) -> APIRouter:
         status_code=HTTPStatus.NO_CONTENT,
         responses=NOT_OURS,
     )
-    def drifted(name: Name, confirmation: Confirmation) -> None:
+    def drifted(name: Name, confirmation: Confirmation, caller: Who) -> None:
+        must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
         heard(service.store, name, drain)
-        with service.store.change(who=name) as unit:
+        with service.store.change(who=caller.who) as unit:
             elements.set_back(unit, name, f"found different from revision {confirmation.revision}", drain)
 
     return router

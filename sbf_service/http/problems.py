@@ -17,9 +17,11 @@ from virtcloud.model.errors import (
     BadInput,
     Conflict,
     ElementError,
+    Forbidden,
     Gone,
     NotFound,
     ServiceUnreachable,
+    Unauthenticated,
     Unreachable,
     VirtcloudError,
 )
@@ -30,6 +32,8 @@ log = get_log(__name__)
 MEDIA_TYPE = "application/problem+json"
 STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (BadInput, HTTPStatus.UNPROCESSABLE_ENTITY),
+    (Unauthenticated, HTTPStatus.UNAUTHORIZED),
+    (Forbidden, HTTPStatus.FORBIDDEN),
     (NotFound, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Gone, HTTPStatus.GONE),
@@ -71,10 +75,16 @@ def status_of(error: VirtcloudError) -> HTTPStatus:
     return next((status for kind, status in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-async def _known(_request: Request, error: Exception) -> Response:
-    slug = error.slug if isinstance(error, VirtcloudError) else VirtcloudError.slug
-    status = status_of(error) if isinstance(error, VirtcloudError) else HTTPStatus.INTERNAL_SERVER_ERROR
-    return problem(status, slug, str(error))
+def answer(error: VirtcloudError) -> ProblemResponse:
+    """Make the answer that stands for an error."""
+    made = problem(status_of(error), error.slug, str(error))
+    if isinstance(error, Unauthenticated):
+        made.headers["www-authenticate"] = "Bearer"
+    return made
+
+
+async def _known(request: Request, error: Exception) -> Response:
+    return answer(error) if isinstance(error, VirtcloudError) else await _unexpected(request, error)
 
 
 async def _malformed(_request: Request, error: Exception) -> Response:
@@ -85,9 +95,9 @@ async def _malformed(_request: Request, error: Exception) -> Response:
 async def _framework(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
-    answer = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
-    answer.headers.update(getattr(error, "headers", None) or {})
-    return answer
+    made = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
+    made.headers.update(getattr(error, "headers", None) or {})
+    return made
 
 
 async def _database(request: Request, error: Exception) -> Response:

@@ -4,6 +4,8 @@ from http import HTTPStatus
 
 from fastapi import APIRouter
 
+from sbf_service.access.rights import Action
+from sbf_service.http.caller import Who
 from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store.reading import read_topology
@@ -22,9 +24,10 @@ def routes(service: Service) -> APIRouter:
         summary="Say what sites, elements, links and transports there are",
         responses=answers(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def put(topology: Topology) -> Topology:
+    def put(topology: Topology, caller: Who) -> Topology:
+        caller.must(Action.SET_TOPOLOGY)
         check_devices(service, topology)
-        with service.store.change(who="api") as unit:
+        with service.store.change(who=caller.who) as unit:
             put_topology(unit, topology)
         return topology
 
@@ -34,7 +37,8 @@ def routes(service: Service) -> APIRouter:
         summary="Read the topology",
         responses=answers(HTTPStatus.NOT_FOUND),
     )
-    def get() -> Topology:
+    def get(caller: Who) -> Topology:
+        caller.must(Action.READ_TOPOLOGY)
         with service.store.read() as unit:
             return read_topology(unit)
 

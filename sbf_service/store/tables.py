@@ -1,11 +1,13 @@
 """The tables. What must always hold stands here as constraints as well as in the code (STYLE rule 8)."""
 
 from datetime import datetime
+from enum import StrEnum
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, Text, UniqueConstraint
+from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sbf_service.store.columns import NAME, Instant, Vlans
+from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.vlans import VlanSet
@@ -19,7 +21,7 @@ CONVENTION = {
 }
 
 
-def _one_of(column: str, values: type[State] | type[ElementKind]) -> str:
+def _one_of(column: str, values: type[StrEnum]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 
@@ -153,3 +155,21 @@ class AuditRow(Base):
     element: Mapped[str | None] = mapped_column(NAME, index=True)
     cluster_id: Mapped[str | None] = mapped_column(NAME, index=True)
     difference: Mapped[str | None] = mapped_column(Text)
+
+
+class TokenRow(Base):
+    """Who holds a token, of which only the SHA-256 is kept. ``sites``: a site administrator's, with commas."""
+
+    __tablename__ = "tokens"
+    __table_args__ = (CheckConstraint(_one_of("role", Role), name="role"), UniqueConstraint("digest"))
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    name: Mapped[str] = mapped_column(NAME, index=True)
+    role: Mapped[str] = mapped_column(NAME)
+    sites: Mapped[str] = mapped_column(Text)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+    created_by: Mapped[str] = mapped_column(Text)
+    expires_at: Mapped[datetime | None] = mapped_column(Instant)
+    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
+    last_used_at: Mapped[datetime | None] = mapped_column(Instant)

@@ -5,14 +5,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
-from sbf_fakes.talk import ask
+from sbf_fakes.talk import ask, client
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.http.app import create_app
 from sbf_service.settings import Credential
 from sbf_service.store.audit import record
+from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
@@ -69,9 +68,8 @@ def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
     after = rows(world)[-1]["id"]
 
     async def wait() -> tuple[float, list[str]]:
-        transport = httpx.ASGITransport(create_app(world.service))
-        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
-            asked = asyncio.create_task(client.get(f"/v1/audit?after={after}&wait=20"))
+        async with client(world.service) as made:
+            asked = asyncio.create_task(made.get(f"/v1/audit?after={after}&wait=20"))
             await asyncio.sleep(0.1)
             begun = time.monotonic()
             await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
@@ -83,23 +81,24 @@ def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
 
 
 def test_every_call_that_changes_something_says_who_made_it(world: World) -> None:
-    """Owners by their name; administrators, until they are known by name, as the API."""
+    """Users by their name, agents with their element's."""
+    alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     begun = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")
     topology["sites"][0]["hosts"].pop()
     topology["links"] = [one for one in topology["links"] if not one["a"].startswith("brno-h2")]
     ask(world, "PUT", "/v1/topology", topology)
     ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-139,200"})
-    ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")})
-    ask(world, "DELETE", "/v1/clusters/demo")
-    ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"})
+    ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")}, token=alice)
+    ask(world, "DELETE", "/v1/clusters/demo", token=alice)
+    ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"}, token=agent)
     told = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
     assert told == [
-        ("topology_put", "api", "version 2", None),
-        ("pool_put", "api", "brno: 100-139 became 100-139,200", None),
+        ("topology_put", "root", "version 2", None),
+        ("pool_put", "root", "brno: 100-139 became 100-139,200", None),
         ("cluster_created", "alice", "asked for by alice: VLAN 100", None),
-        ("cluster_draining", "api", "ended by its user", None),
-        ("element_trouble", "praha-h1", "eth0 is down", "praha-h1"),
+        ("cluster_draining", "alice", "ended by alice", None),
+        ("element_trouble", "agent@praha-h1", "eth0 is down", "praha-h1"),
     ]
 
 

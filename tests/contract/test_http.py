@@ -2,58 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
+from sbf_fakes.talk import ask, body, client, problem
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
 
 from sbf_service.http.app import create_app
-from virtcloud.model.views import Problem
 
-Call = Callable[..., Awaitable[httpx.Response]]
 Talk = Callable[[httpx.AsyncClient], Awaitable[None]]
-
-
-async def _client(world: World) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(create_app(world.service), raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
-        yield client
 
 
 def talk(world: World, conversation: Talk) -> None:
     """Run a conversation with the application; no worker runs."""
 
     async def whole() -> None:
-        async for client in _client(world):
-            await conversation(client)
+        async with client(world.service) as made:
+            await conversation(made)
 
     asyncio.run(whole())
-
-
-def ask(world: World, method: str, path: str, body: Any = None) -> httpx.Response:  # noqa: ANN401 - any JSON
-    """Make one call."""
-    answers: list[httpx.Response] = []
-
-    async def one(client: httpx.AsyncClient) -> None:
-        answers.append(await client.request(method, path, json=body))
-
-    talk(world, one)
-    return answers[0]
-
-
-def problem(answer: httpx.Response) -> tuple[int, str, str]:
-    """Give status, type and detail of an answer that must be a problem document."""
-    assert answer.headers["content-type"] == "application/problem+json"
-    found = Problem.model_validate_json(answer.content)
-    assert found.status == answer.status_code
-    return found.status, found.type.removeprefix("urn:virtcloud:problem:"), found.detail
-
-
-def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
-    return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}
 
 
 def test_a_cluster_is_created_once(world: World) -> None:
@@ -399,31 +369,35 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         for call in path.values()
     }
     assert calls == {
-        "put_cluster": ["404", "409", "410", "422"],
-        "get_cluster": ["404", "422"],
-        "list_clusters": ["422"],
-        "delete_cluster": ["404", "422"],
-        "extend_lease": ["404", "409", "422"],
-        "put_topology": ["409", "422"],
-        "get_topology": ["404"],
-        "list_sites": ["404"],
-        "get_site": ["404", "422"],
-        "put_pool": ["404", "409", "422"],
-        "get_pool": ["404", "422"],
-        "say_clean": ["404", "409", "422"],
-        "verify_site": ["404", "422"],
-        "list_elements": [],
-        "get_element": ["404", "422"],
-        "get_wanted": ["404", "409", "422"],
-        "confirm_element": ["404", "409", "422"],
-        "report_trouble": ["404", "409", "422"],
-        "report_drift": ["404", "409", "422"],
-        "get_difference": ["404", "409", "422", "502", "504"],
-        "check_element": ["404", "409", "422"],
-        "get_audit": ["422"],
+        "put_cluster": ["401", "403", "404", "409", "410", "422"],
+        "get_cluster": ["401", "403", "404", "422"],
+        "list_clusters": ["401", "403", "422"],
+        "delete_cluster": ["401", "403", "404", "422"],
+        "extend_lease": ["401", "403", "404", "409", "422"],
+        "put_topology": ["401", "403", "409", "422"],
+        "get_topology": ["401", "403", "404"],
+        "list_sites": ["401", "403", "404"],
+        "get_site": ["401", "403", "404", "422"],
+        "put_pool": ["401", "403", "404", "409", "422"],
+        "get_pool": ["401", "403", "404", "422"],
+        "say_clean": ["401", "403", "404", "409", "422"],
+        "verify_site": ["401", "403", "404", "422"],
+        "list_elements": ["401", "403"],
+        "get_element": ["401", "403", "404", "422"],
+        "get_wanted": ["401", "403", "404", "409", "422"],
+        "confirm_element": ["401", "403", "404", "409", "422"],
+        "report_trouble": ["401", "403", "404", "409", "422"],
+        "report_drift": ["401", "403", "404", "409", "422"],
+        "get_difference": ["401", "403", "404", "409", "422", "502", "504"],
+        "check_element": ["401", "403", "404", "409", "422"],
+        "get_audit": ["401", "403", "422"],
+        "who_am_i": ["401", "403"],
+        "create_token": ["401", "403", "422"],
+        "list_tokens": ["401", "403"],
+        "revoke_token": ["401", "403", "404", "422"],
         "get_health": [],
         "get_readiness": ["503"],
-        "get_metrics": [],
+        "get_metrics": ["401", "403"],
     }
     problems = {
         media

@@ -1,19 +1,17 @@
 """What only a shared database can do to the service: replicas that start at once, stop, and lose it."""
 
-import asyncio
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
 
-import httpx
 import pytest
 from postgres import PostgresServer
+from sbf_fakes.talk import ask
 from sbf_fakes.world import World, spec
 from sqlalchemy import text
 
 from sbf_service.converge.worker import Outcome
-from sbf_service.http.app import create_app
 from sbf_service.store.engine import make_engine
 from sbf_service.store.leases import take_lease
 from sbf_service.store.migrate import migrate
@@ -31,15 +29,6 @@ def world(postgresql: str) -> Iterator[World]:
     made.furnish()
     yield made
     made.close()
-
-
-def ask(world: World, path: str) -> httpx.Response:
-    async def call() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(world.service), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
-            return await client.get(path)
-
-    return asyncio.run(call())
 
 
 def test_replicas_that_start_at_once_migrate_one_after_the_other(postgresql: str) -> None:
@@ -127,7 +116,7 @@ def test_a_lease_that_two_replicas_ask_for_at_once_is_given_to_one(world: World)
 def test_a_database_that_restarts_is_a_503_and_then_as_before(world: World, postgres_server: PostgresServer) -> None:
     world.put("demo", spec("brno-h1"))
     postgres_server.stop(signal.SIGQUIT)
-    answer = ask(world, "/v1/clusters/demo")
+    answer = ask(world, "GET", "/v1/clusters/demo")
     assert answer.headers["content-type"] == "application/problem+json"
     problem = Problem.model_validate_json(answer.content)
     assert (problem.status, problem.type) == (503, "urn:virtcloud:problem:database-unavailable")
@@ -135,7 +124,7 @@ def test_a_database_that_restarts_is_a_503_and_then_as_before(world: World, post
         "the database does not answer; nothing was changed by this call or it can be repeated: try again"
     )
     postgres_server.start()
-    assert ask(world, "/v1/clusters/demo").json()["state"] == "configuring"
+    assert ask(world, "GET", "/v1/clusters/demo").json()["state"] == "configuring"
 
 
 def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgres_server: PostgresServer) -> None:

@@ -10,6 +10,7 @@ class Script:
     url: str = ""
     answers: list[tuple[int, str, bytes]] = field(default_factory=list)
     asked: list[tuple[str, str, bytes]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
     def answer(self, status: int, body: str, kind: str = "application/json") -> None:
         """Add an answer."""

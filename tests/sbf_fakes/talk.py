@@ -1,22 +1,54 @@
-"""Calls of the HTTP API of a world's service, in this process."""
+"""Calls of the HTTP API of a world's service, in this process: as its operator, or as whoever has a token."""
 
 import asyncio
 from typing import Any
 
 import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sbf_fakes.world import World, spec
+from sbf_service.http import peer
 from sbf_service.http.app import create_app
+from sbf_service.http.peer import Peer
+from sbf_service.service import Service
 from virtcloud.model.views import Problem
 
+ROOT = Peer(0, "root")
+"""Who calls on the service's own socket as root is an operator."""
 
-def ask(world: World, method: str, path: str, body: Any = None) -> httpx.Response:  # noqa: ANN401 - any JSON
+
+def client(service: Service, token: str | None = None, local: Peer | None = None) -> httpx.AsyncClient:
+    """Make a client: an operator's, unless it is said which token is shown over TCP, or which local user it is."""
+    app = create_app(service)
+    reached = app if token is not None else from_peer(app, local or ROOT)
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    transport = httpx.ASGITransport(reached, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers)
+
+
+def from_peer(app: ASGIApp, who: Peer) -> ASGIApp:
+    """Let calls come from a local user, as over the service's socket."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, peer.KEY: who}, receive, send)
+
+    return call
+
+
+def ask(  # noqa: PLR0913 - a call, and who makes it
+    world: World,
+    method: str,
+    path: str,
+    body: Any = None,  # noqa: ANN401 - any JSON
+    *,
+    token: str | None = None,
+    local: Peer | None = None,
+) -> httpx.Response:
     """Make one call; no worker runs."""
 
     async def call() -> httpx.Response:
-        transport = httpx.ASGITransport(create_app(world.service), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
-            return await client.request(method, path, json=body)
+        async with client(world.service, token, local) as made:
+            return await made.request(method, path, json=body)
 
     return asyncio.run(call())
 

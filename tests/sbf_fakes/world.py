@@ -1,5 +1,6 @@
 """A whole service on a database, with fake switches and agents, whose time a test moves."""
 
+import secrets
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,9 @@ from sbf_service.store.pools import put_pool, site_view
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import database_clock
 from sbf_service.store.tables import AuditRow
+from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
+from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.topology import ElementKind, Topology
 from virtcloud.model.views import ClusterView, Pool, SiteView
@@ -179,6 +182,12 @@ class World:
     def element(self, name: str) -> object:
         with self.store.read() as unit:
             return elements.element_view(unit, name)
+
+    def token(self, role: Role, name: str, *sites: str, expires_in_s: float | None = None) -> str:
+        """Make a token and give it."""
+        wanted = {"name": name, "role": role, "sites": sites, "expires_in_s": expires_in_s}
+        with self.store.change() as unit:
+            return create_token(unit, TokenRequest.model_validate(wanted), secrets.token_bytes).token
 
     def audit(self, what: str | None = None) -> list[AuditRow]:
         with self.store.read() as unit:

@@ -4,7 +4,7 @@ import fcntl
 import sys
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,8 @@ from virtcloud.agent.loop import Converger, Timing
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.stopping import Stop
 from virtcloud.client import SbfClient
-from virtcloud.model.errors import BadInput, VirtcloudError
+from virtcloud.credentials import token_source
+from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 
 EXTRA = "the agent needs what a plain client does not: {missing}; install it with: pip install 'virtcloud[agent]'"
 
@@ -38,9 +39,17 @@ def run(path: Path) -> None:
     settings = read_settings(path)
     log.to_stderr()
     machines = _assembly().machine(settings, stop.pause)
-    with _only_one(settings.state), machines as machine, SbfClient(settings.sbf) as service:
+    with _only_one(settings.state), machines as machine, _service(settings) as service:
         log.info("started", element=settings.element, sbf=settings.sbf)
         Converger(settings.element, service, machine, stop, _timing(settings)).run()
+
+
+def _service(settings: AgentSettings) -> SbfClient:
+    """Make the client. A token's file that others can read is refused now; one that is still to come is waited for."""
+    token = token_source(settings.sbf, file=settings.token_file)
+    with suppress(Unauthenticated):
+        token()
+    return SbfClient(settings.sbf, token=token, ca_file=settings.ca_file)
 
 
 def _timing(settings: AgentSettings) -> Timing:

@@ -42,6 +42,15 @@ class AgentSettings(Document):
 
     element: Name = Field(description="This machine's name in the topology.")
     sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
+    token_file: Path | None = Field(
+        None,
+        description="File with this agent's token, which only its owner may read; it is read at each call, so that "
+        "another one is felt at once. `virtcloud token create NAME --role agent --output FILE` makes it.",
+    )
+    ca_file: Path | None = Field(
+        None,
+        description="File with the certificates (PEM) of the authority to believe, instead of this machine's.",
+    )
     images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"), description="Folder for the lock and the guests' serial logs."

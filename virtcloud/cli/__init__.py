@@ -1,5 +1,8 @@
 """The ``virtcloud`` command. Exit codes: see :mod:`virtcloud.cli.ends`."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import click
 
 from virtcloud import __version__
@@ -11,11 +14,23 @@ COMMANDS = {
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
     "doctor": ("virtcloud.cli.doctor:doctor", "Say what this machine has and lacks for a lab."),
     "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
+    "login": ("virtcloud.cli.access:login", "Keep your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
     "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
     "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
+    "token": ("virtcloud.cli.access:token", "Make, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),
+    "whoami": ("virtcloud.cli.access:whoami", "Say whom SBF takes you for."),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Where and as whom commands ask SBF, as the command line says."""
+
+    url: str | None
+    token_file: Path | None
+    ca_file: Path | None
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,13 +40,25 @@ COMMANDS = {
     metavar="URL",
     help="Address of SBF: http://host:port or unix:///path.  [default: VIRTCLOUD_URL, or unix:///run/virtcloud/sbf.sock]",
 )
+@click.option(
+    "--token-file",
+    envvar="VIRTCLOUD_TOKEN_FILE",
+    type=click.Path(path_type=Path),
+    help="File with your token.  [default: VIRTCLOUD_TOKEN_FILE, or what 'virtcloud login' kept]",
+)
+@click.option(
+    "--ca-file",
+    envvar="VIRTCLOUD_CA_FILE",
+    type=click.Path(path_type=Path),
+    help="File with the certificates of the authority that SBF's was signed by.  [default: this machine's]",
+)
 @click.version_option(__version__, prog_name="virtcloud")
 @click.pass_context
-def main(context: click.Context, url: str | None) -> None:
+def main(context: click.Context, url: str | None, token_file: Path | None, ca_file: Path | None) -> None:
     """Private layer-2 networks across sites, with virtual machines on them.
 
     Exit codes: 0 done; 1 the cluster failed, or SBF said no; 2 bad input, or SBF not reachable; 130 interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
     """
-    context.obj = url
+    context.obj = Asking(url, token_file, ca_file)

@@ -4,8 +4,8 @@
 code  meaning
 ====  ==========================================================================================
 0     done
-1     the cluster failed or did not get there in time, or SBF said no (conflict, no VLAN free, gone)
-2     bad input, something named that does not exist, or SBF not reachable; nothing was changed
+1     the cluster failed or did not get there in time, or SBF said no (not allowed, conflict, no VLAN free, gone)
+2     bad input, something named that does not exist, SBF not reachable or not logged in; nothing was changed
 130   interrupted by Ctrl-C
 ====  ==========================================================================================
 """
@@ -14,7 +14,7 @@ from typing import NoReturn
 
 import click
 
-from virtcloud.model.errors import BadInput, NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import BadInput, NotFound, ServiceUnreachable, Unauthenticated, VirtcloudError
 
 FAILED = 1
 BAD_INPUT = 2
@@ -23,7 +23,7 @@ INTERRUPTED = 130
 
 def exit_code(error: VirtcloudError) -> int:
     """Give the exit code of an error."""
-    return BAD_INPUT if isinstance(error, BadInput | NotFound | ServiceUnreachable) else FAILED
+    return BAD_INPUT if isinstance(error, BadInput | NotFound | ServiceUnreachable | Unauthenticated) else FAILED
 
 
 def fail(context: click.Context, error: VirtcloudError) -> NoReturn:

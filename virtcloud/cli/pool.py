@@ -55,20 +55,17 @@ def set_(context: click.Context, site: str, vlans: str, as_json: bool) -> None:
 @pool.command()
 @click.argument("site")
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
-@click.option("--by", required=True, metavar="NAME", help="Who says so; it is kept in the audit log.")
-@click.option("--reason", required=True, metavar="TEXT", help="Why it is clean; kept likewise.")
+@click.option("--reason", required=True, metavar="TEXT", help="Why it is clean; kept in the audit log.")
 @as_json
 @click.pass_context
-def clean(  # noqa: PLR0913 - click gives each option by its name
-    context: click.Context, /, site: str, vlan: int, *, by: str, reason: str, as_json: bool
-) -> None:
-    """Say that the number VLAN, which is in quarantine, is clean on all elements of SITE.
+def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
+    """Say that the number VLAN, which is in quarantine, is clean on all elements of SITE. Your name is kept with it.
 
     Its cluster's numbers are given back when the elements of its other sites have confirmed too, or are said clean.
 
-    Example: virtcloud pool clean brno 112 --by eva --reason "brno-sw2 was scrapped"
+    Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
-    found = client(context).sbf.say_clean(site, vlan, by=by, reason=reason)
+    found = client(context).sbf.say_clean(site, vlan, reason=reason)
     kept = [one for one in found.quarantine if one.vlan == vlan]
     if as_json:
         show.json_document(found)

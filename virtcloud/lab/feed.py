@@ -1,14 +1,19 @@
-"""Tells the lab's SBF what there is, and waits until all agents have found it."""
+"""Tells the lab's SBF what there is, gives every agent its token, and waits until all have found it."""
 
 import time
+from pathlib import Path
 
 from virtcloud.client import SbfClient
+from virtcloud.credentials import write_token
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.plan import addressed
+from virtcloud.lab.services import token_folder
 from virtcloud.lab.state import State
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.access import Role
+from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 
 AGENTS_S = 60.0
@@ -17,13 +22,26 @@ WITH_AGENTS = (ElementKind.HOST, ElementKind.GATEWAY)
 
 
 def feed(lab: LabFile, state: State, watch: Watcher) -> None:
-    """Put the topology, with the devices' management addresses, and the pools; may be repeated."""
+    """Put the topology, with the devices' management addresses, the pools, and agents' tokens; may be repeated."""
     watch(Event("topology and pools", "begin"))
     with SbfClient(f"unix://{state.sbf_socket}") as client:
         client.put_topology(addressed(lab.topology))
         for site, vlans in lab.pools.items():
             client.put_pool(site, Pool(vlans=vlans))
+        for name in agents(lab.topology):
+            _give_token(client, state, name)
     watch(Event("topology and pools", "done"))
+
+
+def agents(topology: Topology) -> list[Name]:
+    """Give the elements that have an agent."""
+    return [name for name, element in topology.elements.items() if kind_of(element) in WITH_AGENTS]
+
+
+def _give_token(client: SbfClient, state: State, element: Name) -> None:
+    file = Path(token_folder(str(state.folder), element)) / "token"
+    if not file.exists():
+        write_token(file, client.create_token(element, Role.AGENT).token)
 
 
 def await_agents(state: State, watch: Watcher) -> None:

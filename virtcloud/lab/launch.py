@@ -17,7 +17,7 @@ from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
 from virtcloud.lab.fabric import settings
 from virtcloud.lab.fabric.settings import FabricSettings
-from virtcloud.lab.feed import await_agents, feed
+from virtcloud.lab.feed import agents, await_agents, feed
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.keys import known_hosts, make_keys
 from virtcloud.lab.plan import TMPFS, device_addresses, joined, station_plan
@@ -75,6 +75,8 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
     state.make()
     state.sbf_socket.parent.mkdir(parents=True, exist_ok=True)
     Path(services.CACHE, "qemu").mkdir(parents=True, exist_ok=True)
+    for name in agents(lab.topology):
+        Path(services.token_folder(str(state.folder), name)).mkdir(parents=True)
     state.write_lab_file(lab)
     materials = _materials(lab, state, wishes)
     station = station_plan(materials, tap=chosen == "uml")

@@ -113,9 +113,10 @@ def _parts(name: str, number: int, topology: Topology, materials: Materials) -> 
         return _host(element, number, materials)
     if isinstance(element, Gateway):
         lines = (*network.plain_lines(element), *network.outside_lines(number, "outside0"))
-        settings = services.agent_config(name, (), f"{materials.state}/images")
+        settings = services.agent_config(name, (), materials.state)
         running = () if materials.bare else (services.agent(),)
-        return Node(name, "gateway", files={services.AGENT_FILE: settings}, ip=lines, services=running)
+        binds = _token_binds(name, materials)
+        return Node(name, "gateway", binds=binds, files={services.AGENT_FILE: settings}, ip=lines, services=running)
     if name == names.USER:
         return Node(name, "user", ip=network.outside_lines(number, "eth0"))
     return _core(topology.transport(name), topology)
@@ -151,11 +152,20 @@ def _host(host: Host, number: int, materials: Materials) -> Node:
     return Node(
         host.name,
         "host",
-        binds=((services.CACHE, "/var/cache/libvirt"), *services.driver_binds(host)),
-        files=services.host_files(host, number, f"{materials.state}/images"),
+        binds=(
+            (services.CACHE, "/var/cache/libvirt"),
+            *services.driver_binds(host),
+            *_token_binds(host.name, materials),
+        ),
+        files=services.host_files(host, number, materials.state),
         ip=network.plain_lines(host),
         services=running,
     )
+
+
+def _token_binds(element: str, materials: Materials) -> tuple[tuple[str, str], ...]:
+    """Show an agent its own token, and no other's."""
+    return () if materials.bare else ((services.token_folder(materials.state, element),) * 2,)
 
 
 def _core(transport: Transport, topology: Topology) -> Node:

@@ -94,7 +94,7 @@ def sshd(address: str) -> Service:
     return Service("sshd", argv, ready=f"tcp:{address}:22")
 
 
-def host_files(host: Host, number: int, images: str) -> dict[str, str]:
+def host_files(host: Host, number: int, state: str) -> dict[str, str]:
     """Give what a host's libvirtd and agent read."""
     return {
         "/run/libvirt/.keep": "",
@@ -103,17 +103,23 @@ def host_files(host: Host, number: int, images: str) -> dict[str, str]:
         "/etc/libvirt/qemu.conf": QEMU_CONFIG,
         "/var/log/libvirt/lxc/.keep": "",
         "/var/log/libvirt/qemu/.keep": "",
-        AGENT_FILE: agent_config(host.name, host.hypervisors, images),
+        AGENT_FILE: agent_config(host.name, host.hypervisors, state),
     }
 
 
-def agent_config(element: str, hypervisors: Iterable[Hypervisor], images: str) -> str:
+def token_folder(state: str, element: str) -> str:
+    """Give the folder in which an agent finds its token, on the machine and on its node."""
+    return f"{state}/tokens/{element}"
+
+
+def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) -> str:
     """Write an agent's settings (TOML)."""
     uris = {Hypervisor.LXC: "lxc:///system", Hypervisor.QEMU: "qemu:///system"}
     lines = [
         f'element = "{element}"',
         f'sbf = "http://{names.STATION_ADDRESS}:{names.SBF_PORT}"',
-        f'images = "{images}"',
+        f'token_file = "{token_folder(state, element)}/token"',
+        f'images = "{state}/images"',
         f'state = "{AGENT_STATE}"',
         "[hypervisors]",
         *(f'{kind.value} = "{uris[kind]}"' for kind in hypervisors),
@@ -121,6 +127,8 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], images: str) -
         'accelerator = "tcg"  # a lab runs where KVM may boot nothing',
         "confined = false",
         "stop_grace = 1",
+        "[timing]",
+        "retry_most = 2",
     ]
     return "\n".join(lines) + "\n"
 
@@ -163,6 +171,7 @@ def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
     lines = [
         f'database = "sqlite:///{state}/sbf.db"',
         f'listen = "{names.STATION_ADDRESS}:{names.SBF_PORT}"',
+        "allow_plaintext = true  # the network is wholly the lab's",
         f'socket = "{socket}"',
         f"[credentials.{names.CREDENTIAL}]",
         f'username = "{names.SWITCH_ACCOUNT}"',

@@ -5,6 +5,8 @@
     VirtcloudError
     ├── BadInput              what was given cannot be right            exit code 2, HTTP 422
     │   └── BadDocument       … and stands at a line of a file
+    ├── Unauthenticated       SBF does not know who calls               exit code 2, HTTP 401
+    ├── Forbidden             who calls may not do that                 HTTP 403
     ├── NotFound              what was named does not exist             HTTP 404
     ├── Conflict              what was asked contradicts what is        HTTP 409
     │   ├── NoVlanFree        no number is free at all the sites
@@ -46,6 +48,18 @@ class BadDocument(BadInput):
     """A document is malformed; the message starts with its file and line."""
 
     slug = "bad-document"
+
+
+class Unauthenticated(VirtcloudError):
+    """SBF does not know who calls: there is no token, or one that is not valid (any more)."""
+
+    slug = "unauthenticated"
+
+
+class Forbidden(VirtcloudError):
+    """Who calls may not do that; the message says who may."""
+
+    slug = "forbidden"
 
 
 class NotFound(VirtcloudError):

@@ -87,9 +87,8 @@ class Quarantine(Document):
 
 
 class CleanWord(Document):
-    """An administrator says, by name and with a reason that is kept, that a number in quarantine is clean."""
+    """An administrator says, with a reason that is kept as its name is, that a number in quarantine is clean."""
 
-    by: Annotated[str, Field(max_length=63, pattern=SAID)]
     reason: Annotated[str, Field(max_length=1000, pattern=SAID)]
 
 

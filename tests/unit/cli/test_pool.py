@@ -14,7 +14,7 @@ KEPT = {
     "since": "2026-07-01T12:00:00Z",
     "elements": {"brno-sw": "brno"},
 }
-CLEAN = ("pool", "clean", "brno", "112", "--by", "eva", "--reason", "scrapped")
+CLEAN = ("pool", "clean", "brno", "112", "--reason", "scrapped")
 PATH = "/v1/sites/brno/quarantine/112/clean"
 
 
@@ -25,12 +25,10 @@ def test_a_pool_shows_who_keeps_which_number_back(run: Run, monkeypatch: pytest.
     assert lines[-1].endswith("brno-sw at brno")
 
 
-def test_a_number_is_said_clean_by_name_and_with_a_reason(
-    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_number_is_said_clean_with_a_reason(run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, PATH, SITE)
     assert run(*CLEAN).stdout == "VLAN 112 is not in quarantine at brno\n"
-    assert sbf.put == [(PATH, {"by": "eva", "reason": "scrapped"})]
+    assert sbf.put == [(PATH, {"reason": "scrapped"})]
 
 
 def test_what_still_keeps_a_number_back_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +37,7 @@ def test_what_still_keeps_a_number_back_is_named(run: Run, monkeypatch: pytest.M
     assert run(*CLEAN).stdout == "VLAN 112 is still kept back by praha-sw at praha: say it is clean there too\n"
 
 
-@pytest.mark.parametrize("missing", ["--by", "--reason"])
-def test_a_word_without_name_or_reason_is_not_sent(run: Run, sbf: FakeSbf, missing: str) -> None:
+def test_a_word_without_a_reason_is_not_sent(run: Run, sbf: FakeSbf) -> None:
     blank = list(CLEAN)
-    blank[blank.index(missing) + 1] = " "
+    blank[blank.index("--reason") + 1] = " "
     assert (run(*blank).exit_code, sbf.put) == (2, [])

@@ -25,6 +25,7 @@ def script() -> Iterator[Script]:
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             made.asked.append((self.command, self.path, body))
+            made.headers.append({name.lower(): value for name, value in self.headers.items()})
             status, kind, content = made.answers.pop(0)
             self.send_response(status)
             self.send_header("content-type", kind)

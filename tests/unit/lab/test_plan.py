@@ -128,6 +128,6 @@ def test_a_plan_survives_its_journey() -> None:
 
 
 def test_an_agent_is_told_where_its_service_is() -> None:
-    text = services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/images")
-    assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\nimages = "/images"\n' in text
+    text = services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/lab")
+    assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\ntoken_file = "/lab/tokens/brno-h1/token"\n' in text
     assert 'lxc = "lxc:///system"' in text

@@ -8,7 +8,8 @@ from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, Stat
 from virtcloud.model.errors import Conflict, Gone
 
 ASKED = spec("brno-h1")
-OTHER = spec("brno-h2", owner="bob")
+OTHER = spec("brno-h2", lease_s=60)
+OF_BOB = spec("brno-h1", owner="bob")
 
 
 def request(attempt: int | None = None) -> ClusterRequest:
@@ -34,6 +35,13 @@ def test_without_attempt_an_ended_cluster_is_followed_by_a_new_one(state: State)
     assert decide("k", request(), former(state, wanted=OTHER)) == New(4)
 
 
+@pytest.mark.parametrize("attempt", [None, 2, 3, 4])
+@pytest.mark.parametrize("state", sorted(State))
+def test_a_key_belongs_to_its_first_owner_for_ever(state: State, attempt: int | None) -> None:
+    with pytest.raises(Conflict, match="the key k belongs to another owner: choose another key"):
+        decide("k", request(attempt), former(state, wanted=OF_BOB))
+
+
 @pytest.mark.parametrize("state", sorted(LEAVING))
 def test_without_attempt_a_cluster_that_is_ending_is_a_conflict(state: State) -> None:
     with pytest.raises(Conflict, match=f"cluster k is still {state}: ask again when it has ended"):
@@ -56,7 +64,7 @@ def test_the_same_attempt_with_another_spec_is_a_conflict_that_names_what_differ
     with pytest.raises(Conflict) as caught:
         decide("k", request(3), former(state, wanted=OTHER))
     assert str(caught.value) == (
-        f"cluster k exists and is {state} with another owner, guests: choose another key, or end it first"
+        f"cluster k exists and is {state} with another guests, lease_s: choose another key, or end it first"
     )
 
 

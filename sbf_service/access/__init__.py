@@ -1,0 +1,1 @@
+"""PURE. Who may do what: principals, the table of rights, what a token looks like, quotas."""

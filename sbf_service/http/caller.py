@@ -1,0 +1,69 @@
+"""The caller of a route: who it is, and whether it may do what it asks."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from sbf_service.access.principal import Principal
+from sbf_service.access.rights import WHOLE, Action, Reach, Subject, may, reach, refusal
+from sbf_service.log import get_log
+from sbf_service.meters import Meters
+from virtcloud.model.errors import Forbidden, VirtcloudError
+
+KEY = "virtcloud.caller"
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and from where."""
+
+    principal: Principal
+    address: str
+    meters: Meters
+
+    @property
+    def who(self) -> str:
+        """The name for the audit log."""
+        return self.principal.who
+
+    def must(self, action: Action, subject: Subject = WHOLE) -> None:
+        """Raise Forbidden unless the caller may do this."""
+        if not may(self.principal, action, subject):
+            raise self.denied(Forbidden(refusal(self.principal, action, subject)), action, subject)
+
+    def must_somehow(self, action: Action) -> None:
+        """Raise Forbidden if the caller may not do this to anything: asked before anything is looked up."""
+        if reach(self.principal, action) is None:
+            self.must(action)
+
+    def reaches_all(self, action: Action) -> bool:
+        """Say whether the caller may do this whatever it is about."""
+        return reach(self.principal, action) is Reach.ALL
+
+    def denied(self, error: VirtcloudError, action: Action, subject: Subject) -> VirtcloudError:
+        """Log and count that the caller was denied something; gives the error that says so."""
+        self.meters.denied(error.slug)
+        log.warning("denied", who=self.who, action=action.name.lower(), subject=subject.words, address=self.address)
+        return error
+
+
+BEARER = HTTPBearer(
+    scheme_name="token",
+    description="A token that `virtcloud token create` made. Root and the service's own user need none on its socket.",
+    auto_error=False,
+)
+"""For the description of the API; the gate before the routes is what reads the token."""
+
+
+def _caller(
+    request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
+) -> Caller:
+    found: Caller = request.scope[KEY]
+    return found
+
+
+Who = Annotated[Caller, Depends(_caller)]
+"""A route's argument of this type is its caller; every route that is not open has one."""

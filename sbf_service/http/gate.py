@@ -1,0 +1,98 @@
+"""The gate before all routes: nobody passes whom the service does not know, before a byte of the body is read."""
+
+import os
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sbf_service.access.local import HOW, local_principal
+from sbf_service.access.principal import Principal
+from sbf_service.access.tokens import Token
+from sbf_service.http import caller, peer
+from sbf_service.http.caller import Caller
+from sbf_service.http.problems import answer
+from sbf_service.log import get_log
+from sbf_service.service import Service
+from virtcloud.model.errors import Unauthenticated, VirtcloudError
+
+OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
+"""These say nothing of what the service holds."""
+OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
+log = get_log(__name__)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Stands around the application."""
+
+    app: ASGIApp
+    service: Service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on with its caller, or answer that it is not let in."""
+        if scope["type"] != "http" or is_open(scope):
+            await self.app(scope, receive, send)
+            return
+        try:
+            scope[caller.KEY] = Caller(await self._principal(scope), address_of(scope), self.service.meters)
+        except VirtcloudError as error:
+            await answer(error)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+    async def _principal(self, scope: Scope) -> Principal:
+        try:
+            shown = token_of(scope)
+            if shown is None:
+                return self._local(scope)
+            known = self.service.recognizer
+            found = known.believed(shown)
+            return await run_in_threadpool(known.ask, shown) if found is None else found
+        except Unauthenticated as error:
+            self.service.meters.denied(error.slug)
+            log.warning("denied", why=error, path=scope["path"], address=address_of(scope))
+            raise
+
+    def _local(self, scope: Scope) -> Principal:
+        found = scope.get(peer.KEY)
+        if found is None:
+            raise Unauthenticated(f"this SBF wants a token: {HOW}")
+        return local_principal(found.uid, found.name, os.geteuid(), self.service.settings.local_users)
+
+
+def is_open(scope: Scope) -> bool:
+    """Say whether a call needs no token."""
+    return scope["path"] in OPEN or (scope["path"] in OPEN_ON_LOOPBACK and is_loopback(scope))
+
+
+def is_loopback(scope: Scope) -> bool:
+    """Say whether a call comes from this machine."""
+    if scope.get(peer.KEY) is not None:
+        return True
+    try:
+        return ip_address((scope.get("client") or ("",))[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def address_of(scope: Scope) -> str:
+    """Say where a call comes from: an address, or a user of this machine."""
+    found = scope.get(peer.KEY)
+    if found is not None:
+        return f"uid {found.uid}"
+    return str(scope["client"][0]) if scope.get("client") else "unknown"
+
+
+def token_of(scope: Scope) -> Token | None:
+    """Give the token of a call; None where it shows none. Raises Unauthenticated for one that cannot be (RFC 6750)."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not given:
+        return None
+    scheme, _, text = given[0].decode("latin-1").partition(" ")
+    found = Token.parse(text.strip()) if scheme.lower() == "bearer" else None
+    if found is None:
+        raise Unauthenticated("expected the header 'Authorization: Bearer vc_…' with a whole token, got another one")
+    return found

@@ -1,0 +1,69 @@
+"""What calls are about, looked up only for callers whose rights depend on it."""
+
+from sbf_service.access.rights import Action, Reach, Subject, may, reach
+from sbf_service.http.caller import Caller
+from sbf_service.store.audit_log import Filter
+from sbf_service.store.clusters import get_cluster
+from sbf_service.store.revisions import element_row
+from sbf_service.store.session import Store
+from virtcloud.model.errors import NotFound
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import ClusterView
+
+
+def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> None:
+    """Raise Forbidden, or NotFound as for a key that never was: whose cluster it is concerns only who may know."""
+    caller.must_somehow(action)
+    if caller.reaches_all(action):
+        return
+    with store.read() as unit:
+        subject = subject_of(get_cluster(unit, key))
+    if may(caller.principal, action, subject):
+        return
+    if may(caller.principal, Action.READ_CLUSTER, subject):
+        caller.must(action, subject)
+    raise caller.denied(NotFound(f"cluster {key} is not known"), action, subject)
+
+
+def must_list_clusters(caller: Caller, owner: Name | None) -> Name | None:
+    """Say whose clusters are to be listed; raises Forbidden for a user who asks for another's."""
+    caller.must_somehow(Action.READ_CLUSTER)
+    if reach(caller.principal, Action.READ_CLUSTER) is not Reach.OWN:
+        return owner
+    chosen = owner or Name(caller.principal.name)
+    caller.must(Action.READ_CLUSTER, Subject(f"clusters of {chosen}", owner=chosen))
+    return chosen
+
+
+def must_on_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
+    """Raise Forbidden; NotFound for an unknown element only where its site decides."""
+    caller.must_somehow(action)
+    sites: frozenset[Name] = frozenset()
+    if reach(caller.principal, action) is Reach.SITES:
+        with store.read() as unit:
+            sites = frozenset({Name(element_row(unit, name).site)})
+    caller.must(action, Subject(f"element {name}", element=name, sites=sites))
+
+
+def must_read_audit(store: Store, caller: Caller, asked: Filter) -> None:
+    """Let users read what concerns a cluster of theirs, and site administrators what concerns their sites."""
+    caller.must_somehow(Action.READ_AUDIT)
+    if caller.reaches_all(Action.READ_AUDIT):
+        return
+    if asked.cluster is not None:
+        must_on_cluster(store, caller, Action.READ_AUDIT, ClusterKey(asked.cluster))
+    elif asked.element is not None:
+        must_on_element(store, caller, Action.READ_AUDIT, Name(asked.element))
+    else:
+        caller.must(Action.READ_AUDIT, Subject("everything (ask for one cluster or one element)"))
+
+
+def subject_of(view: ClusterView) -> Subject:
+    """Give a cluster as the rights see it."""
+    sites = frozenset(part.site for part in view.placements)
+    return Subject(f"cluster {view.key}", owner=view.spec.owner, sites=sites)
+
+
+def of_site(name: Name) -> Subject:
+    """Give a site as the rights see it."""
+    return Subject(f"site {name}", sites=frozenset({name}))

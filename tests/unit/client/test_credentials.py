@@ -1,0 +1,100 @@
+"""Where a client's token comes from, and whose files are not believed."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from fake_machine.script import Script
+
+from virtcloud.cli import main
+from virtcloud.client import SbfClient
+from virtcloud.cluster import Client
+from virtcloud.credentials import read_token, token_source, write_token
+from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
+
+URL = "http://sbf"
+ME = '{"name": "alice", "role": "user", "sites": [], "token": "aaaaaaaa"}'
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing in it."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("VIRTCLOUD_TOKEN_FILE", raising=False)
+    return tmp_path
+
+
+def keep(path: Path, token: str) -> Path:
+    write_token(path, token)
+    return path
+
+
+def test_a_token_is_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert token_source(URL)() is None
+    keep(home / "virtcloud" / "token", "kept")
+    assert token_source(URL)() == "kept"
+    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(keep(home / "named", "environment")))
+    assert token_source(URL)() == "environment"
+    assert token_source(URL, file=keep(home / "other", "file"))() == "file"
+    assert token_source(URL, "given", home / "other")() == "given"
+
+
+def test_on_a_socket_the_kernel_says_who_calls_unless_a_file_is_named(home: Path) -> None:
+    keep(home / "virtcloud" / "token", "kept")
+    assert token_source("unix:///run/sbf.sock")() is None
+    assert token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")() == "kept"
+
+
+def test_a_file_is_read_at_each_call_so_that_another_token_is_felt_at_once(home: Path) -> None:
+    source = token_source(URL, file=keep(home / "t", "first"))
+    assert source() == "first"
+    keep(home / "t", "second")
+    assert source() == "second"
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o610])
+def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None:
+    path = keep(home / "t", "x")
+    path.chmod(mode)
+    words = f"token file {path}: others on this machine could read it (mode {mode:04o}): chmod 600 {path}"
+    with pytest.raises(BadInput, match=re.escape(words)):
+        read_token(path)
+
+
+def test_a_file_that_is_not_there_says_so(home: Path) -> None:
+    with pytest.raises(Unauthenticated, match="none: cannot be read: No such file or directory"):
+        read_token(home / "none")
+
+
+def test_a_token_is_written_for_its_owner_only(home: Path) -> None:
+    assert keep(home / "new" / "t", "x").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_token_is_shown_as_bearer(script: Script) -> None:
+    script.answer(200, ME)
+    with Client(script.url, token="vc_x") as client:  # noqa: S106 - no password
+        assert client.sbf.whoami().name == "alice"
+    assert script.headers[0]["authorization"] == "Bearer vc_x"
+
+
+@pytest.mark.parametrize(("slug", "kind"), [("unauthenticated", Unauthenticated), ("forbidden", Forbidden)])
+def test_a_denial_is_raised_again(client: SbfClient, script: Script, slug: str, kind: type[Exception]) -> None:
+    script.problem(403, slug, "no")
+    with pytest.raises(kind, match="no"):
+        client.whoami()
+
+
+def test_login_keeps_a_token_that_sbf_knows(script: Script, home: Path) -> None:
+    script.answer(200, ME)
+    done = CliRunner().invoke(main, ["--url", script.url, "login"], input="vc_x\n")
+    assert (done.exit_code, script.headers[0]["authorization"]) == (0, "Bearer vc_x")
+    assert done.stdout == f"you are alice, user; the token is kept in {home}/virtcloud/token\n"
+    assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
+
+
+def test_login_keeps_nothing_that_sbf_refuses(script: Script, home: Path) -> None:
+    script.problem(401, "unauthenticated", "the token is not known here")
+    done = CliRunner().invoke(main, ["--url", script.url, "login", "--from", "-"], input="vc_x\n")
+    assert (done.exit_code, done.stderr) == (2, "virtcloud: the token is not known here\n")
+    assert not (home / "virtcloud").exists()

@@ -1,0 +1,120 @@
+"""Who may do what: the table, written out once more as people read it."""
+
+import pytest
+
+from sbf_service.access.principal import Principal
+from sbf_service.access.rights import WHOLE, Action, Subject, may, refusal
+from virtcloud.model.access import Role
+from virtcloud.model.values import Name
+
+BRNO = frozenset({Name("brno")})
+ALICE = Principal("alice", Role.USER)
+IVO = Principal("ivo", Role.SITE_ADMINISTRATOR, BRNO)
+EVA = Principal("eva", Role.OPERATOR)
+AGENT = Principal("brno-h1", Role.AGENT)
+PBS = Principal("pbs", Role.SCHEDULER)
+EVERYBODY = (ALICE, IVO, EVA, AGENT, PBS)
+
+OWN = Subject("cluster a", owner="alice", sites=frozenset({Name("praha")}))
+AT_BRNO = Subject("cluster b", owner="bob", sites=frozenset({Name("brno"), Name("praha")}))
+ELSEWHERE = Subject("cluster p", owner="bob", sites=frozenset({Name("praha")}))
+SITE_BRNO = Subject("site brno", sites=BRNO)
+SITE_PRAHA = Subject("site praha", sites=frozenset({Name("praha")}))
+HOST = Subject("element brno-h1", element=Name("brno-h1"), sites=BRNO)
+OTHER = Subject("element brno-h2", element=Name("brno-h2"), sites=BRNO)
+
+
+@pytest.mark.parametrize(
+    ("action", "subject", "allowed"),
+    [
+        (Action.READ_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.READ_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
+        (Action.READ_CLUSTER, ELSEWHERE, {"eva", "pbs"}),
+        (Action.CREATE_CLUSTER, Subject(owner="alice"), {"alice", "eva", "pbs"}),
+        (Action.CREATE_CLUSTER, Subject(owner="bob"), {"eva", "pbs"}),
+        (Action.END_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.END_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
+        (Action.EXTEND_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.EXTEND_CLUSTER, AT_BRNO, {"eva", "pbs"}),
+        (Action.READ_SITES, WHOLE, {"alice", "ivo", "eva", "pbs"}),
+        (Action.READ_QUARANTINE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_POOL, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_POOL, SITE_PRAHA, {"eva"}),
+        (Action.SAY_CLEAN, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SAY_CLEAN, SITE_PRAHA, {"eva"}),
+        (Action.VERIFY_SITE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.VERIFY_SITE, SITE_PRAHA, {"eva"}),
+        (Action.READ_TOPOLOGY, WHOLE, {"ivo", "eva", "pbs"}),
+        (Action.SET_TOPOLOGY, WHOLE, {"eva"}),
+        (Action.READ_ELEMENT, HOST, {"ivo", "eva", "brno-h1", "pbs"}),
+        (Action.READ_ELEMENT, OTHER, {"ivo", "eva", "pbs"}),
+        (Action.COMPARE_ELEMENT, HOST, {"ivo", "eva"}),
+        (Action.CHECK_ELEMENT, HOST, {"ivo", "eva"}),
+        (Action.CHECK_ELEMENT, Subject("element praha-sw1", sites=SITE_PRAHA.sites), {"eva"}),
+        (Action.SPEAK_FOR_ELEMENT, HOST, {"eva", "brno-h1"}),
+        (Action.SPEAK_FOR_ELEMENT, OTHER, {"eva"}),
+        (Action.READ_AUDIT, WHOLE, {"eva"}),
+        (Action.READ_AUDIT, OWN, {"alice", "eva"}),
+        (Action.READ_AUDIT, HOST, {"ivo", "eva"}),
+        (Action.READ_METRICS, WHOLE, {"alice", "ivo", "eva", "brno-h1", "pbs"}),
+        (Action.KEEP_TOKENS, WHOLE, {"eva"}),
+        (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
+        (Action.SET_QUOTA, OWN, {"eva"}),
+    ],
+)
+def test_each_role_may_do_this_and_nobody_else(action: Action, subject: Subject, allowed: set[str]) -> None:
+    assert {one.name for one in EVERYBODY if may(one, action, subject)} == allowed
+
+
+def test_the_table_above_misses_no_action() -> None:
+    marks = test_each_role_may_do_this_and_nobody_else.pytestmark[0]  # type: ignore[attr-defined]
+    assert {row[0] for row in marks.args[1]} == set(Action)
+
+
+def test_an_agents_name_is_no_users_name() -> None:
+    """A user who is called as a host is does not own its clusters' elements, nor an agent a user's clusters."""
+    assert not may(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
+    assert not may(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)
+
+
+@pytest.mark.parametrize(
+    ("who", "action", "subject", "words"),
+    [
+        (
+            ALICE,
+            Action.SET_POOL,
+            SITE_BRNO,
+            "alice (user) may not change the pool of site brno: that takes a site administrator of brno or an operator",
+        ),
+        (
+            AGENT,
+            Action.SPEAK_FOR_ELEMENT,
+            OTHER,
+            "brno-h1 (agent) may not speak for element brno-h2: that takes the agent of brno-h2 or an operator",
+        ),
+        (
+            IVO,
+            Action.EXTEND_CLUSTER,
+            AT_BRNO,
+            (
+                "ivo (site-administrator) may not extend the lease of cluster b: "
+                "that takes its owner (bob), an operator or a scheduler"
+            ),
+        ),
+        (
+            PBS,
+            Action.SET_TOPOLOGY,
+            WHOLE,
+            "pbs (scheduler) may not change the topology: that takes an operator",
+        ),
+    ],
+)
+def test_a_refusal_says_who_tried_what_and_who_may(
+    who: Principal, action: Action, subject: Subject, words: str
+) -> None:
+    assert refusal(who, action, subject) == words
+
+
+@pytest.mark.parametrize(("who", "name"), [(ALICE, "alice"), (AGENT, "agent@brno-h1"), (PBS, "scheduler@pbs")])
+def test_the_audit_log_names_people_and_machines(who: Principal, name: str) -> None:
+    assert who.who == name

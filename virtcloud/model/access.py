@@ -1,0 +1,81 @@
+"""Who may reach SBF: roles, tokens, and how much one user may have."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name, Text
+
+
+class Role(StrEnum):
+    """What somebody is to the service; ``docs/how-to/give-access.md`` says what each may do."""
+
+    USER = "user"
+    SITE_ADMINISTRATOR = "site-administrator"
+    OPERATOR = "operator"
+    AGENT = "agent"
+    SCHEDULER = "scheduler"
+
+
+class TokenId(Text):
+    """The part of a token that is no secret: by it a token is listed and revoked."""
+
+    __slots__ = ()
+    pattern = r"[a-z2-7]{8}"
+    meaning = "a token's id: eight characters, lower case or 2 to 7"
+
+
+TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]
+
+
+class TokenRequest(Document):
+    """A call that wants a token.
+
+    ``name`` is the user's, the administrator's or the scheduler's; an agent's is its element's. ``sites`` are a site
+    administrator's. Without ``expires_in_s`` it is valid until it is revoked.
+    """
+
+    name: Name
+    role: Role
+    sites: tuple[Name, ...] = ()
+    expires_in_s: TokenSeconds | None = None
+
+    @model_validator(mode="after")
+    def _has_sites_where_they_mean_something(self) -> Self:
+        if bool(self.sites) != (self.role is Role.SITE_ADMINISTRATOR):
+            wanted = "at least one site" if self.role is Role.SITE_ADMINISTRATOR else "no sites"
+            raise BadInput(f"expected {wanted} for the role {self.role}, got {', '.join(self.sites) or 'none'}")
+        return self
+
+
+class TokenView(Document):
+    """A token as it is kept: everything but the token itself. ``last_used_at`` is right to the hour."""
+
+    id: TokenId
+    name: Name
+    role: Role
+    sites: tuple[Name, ...] = ()
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class NewToken(TokenView):
+    """A token that was just made. ``token`` is shown this once, and kept nowhere."""
+
+    token: str
+
+
+class Identity(Document):
+    """Whom SBF takes the caller for; ``token`` is the id of the token, if one was used."""
+
+    name: str
+    role: Role
+    sites: tuple[Name, ...] = ()
+    token: TokenId | None = None
