@@ -52,7 +52,7 @@ def test_a_cluster_lives_on_until_the_extended_lease_ends(world: World) -> None:
 def test_the_extension_has_its_audit_row(world: World) -> None:
     ask(world, "POST", LEASE, {"seconds": 7200})
     (row,) = world.audit("lease_extended")
-    assert (row.who, row.why) == ("api", "from 2026-01-01 01:00:00 UTC to 2026-01-01 02:00:00 UTC")
+    assert (row.who, row.why) == ("root", "from 2026-01-01 01:00:00 UTC to 2026-01-01 02:00:00 UTC")
 
 
 def test_asking_for_the_cluster_again_is_still_the_same_call(world: World) -> None:
