@@ -10,7 +10,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from sbf_service.drivers import registry
+from sbf_service.drivers import edge_registry, registry
 from sbf_service.http.app import create_app
 from sbf_service.service import make_service
 from sbf_service.settings import Settings
@@ -80,8 +80,9 @@ def http_api() -> str:
 
 
 def platforms() -> str:
-    """Every switch platform, with the facts of its driver."""
-    return "# Switch platforms\n\n" + registry.table()
+    """Every platform of switches and of provider edges, with the facts of its driver."""
+    edges = f"## Provider edges\n\n{edge_registry.table()}\n"
+    return f"# Platforms\n\n{edges}## Switches\n\n{registry.table()}"
 
 
 PAGES = {"commands.md": commands, "settings.md": settings, "http-api.md": http_api, "platforms.md": platforms}

@@ -19,7 +19,7 @@ class Meters:
     denials: Counter
 
     def converged(self, platform: str, outcome: str, seconds: float) -> None:
-        """Count one try to converge a switch."""
+        """Count one try to converge a switch or a provider edge."""
         self.converges.labels(platform, outcome).inc()
         self.converge_seconds.labels(platform).observe(seconds)
 
@@ -38,10 +38,15 @@ def make_meters() -> Meters:
     ProcessCollector(registry=registry)
     return Meters(
         registry,
-        Counter("virtcloud_converges", "Tries to converge a switch.", ("platform", "outcome"), registry=registry),
+        Counter(
+            "virtcloud_converges",
+            "Tries to converge a switch or a provider edge.",
+            ("platform", "outcome"),
+            registry=registry,
+        ),
         Histogram(
             "virtcloud_converge_seconds",
-            "How long a try to converge a switch took.",
+            "How long a try to converge a switch or a provider edge took.",
             ("platform",),
             buckets=CONVERGE_BUCKETS,
             registry=registry,

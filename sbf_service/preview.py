@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from sbf_service.wanted import LiveCluster, wanted
+from virtcloud.model.edge import Circuits, EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
 from virtcloud.model.preview import SegmentPlan
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -24,6 +25,15 @@ def change_of(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> Switc
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
     return switch_difference(must, SwitchCarried(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
+
+
+def edge_change_of(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
+    """Say what makes an edge that carries these circuits carry what it must.
+
+    Only what was kept of the last reading is known: what is not whole is found when it is read again.
+    """
+    ours = tuple(one for one in carried if one.vlan in managed)
+    return edge_difference(must, EdgeCarried(circuits=ours))
 
 
 def plans(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[SegmentPlan, ...]:

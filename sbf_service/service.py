@@ -4,9 +4,10 @@ import socket
 from dataclasses import dataclass
 
 from sbf_service.converge.converger import Converger
-from sbf_service.converge.sessions import PlatformOf, Sessions
+from sbf_service.converge.sessions import EdgePlatformOf, PlatformOf, Platforms, Sessions
 from sbf_service.converge.sweep import Sweep
 from sbf_service.converge.worker import Worker
+from sbf_service.drivers.edge_registry import edge_platform_of
 from sbf_service.drivers.registry import platform_of
 from sbf_service.meters import Meters, make_meters
 from sbf_service.notify import Notifier
@@ -15,7 +16,7 @@ from sbf_service.settings import Settings
 from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
 from sbf_service.store.session import Clock, Store, database_clock
-from virtcloud.model.topology import Switch
+from virtcloud.model.topology import Device
 from virtcloud.model.vlans import VlanSet
 
 LONGEST_NAME = 59
@@ -30,13 +31,13 @@ class Service:
     store: Store
     notifier: Notifier
     converger: Converger
-    platform_of: PlatformOf
+    platforms: Platforms
     meters: Meters
     recognizer: Recognizer
 
-    def reserved(self, switch: Switch) -> VlanSet:
-        """Say which numbers a switch keeps for itself."""
-        return self.platform_of(switch).facts.reserved
+    def reserved(self, device: Device) -> VlanSet:
+        """Say which numbers a switch or a provider edge keeps for itself."""
+        return self.platforms.reserved(device)
 
     def prepare(self) -> None:
         """Bring the database to this version. Raises BadInput when it cannot be opened or written."""
@@ -53,18 +54,23 @@ class Service:
         self.store.close()
 
 
-def make_service(settings: Settings, platforms: PlatformOf = platform_of, clock: Clock = database_clock) -> Service:
+def make_service(
+    settings: Settings,
+    platforms: PlatformOf = platform_of,
+    clock: Clock = database_clock,
+    edge_platforms: EdgePlatformOf = edge_platform_of,
+) -> Service:
     """Put the parts together; nothing is opened and no thread started."""
     engine = make_engine(settings.database)
-    notifier = Notifier()
+    notifier, found = Notifier(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=notifier.publish, clock=clock)
-    worker = Worker(store, Sessions(settings, platforms), settings.timing, f"sbf@{replica_name(settings)}")
+    worker = Worker(store, Sessions(settings, found), settings.timing, f"sbf@{replica_name(settings)}")
     meters = make_meters()
     converger = Converger(store, worker, Sweep(store, settings.timing), settings, watch=meters.converged)
     recognizer = Recognizer(store)
     notifier.listen(converger.wake)
     notifier.listen(recognizer.heard)
-    return Service(settings, store, notifier, converger, platforms, meters, recognizer)
+    return Service(settings, store, notifier, converger, found, meters, recognizer)
 
 
 def replica_name(settings: Settings) -> str:

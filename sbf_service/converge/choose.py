@@ -9,7 +9,7 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A switch as the database shows it. ``leased`` says that another replica's lease on it runs.
+    """A device as the database shows it. ``leased`` says that another replica's lease on it runs.
 
     ``platform`` is what the topology says of it.
     """
@@ -24,7 +24,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A switch that failed: for which revision, how often in a row, and before which moment it is left in peace.
+    """A device that failed: for which revision, how often in a row, and before which moment it is left in peace.
 
     ``not_before`` is on the caller's clock, in seconds.
     """
@@ -35,7 +35,7 @@ class Retry:
 
 
 def is_due(one: Candidate, now: datetime, drift_interval: timedelta) -> bool:
-    """Say whether a switch is behind, or has not been looked at for long."""
+    """Say whether a device is behind, or has not been looked at for long."""
     return one.confirmed < one.wanted or one.checked_at is None or now - one.checked_at >= drift_interval
 
 
@@ -49,7 +49,7 @@ def choose(  # noqa: PLR0913 - all that the choice depends on
     retries: Mapping[Name, Retry],
     room: int,
 ) -> list[Name]:
-    """Choose at most ``room`` switches to converge now, those behind first."""
+    """Choose at most ``room`` devices to converge now, those behind first."""
     due = [
         one
         for one in candidates
@@ -62,7 +62,7 @@ def choose(  # noqa: PLR0913 - all that the choice depends on
 
 
 def waits(one: Candidate, retry: Retry | None, clock: float) -> bool:
-    """Say whether a switch that failed is still left in peace; a new revision ends that at once."""
+    """Say whether a device that failed is still left in peace; a new revision ends that at once."""
     return retry is not None and retry.revision == one.wanted and clock < retry.not_before
 
 
@@ -71,7 +71,7 @@ def after_failure(
 ) -> Retry:
     """Say when to try again: twice as long after each failure, from the first of ``pause`` to the most (seconds).
 
-    ``jitter`` from 0 to 1 takes up to half of it off, so that switches that failed together do not come back together.
+    ``jitter`` from 0 to 1 takes up to half of it off, so that devices that failed together do not come back together.
     """
     first, most = pause
     failures = 1 + (before.failures if before else 0)

@@ -1,6 +1,6 @@
 """Starts workers: at once on a change, each second for what other replicas changed, later after a failure.
 
-A thread per busy switch, at most ``settings.workers`` of them, so that a slow or dead switch delays no other one. All
+A thread per busy device, at most ``settings.workers`` of them, so that a slow or dead device delays no other one. All
 threads are daemons: the service can end in the middle of anything, and another start goes on from the revisions.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Condition, Event, Thread
 
+from sbf_service.converge.candidates import candidates
 from sbf_service.converge.choose import Candidate, Retry, after_failure, choose
 from sbf_service.converge.sweep import Sweep
-from sbf_service.converge.switches import candidates
 from sbf_service.converge.worker import Outcome, Worker
 from sbf_service.log import get_log
 from sbf_service.settings import Settings
@@ -36,7 +36,7 @@ ALIVE_S = 30.0
 
 @dataclass
 class Converger:
-    """Keeps every switch at what is wanted, and time's deadlines kept."""
+    """Keeps every device at what is wanted, and time's deadlines kept."""
 
     store: Store
     worker: Worker
@@ -46,7 +46,7 @@ class Converger:
     jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
     watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
-    """Told of each try: the switch's platform, what came of it, how many seconds it took."""
+    """Told of each try: the device's platform, what came of it, how many seconds it took."""
     _busy: set[Name] = field(default_factory=set)
     _retries: dict[Name, Retry] = field(default_factory=dict)
     _lock: Condition = field(default_factory=Condition)
@@ -83,10 +83,10 @@ class Converger:
 
     @contextmanager
     def alone(self, name: Name, patience: float = PATIENCE_S) -> Iterator[None]:
-        """Keep this replica's workers off a switch. Raises Conflict when one is at it for longer than ``patience``."""
+        """Keep this replica's workers off a device. Raises Conflict when one is at it for longer than ``patience``."""
         with self._lock:
             if not self._lock.wait_for(lambda: name not in self._busy, patience):
-                raise Conflict(f"switch {name} has been worked on for {patience:g} s: ask again when that has ended")
+                raise Conflict(f"{name} has been worked on for {patience:g} s: ask again when that has ended")
             self._busy.add(name)
         try:
             yield

@@ -1,20 +1,20 @@
-"""Looking at a switch because somebody asks: to say what would be changed, or to put it right now."""
+"""Looking at a device because somebody asks: to say what would be changed, or to put it right now."""
 
 from dataclasses import dataclass
 
 from sbf_service.converge.converger import Converger
+from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.task import Task, read_task
-from sbf_service.converge.verdict import refuse_outside
 from sbf_service.converge.worker import Outcome
-from sbf_service.drivers.driver import Driver, SaysLines
+from sbf_service.drivers.driver import SaysLines
 from sbf_service.store.audit_log import last_change, newest
 from sbf_service.store.elements import element_view
 from sbf_service.store.revisions import element_row
+from virtcloud.model.device import DEVICES
 from virtcloud.model.errors import Conflict
 from virtcloud.model.preview import ElementCheck, ElementDifference
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import switch_difference
 
 MOST_ROUNDS = 3
 """A change that arrives meanwhile is taken along so often; what comes later is the workers' own."""
@@ -22,31 +22,31 @@ MOST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Looking:
-    """Reads switches beside the converger, and never while a worker talks to the same one."""
+    """Reads devices beside the converger, and never while a worker talks to the same one."""
 
     converger: Converger
 
     def difference(self, name: Name) -> ElementDifference:
-        """Read a switch now and say what would be changed on it; changes nothing.
+        """Read a device now and say what would be changed on it; changes nothing.
 
-        Raises NotFound, Conflict (no switch, or being worked on), and what the driver raises.
+        Raises NotFound, Conflict (no device, or being worked on), and what the driver raises.
         """
-        self._require_switch(name)
+        self._require_device(name)
         worker = self.converger.worker
         with self.converger.alone(name), worker.leased(name) as fence:
             task = read_task(worker.store, name, _free(name, fence))
             try:
-                return self._read(task, worker.sessions.driver(task.switch))
+                return self._read(task, worker.sessions.driver(task.device, task.backbone))
             except Exception:
                 worker.sessions.drop(name)
                 raise
 
     def check(self, name: Name) -> ElementCheck:
-        """Read a switch now and mend what differs; may be repeated. What went wrong is the element's trouble.
+        """Read a device now and mend what differs; may be repeated. What went wrong is the element's trouble.
 
-        Raises NotFound, Conflict (no switch, or being worked on).
+        Raises NotFound, Conflict (no device, or being worked on).
         """
-        self._require_switch(name)
+        self._require_device(name)
         worker = self.converger.worker
         with worker.store.read() as unit:
             before = newest(unit)
@@ -58,28 +58,25 @@ class Looking:
         with worker.store.read() as unit:
             return ElementCheck(element=element_view(unit, name), mended=last_change(unit, name, before))
 
-    def _read(self, task: Task, driver: Driver) -> ElementDifference:
-        difference = switch_difference(task.wanted, driver.read(task.managed))
-        refuse_outside(task.switch.name, task.managed, difference)
+    def _read(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> ElementDifference:
+        difference = task.kind.difference(task.wanted, driver.read(task.managed))
+        task.kind.refuse_outside(task.name, task.managed, difference)
         with self.converger.store.read() as unit:
             now = unit.now
-        return ElementDifference(
-            element=task.switch.name,
-            kind=ElementKind.SWITCH,
-            site=task.site,
-            read_at=now,
-            switch=difference,
-            lines=driver.lines(difference) if isinstance(driver, SaysLines) else (),
-        )
+        lines = driver.lines(difference) if isinstance(driver, SaysLines) else ()
+        made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
+        return made.model_copy(update={task.kind.element.value: difference})
 
-    def _require_switch(self, name: Name) -> None:
+    def _require_device(self, name: Name) -> None:
         with self.converger.store.read() as unit:
             kind = element_row(unit, name).kind
-        if kind != ElementKind.SWITCH:
-            raise Conflict(f"{kind} {name} is read by its own agent, which looks by itself: SBF reads switches only")
+        if ElementKind(kind) not in DEVICES:
+            raise Conflict(
+                f"{kind} {name} is read by its own agent, which looks by itself: SBF reads switches and edges only"
+            )
 
 
 def _free(name: Name, fence: int | None) -> int:
     if fence is None:
-        raise Conflict(f"switch {name} is being worked on by another replica: ask again")
+        raise Conflict(f"{name} is being worked on by another replica: ask again")
     return fence

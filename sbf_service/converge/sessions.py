@@ -4,36 +4,60 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from sbf_service.drivers.driver import Driver, Login, Platform
+from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
 from sbf_service.secret import Secret
 from sbf_service.settings import Settings
 from virtcloud.model.errors import Refused
-from virtcloud.model.topology import Switch
+from virtcloud.model.topology import Device, Edge, Switch, kind_of
 from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
 
 PlatformOf = Callable[[Switch], Platform]
+EdgePlatformOf = Callable[[Edge], EdgePlatform]
+AnyDriver = Driver | EdgeDriver
+
+
+@dataclass(frozen=True, slots=True)
+class Platforms:
+    """Finds the platform of a switch and of a provider edge; both raise BadInput for an unknown one."""
+
+    of_switch: PlatformOf
+    of_edge: EdgePlatformOf
+
+    def reserved(self, device: Device) -> VlanSet:
+        """Say which numbers a device keeps for itself."""
+        facts = self.of_edge(device).facts if isinstance(device, Edge) else self.of_switch(_switch(device)).facts
+        return facts.reserved
+
+    def driver(self, login: Login, backbone: Backbone | None) -> AnyDriver:
+        """Make a device's driver; nothing is connected."""
+        if isinstance(login.device, Edge):
+            return self.of_edge(login.device).driver(login, backbone or Backbone((), {}))
+        return self.of_switch(_switch(login.device)).driver(login)
 
 
 @dataclass
 class Sessions:
-    """Gives the driver of a switch. One driver is used by one thread at a time: whoever holds the element's lease."""
+    """Gives the driver of a device. One driver is used by one thread at a time: whoever holds the element's lease."""
 
     settings: Settings
-    platform_of: PlatformOf
-    _open: dict[Name, tuple[Login, Driver]] = field(default_factory=dict)
+    platforms: Platforms
+    _open: dict[Name, tuple[Login, Backbone | None, AnyDriver]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def driver(self, switch: Switch) -> Driver:
+    def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - of the device's kind
         """Give the kept driver, or make one; nothing is connected here. Raises Refused for a missing credential."""
-        login = login_for(switch, self.settings)
-        kept = self._open.get(switch.name)
-        if kept is not None and kept[0] == login:
-            return kept[1]
-        self.drop(switch.name)
-        driver = self.platform_of(switch).driver(login)
+        login = login_for(device, self.settings)
+        kept = self._open.get(device.name)
+        if kept is not None and kept[:2] == (login, backbone):
+            return kept[2]
+        self.drop(device.name)
+        driver = self.platforms.driver(login, backbone)
         with self._lock:
-            self._open[switch.name] = (login, driver)
+            self._open[device.name] = (login, backbone, driver)
         return driver
 
     def drop(self, name: Name) -> None:
@@ -41,22 +65,22 @@ class Sessions:
         with self._lock:
             kept = self._open.pop(name, None)
         if kept is not None:
-            kept[1].close()
+            kept[2].close()
 
 
-def login_for(switch: Switch, settings: Settings) -> Login:
-    """Say how to reach a switch; reads its secrets' files. Raises Refused when that cannot be done."""
-    timing = settings.timing
-    plain = Login(switch, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
-    if switch.credential is None:
+def login_for(device: Device, settings: Settings) -> Login:
+    """Say how to reach a device; reads its secrets' files. Raises Refused when that cannot be done."""
+    timing, named = settings.timing, f"{kind_of(device)} {device.name}"
+    plain = Login(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
+    if device.credential is None:
         return plain
-    credential = settings.credentials.get(switch.credential)
+    credential = settings.credentials.get(device.credential)
     if credential is None:
-        raise Refused(f"switch {switch.name}: its credential {switch.credential} is not in the service's settings")
+        raise Refused(f"{named}: its credential {device.credential} is not in the service's settings")
     try:
         password, enable = _secret(credential.password_file), _secret(credential.enable_file)
     except OSError as error:
-        raise Refused(f"switch {switch.name}: a secret of credential {switch.credential}: {error}") from error
+        raise Refused(f"{named}: a secret of credential {device.credential}: {error}") from error
     return replace(
         plain,
         username=credential.username,
@@ -65,6 +89,12 @@ def login_for(switch: Switch, settings: Settings) -> Login:
         enable=enable,
         known_hosts=credential.known_hosts,
     )
+
+
+def _switch(device: Device) -> Switch:
+    if not isinstance(device, Switch):
+        raise TypeError(f"{device.name} is neither a switch nor an edge")
+    return device
 
 
 def _secret(path: Path | None) -> Secret | None:

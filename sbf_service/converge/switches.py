@@ -1,45 +1,26 @@
-"""Switches as the converger looks at them."""
+"""Switches, as a kind of device."""
 
-from sqlalchemy import select
-
-from sbf_service.converge.choose import Candidate
-from sbf_service.store.reading import read_topology
+from sbf_service.converge.kind import Kind
+from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_outside
+from sbf_service.drivers.driver import Managed
+from sbf_service.store.pools import managed_vlans
 from sbf_service.store.session import Unit
-from sbf_service.store.tables import ElementRow
-from virtcloud.model.topology import Element, ElementKind, Switch
+from virtcloud.model.topology import Device, ElementKind
 from virtcloud.model.values import Name
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
 
-_SWITCHES = (
-    select(
-        ElementRow.name,
-        ElementRow.wanted_revision,
-        ElementRow.confirmed_revision,
-        ElementRow.checked_at,
-        ElementRow.lease_until,
-        ElementRow.lease_holder,
-    )
-    .where(ElementRow.present, ElementRow.kind == ElementKind.SWITCH)
-    .order_by(ElementRow.name)
+
+def _managed(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> Managed:
+    return Managed(device.ports, managed_vlans(unit, site), wanted.access)
+
+
+SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(
+    ElementKind.SWITCH,
+    SwitchWanted,
+    switch_difference,
+    refuse_outside,
+    refuse_leftover,
+    has_drifted=lambda kept, carried, behind: has_drifted(kept, carried, behind=behind),
+    managed=_managed,
+    backbone=lambda _topology, _name: None,
 )
-"""Not what they carry: that is long, and this is read at every change."""
-
-
-def candidates(unit: Unit, holder: str) -> list[Candidate]:
-    """Give every switch of the topology, in name order."""
-    rows = unit.connection.execute(_SWITCHES).all()
-    known = read_topology(unit).elements if rows else {}
-    return [
-        Candidate(
-            name=Name(row.name),
-            wanted=row.wanted_revision,
-            confirmed=row.confirmed_revision,
-            checked_at=row.checked_at,
-            leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
-            platform=_platform(known[Name(row.name)]),
-        )
-        for row in rows
-    ]
-
-
-def _platform(element: Element) -> str:
-    return element.platform if isinstance(element, Switch) else ""

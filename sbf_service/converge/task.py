@@ -1,44 +1,66 @@
-"""What one look at a switch is about, read from the database in one transaction."""
+"""What one look at a device is about, read from the database in one transaction."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Generic
 
-from sbf_service.drivers.driver import Managed
+from sbf_service.converge.edges import EDGES
+from sbf_service.converge.kind import C, D, Kind, M, W
+from sbf_service.converge.switches import SWITCHES
+from sbf_service.drivers.edge import Backbone
 from sbf_service.store.elements import kept_by, target_of
-from sbf_service.store.pools import cluster_keys, managed_vlans
+from sbf_service.store.pools import cluster_keys
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store
-from virtcloud.model.topology import Switch
+from virtcloud.model.topology import Device, ElementKind, kind_of
 from virtcloud.model.values import Name, VlanId
-from virtcloud.model.wanted import SwitchWanted
+
+KINDS: Mapping[ElementKind, Kind[Any, Any, Any, Any]] = {one.element: one for one in (SWITCHES, EDGES)}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A switch, what it must carry and may be touched of it, and under which fencing number.
+class Task(Generic[W, M, C, D]):
+    """A device, what it must carry and may be touched of it, and under which fencing number.
 
     ``kept`` is what it was confirmed to carry already, of what is wanted.
     """
 
-    switch: Switch
+    kind: Kind[W, M, C, D]
+    device: Device
     site: Name
     fence: int
     revision: int
     confirmed: int
-    wanted: SwitchWanted
-    kept: SwitchWanted
-    managed: Managed
-    users: dict[VlanId, str]
+    wanted: W
+    kept: W
+    managed: M
+    backbone: Backbone | None
+    users: Mapping[VlanId, str]
+
+    @property
+    def name(self) -> Name:
+        """The device's name."""
+        return self.device.name
 
 
-def read_task(store: Store, name: Name, fence: int) -> Task:
+def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
     """Read it all in one snapshot. Raises NotFound."""
     with store.read() as unit:
-        target = target_of(unit, name)
-        topology = read_topology(unit)
-        switch, site = topology.element(name), topology.site_of[name].name
-        if not isinstance(switch, Switch) or not isinstance(target.wanted, SwitchWanted):
-            raise TypeError(f"{name} is not a switch")
-        kept = kept_by(unit, name)
-        managed = Managed(switch.ports, managed_vlans(unit, site), target.wanted.access)
-        users = {vlan: str(key) for vlan, key in cluster_keys(unit, site).items()}
-        return Task(switch, site, fence, target.revision, target.confirmed, target.wanted, kept, managed, users)
+        target, topology = target_of(unit, name), read_topology(unit)
+        device, site = topology.element(name), topology.site_of[name].name
+        kind = KINDS.get(kind_of(device))
+        if kind is None or not isinstance(device, Device):
+            raise TypeError(f"{name} is no device that SBF configures itself")
+        return Task(
+            kind=kind,
+            device=device,
+            site=site,
+            fence=fence,
+            revision=target.revision,
+            confirmed=target.confirmed,
+            wanted=target.wanted,
+            kept=kept_by(unit, name),
+            managed=kind.managed(unit, device, site, target.wanted),
+            backbone=kind.backbone(topology, name),
+            users=cluster_keys(unit, site),
+        )

@@ -1,4 +1,4 @@
-"""Converging one switch once: lease, read, difference, change, read back, confirm (DESIGN.md §3).
+"""Converging one device once: lease, read, difference, change, read back, confirm (DESIGN.md §3).
 
 No database transaction is open while the device is talked to. What will be changed is in the audit log before the
 device hears of it, so that a crash in between leaves no change without its row.
@@ -9,21 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.sessions import Sessions
 from sbf_service.converge.task import Task, read_task
-from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_outside
-from sbf_service.drivers.driver import Driver
 from sbf_service.log import get_log
 from sbf_service.settings import Timing
 from sbf_service.store.audit import record
 from sbf_service.store.elements import confirm, set_back, set_trouble
 from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
-from sbf_service.store.pools import managed_vlans
 from sbf_service.store.revisions import element_row, grow
 from sbf_service.store.session import Store, Unit
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable, Unsafe
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference, switch_difference
 
 log = get_log(__name__)
 
@@ -76,7 +73,7 @@ class Worker:
     def _with_lease(self, name: Name, fence: int) -> Outcome:
         try:
             task = read_task(self.store, name, fence)
-            return self._converge(task, self.sessions.driver(task.switch))
+            return self._converge(task, self.sessions.driver(task.device, task.backbone))
         except ElementError as error:
             self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
         except (LeaseLostError, DatabaseUnavailable):
@@ -86,62 +83,67 @@ class Worker:
             self._fail(name, fence, f"fault in the service: {type(error).__name__}: {error}", reachable=True)
         return Outcome.FAILED
 
-    def _converge(self, task: Task, driver: Driver) -> Outcome:
+    def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> Outcome:
+        kind = task.kind
         carried = driver.read(task.managed)
-        difference = switch_difference(task.wanted, carried)
+        difference = kind.difference(task.wanted, carried)
         if difference:
-            refuse_outside(task.switch.name, task.managed, difference)
-            drifted = has_drifted(task.kept, carried, behind=task.confirmed < task.revision)
+            kind.refuse_outside(task.name, task.managed, difference)
+            drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
             if not self._announce(task, difference, drifted=drifted):
                 return Outcome.OVERTAKEN
             driver.apply(difference)
             carried = driver.read(task.managed)
-            refuse_leftover(task.switch.name, task.wanted, carried)
+            kind.refuse_leftover(task.name, task.wanted, carried)
         return self._confirm(task, carried, changed=bool(difference))
 
-    def _announce(self, task: Task, difference: SwitchDifference, *, drifted: bool) -> bool:
+    def _announce(self, task: Task[W, M, C, D], difference: D, *, drifted: bool) -> bool:
         """Write what will be changed, and hold the element long enough; false when it may not be changed any more."""
+        what = f"{task.kind.element}_change"
         why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
         with self.store.change(who=self.holder) as unit:
-            self._require_lease(unit, task.switch.name, task.fence)
-            if difference.numbers - managed_vlans(unit, task.site):
+            self._require_lease(unit, task.name, task.fence)
+            try:
+                managed = task.kind.managed(unit, task.device, task.site, task.wanted)
+                task.kind.refuse_outside(task.name, managed, difference)
+            except Unsafe:
                 return False
             if drifted:
-                set_back(unit, task.switch.name, why, self.timing.drain)
-            record(unit, "switch_change", why=why, element=task.switch.name, difference=difference)
-        log.info("switch_change", element=task.switch.name, revision=task.revision, difference=difference)
+                set_back(unit, task.name, why, self.timing.drain)
+            record(unit, what, why=why, element=task.name, difference=difference)
+        log.info(what, element=task.name, revision=task.revision, difference=difference)
         return True
 
-    def _confirm(self, task: Task, carried: SwitchCarried, *, changed: bool) -> Outcome:
+    def _confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> Outcome:
         """Confirm what was read back. A worker that is late, and changed something all the same, has it read again."""
-        name = task.switch.name
         with self.store.change(who=self.holder) as unit:
-            mine = keep_lease(unit, name, task.fence, self.timing.lease)
+            mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
             if mine:
-                confirm(unit, name, task.revision, self.timing.drain, carried.ports)
+                confirm(unit, task.name, task.revision, self.timing.drain, carried)
             elif changed:
-                grow(unit, [name])
-            overtaken = element_row(unit, name).wanted_revision > task.revision
+                grow(unit, [task.name])
+            overtaken = element_row(unit, task.name).wanted_revision > task.revision
         if not mine:
-            raise LeaseLostError(name)
+            raise LeaseLostError(task.name)
         return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
 
     def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
         self.sessions.drop(name)
         with self.store.change(who=self.holder) as unit:
+            event = f"{element_row(unit, name).kind}_trouble"
             mine = holds_lease(unit, name, fence)
             news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
             if not mine:
                 grow(unit, [name])
         if news:
-            log.warning("switch_trouble", element=name, trouble=message)
+            log.warning(event, element=name, trouble=message)
 
     def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
         if not keep_lease(unit, name, fence, self.timing.lease):
             raise LeaseLostError(name)
 
 
-def _why(task: Task, difference: SwitchDifference) -> str:
-    """Name the clusters for which a switch is changed."""
+def _why(task: Task[W, M, C, D], difference: D) -> str:
+    """Name the clusters for which a device is changed."""
     users = sorted({task.users.get(vlan, f"VLAN {vlan} of nobody") for vlan in difference.numbers})
     return f"revision {task.revision} for {', '.join(users) or 'nobody'}"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
@@ -11,6 +11,8 @@ from virtcloud.model.topology import Device
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+
+D_contra = TypeVar("D_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,10 @@ class Driver(Protocol):
 
 
 @runtime_checkable
-class SaysLines(Protocol):
-    """A driver that can say beforehand what it would tell its switch; for dry runs."""
+class SaysLines(Protocol[D_contra]):
+    """A driver that can say beforehand what it would tell its device; for dry runs."""
 
-    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
+    def lines(self, difference: D_contra) -> tuple[str, ...]:
         """Give the lines that :meth:`Driver.apply` would say, in order, from what :meth:`Driver.read` read last."""
 
 

@@ -1,4 +1,4 @@
-"""Elements: what would be changed on them now, and reading a switch because somebody asks."""
+"""Elements: what would be changed on them now, and reading a device because somebody asks."""
 
 from http import HTTPStatus
 from typing import Annotated
@@ -15,7 +15,7 @@ from sbf_service.store.previews import element_difference
 from virtcloud.model.preview import ElementCheck, ElementDifference
 from virtcloud.model.values import Name
 
-ReadNow = Annotated[bool, Query(description="Read the switch now, instead of taking what it was last seen to carry.")]
+ReadNow = Annotated[bool, Query(description="Read the device now, instead of taking what it was last seen to carry.")]
 NOT_READ = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 FROM_DEVICE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
 
@@ -41,7 +41,7 @@ def routes(service: Service) -> APIRouter:
     @router.post(
         "/{name}/check",
         operation_id="check_element",
-        summary="Read a switch now, and mend what differs",
+        summary="Read a switch or provider edge now, and mend what differs",
         responses=answers(*NOT_READ),
     )
     def check(name: Name, caller: Who) -> ElementCheck:

@@ -6,11 +6,11 @@ from fastapi import APIRouter
 
 from sbf_service.access.rights import Action
 from sbf_service.http.caller import Who
+from sbf_service.http.devices import check_devices
 from sbf_service.http.problems import answers
 from sbf_service.service import Service
 from sbf_service.store.reading import read_topology
 from sbf_service.store.topology import put_topology
-from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 
 
@@ -26,7 +26,7 @@ def routes(service: Service) -> APIRouter:
     )
     def put(topology: Topology, caller: Who) -> Topology:
         caller.must(Action.SET_TOPOLOGY)
-        check_devices(service, topology)
+        check_devices(topology, service.platforms, service.settings.credentials)
         with service.store.change(who=caller.who) as unit:
             put_topology(unit, topology)
         return topology
@@ -43,18 +43,3 @@ def routes(service: Service) -> APIRouter:
             return read_topology(unit)
 
     return router
-
-
-def check_devices(service: Service, topology: Topology) -> None:
-    """Raise BadInput for a switch of an unknown platform or with a credential that the service does not have."""
-    for site in topology.sites:
-        for edge in site.edges:
-            raise BadInput(f"edge {edge.name}: provider edges are not offered yet: attach {site.name} at a switch")
-        for switch in site.switches:
-            service.platform_of(switch)
-            if switch.credential is not None and switch.credential not in service.settings.credentials:
-                known = ", ".join(sorted(service.settings.credentials)) or "none"
-                raise BadInput(
-                    f"switch {switch.name}: expected a credential of the service's settings ({known}), "
-                    f"got {switch.credential}"
-                )

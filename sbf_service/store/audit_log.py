@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, select
 
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import AuditRow, ClusterRow
 from virtcloud.model.audit import AuditEntry
+from virtcloud.model.device import DeviceDifference
 from virtcloud.model.values import ClusterKey, Name
-from virtcloud.model.wanted import SwitchDifference
+
+_DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ def newest(unit: Unit, asked: Filter | None = None) -> int:
     return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
 
 
-def last_change(unit: Unit, element: str, after: int) -> SwitchDifference | None:
-    """Give what was last changed on a switch since the row ``after``, if anything was."""
+def last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
+    """Give what was last changed on a device since the row ``after``, if anything was."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return _difference(found)
@@ -66,5 +69,5 @@ def _entry(row: AuditRow, key: str | None) -> AuditEntry:
     )
 
 
-def _difference(shown: str | None) -> SwitchDifference | None:
-    return None if shown is None else SwitchDifference.model_validate_json(shown)
+def _difference(shown: str | None) -> DeviceDifference | None:
+    return None if shown is None else _DIFFERENCE.validate_json(shown)

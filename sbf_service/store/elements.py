@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, func, select
 
 from sbf_service.store.audit import record
-from sbf_service.store.carried import carried_of, keep_carried
+from sbf_service.store.carried import circuits_carried, keep_carried, ports_carried
 from sbf_service.store.moves import settle_clusters, touch_clusters
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
@@ -14,11 +14,12 @@ from sbf_service.store.session import Unit
 from sbf_service.store.standing import live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.wanted import Wanted, wanted
+from virtcloud.model.device import DeviceCarried
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.views import ElementView
-from virtcloud.model.wanted import HostWanted, PortVlans, SwitchWanted, WantedDocument
+from virtcloud.model.wanted import HostWanted, WantedDocument
 
 MOST_TROUBLE_CHARACTERS = 2000
 
@@ -40,8 +41,8 @@ def target_of(unit: Unit, name: str) -> Target:
     return Target(row.wanted_revision, row.confirmed_revision, found)
 
 
-def kept_by(unit: Unit, name: str) -> SwitchWanted:
-    """Read what a switch was confirmed to carry and is to carry on. Raises NotFound, Conflict for no switch."""
+def kept_by(unit: Unit, name: str) -> Wanted:
+    """Read what an element was confirmed to carry and is to carry on. Raises NotFound."""
     confirmed = element_row(unit, name).confirmed_revision
     added = (
         PlacementRow.element == name,
@@ -49,13 +50,12 @@ def kept_by(unit: Unit, name: str) -> SwitchWanted:
         PlacementRow.added_revision <= confirmed,
     )
     clusters = live_clusters(unit, ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*added)))
-    found = wanted(Name(name), read_topology(unit), clusters)
-    if not isinstance(found, SwitchWanted):
-        raise Conflict(f"{name} is not a switch")
-    return found
+    return wanted(Name(name), read_topology(unit), clusters)
 
 
-def confirm(unit: Unit, name: str, revision: int, drain_deadline: timedelta, carried: PortVlans | None = None) -> None:
+def confirm(
+    unit: Unit, name: str, revision: int, drain_deadline: timedelta, carried: DeviceCarried | None = None
+) -> None:
     """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
 
     May be repeated; an older revision than one confirmed already changes nothing. Raises Conflict for one that is not
@@ -108,10 +108,10 @@ def set_back(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None
 
 
 def wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Give what a host or gateway must carry, as its agent fetches it. Raises NotFound, Conflict for a switch."""
+    """Give what a host or gateway must carry, as its agent fetches it. Raises NotFound, Conflict for a device."""
     target = target_of(unit, name)
     if not isinstance(target.wanted, HostWanted):
-        raise Conflict(f"switch {name} has no agent: SBF configures it")
+        raise Conflict(f"{element_row(unit, name).kind} {name} has no agent: SBF configures it")
     return WantedDocument(
         element=Name(name), revision=target.revision, confirmed_revision=target.confirmed, wanted=target.wanted
     )
@@ -137,11 +137,12 @@ def _view(row: ElementRow) -> ElementView:
         confirmed_revision=row.confirmed_revision,
         trouble=row.trouble,
         last_seen=row.last_seen,
-        carried=carried_of(row),
+        carried=ports_carried(row),
+        circuits=circuits_carried(row),
     )
 
 
-def _seen(unit: Unit, row: ElementRow, carried: PortVlans | None) -> None:
+def _seen(unit: Unit, row: ElementRow, carried: DeviceCarried | None) -> None:
     row.last_seen = row.checked_at = unit.now
     if carried is not None:
         keep_carried(row, carried)

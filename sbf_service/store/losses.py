@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from sqlalchemy import select
 
 from sbf_service.paths import ports_of
-from sbf_service.store.carried import carried_of
+from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, parts_of
 from sbf_service.store.tables import ElementRow
@@ -45,9 +45,11 @@ def _needed_ports(unit: Unit, former: Topology, live: Iterable[LiveCluster]) -> 
         for port in sorted(ports_of(former, cluster.spec)):
             yield port, f"cluster {cluster.key}"
     for row in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
-        for name, vlans in (carried_of(row) or {}).items():
+        for name, vlans in (ports_carried(row) or {}).items():
             if vlans:
                 yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans}, last seen there,"
+        for one in circuits_carried(row) or ():
+            yield PortRef(f"{row.name}:{one.port}"), f"VLAN {one.vlan}, last seen there,"
 
 
 def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:

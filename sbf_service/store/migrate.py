@@ -1,5 +1,7 @@
 """Bringing a database to the tables of this version, at every start; nothing is done when it is there already."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 
 from alembic import command
@@ -23,7 +25,7 @@ def migrate(engine: Engine) -> None:
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
-        with engine.execution_options(virtcloud_write=True).begin() as connection:
+        with engine.execution_options(virtcloud_write=True).connect() as connection, _tables_made_anew(connection):
             _upgrade(connection)
     except CommandError as error:
         raise BadInput(f"database {shown} was made by a newer version of virtcloud ({error}): upgrade sbf") from error
@@ -39,6 +41,28 @@ def config() -> Config:
     found = Config()
     found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
     return found
+
+
+@contextmanager
+def _tables_made_anew(connection: Connection) -> Iterator[None]:
+    """Begin a transaction in which a table of SQLite can be replaced by a changed copy, as it must be for constraints.
+
+    To drop the old one looks like losing all that refers to it, so these references are held against the new one at
+    the end. SQLite takes this setting between transactions only.
+    """
+    sqlite = connection.dialect.name == "sqlite"
+    raw = connection.connection.cursor()
+    if sqlite:
+        raw.execute("PRAGMA foreign_keys=OFF")
+    try:
+        with connection.begin():
+            yield
+            if sqlite and (lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
+                raise BadInput(f"the database could not be brought to this version: rows refer to none: {lost}")
+    finally:
+        if sqlite:
+            raw.execute("PRAGMA foreign_keys=ON")
+        raw.close()
 
 
 def _upgrade(connection: Connection) -> None:

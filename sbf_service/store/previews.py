@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from sbf_service.calls import Blocked, Former, New, decide
 from sbf_service.paths import ports_of, sites_of
 from sbf_service.pools import take
-from sbf_service.preview import change_of, plans
-from sbf_service.store.carried import carried_of
+from sbf_service.preview import change_of, edge_change_of, plans
+from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.pools import Reserved, managed_vlans, site_pools
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
@@ -26,6 +26,7 @@ from sbf_service.store.standing import (
 from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.wanted import LiveCluster, elements_of, wanted
 from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
 from virtcloud.model.topology import ElementKind
@@ -68,8 +69,11 @@ def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ())
     )
     must = wanted(Name(name), read_topology(unit), [*_on(unit, name), *extra])
     if isinstance(must, SwitchWanted):
-        change = change_of(must, carried_of(row) or {}, managed_vlans(unit, row.site))
+        change = change_of(must, ports_carried(row) or {}, managed_vlans(unit, row.site))
         return made.model_copy(update={"switch": change})
+    if isinstance(must, EdgeWanted):
+        circuits = edge_change_of(must, circuits_carried(row) or (), managed_vlans(unit, row.site))
+        return made.model_copy(update={"edge": circuits})
     return made.model_copy(update={"host": _host_difference(unit, row, extra)})
 
 

@@ -10,6 +10,7 @@ from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
 from sbf_service.store.standing import on_element
 from sbf_service.store.tables import ElementRow
+from virtcloud.model.device import DEVICES
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
@@ -21,7 +22,7 @@ SEEN_STEP = timedelta(seconds=5)
 def silent_agents(unit: Unit, silence: timedelta) -> list[Name]:
     """Give hosts and gateways that are taken for well, but whose agents have not asked for this long."""
     quiet = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
-    agents = ElementRow.present, ElementRow.kind != ElementKind.SWITCH, ElementRow.reachable, quiet
+    agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICES)), ElementRow.reachable, quiet
     found = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
     return [Name(name) for name in found]
 
@@ -30,8 +31,8 @@ def heard(store: Store, name: str, drain_deadline: timedelta) -> None:
     """Write that an agent asks; one that was taken for unreachable is well again. Raises NotFound, Conflict."""
     with store.read() as unit:
         row = element_row(unit, name)
-        if row.kind == ElementKind.SWITCH:
-            raise Conflict(f"switch {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
+        if ElementKind(row.kind) in DEVICES:
+            raise Conflict(f"{row.kind} {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
         fresh = row.last_seen is not None and unit.now - row.last_seen < SEEN_STEP
         silent = not row.reachable
     if silent:

@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sbf_service.store.columns import NAME, Instant, Vlans
@@ -82,7 +82,10 @@ class ElementRow(Base):
 
 
 class ClusterRow(Base):
-    """A cluster, also after its end. ``version`` grows with every change of its view."""
+    """A cluster, also after its end. ``version`` grows with every change of its view.
+
+    ``transport`` joins its sites, and stays the one that was chosen when it was made; one of a single site has none.
+    """
 
     __tablename__ = "clusters"
     __table_args__ = (
@@ -104,6 +107,7 @@ class ClusterRow(Base):
     lease_ends: Mapped[datetime] = mapped_column(Instant)
     leaving_since: Mapped[datetime | None] = mapped_column(Instant)
     quarantined: Mapped[bool]
+    transport: Mapped[str | None] = mapped_column(NAME)
 
 
 class PlacementRow(Base):
@@ -139,6 +143,30 @@ class FreedRow(Base):
 
     site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    freed_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class ServiceClaimRow(Base):
+    """A service number of a transport, held by one cluster: the primary key is DESIGN.md §7.1 for these numbers."""
+
+    __tablename__ = "service_claims"
+    __table_args__ = (
+        UniqueConstraint("cluster_id"),
+        CheckConstraint("number BETWEEN 1 AND 4294967295", name="number"),
+    )
+
+    transport: Mapped[str] = mapped_column(NAME, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"))
+
+
+class FreedServiceRow(Base):
+    """When a service number was last given back, so that the longest unused is taken first."""
+
+    __tablename__ = "freed_services"
+
+    transport: Mapped[str] = mapped_column(NAME, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     freed_at: Mapped[datetime] = mapped_column(Instant)
 
 

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import IntegrityError
 
 from sbf_service.store.engine import make_engine
-from sbf_service.store.migrate import migrate
+from sbf_service.store.migrate import config, migrate
 from sbf_service.store.tables import Base
 from virtcloud.model.errors import BadInput
 
@@ -27,8 +29,34 @@ def test_constraints_are_in_the_database(database: str) -> None:
     migrate(engine)
     found = inspect(engine)
     assert found.get_pk_constraint("claims")["constrained_columns"] == ["site", "vlan"]
+    assert found.get_pk_constraint("service_claims")["constrained_columns"] == ["transport", "number"]
+    assert [one["column_names"] for one in found.get_unique_constraints("service_claims")] == [["cluster_id"]]
     assert [one["name"] for one in found.get_check_constraints("claims")] == ["ck_claims_vlan"]
     assert [one["column_names"] for one in found.get_unique_constraints("claims")] == [["cluster_id", "site"]]
+    engine.dispose()
+
+
+def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(database: str) -> None:
+    """The elements' table is made anew on SQLite; the placements that refer to it stay, and are still held to it."""
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
+        "INSERT INTO elements VALUES ('brno-sw1', 'brno', 'switch', true, 2, 2, NULL, true, NULL, NULL, NULL, NULL, NULL, 1)",  # noqa: E501 - all columns
+        "INSERT INTO placements VALUES ('c', 'brno-sw1', 2, NULL)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None)]
+        connection.execute(text("UPDATE elements SET kind = 'edge'"))
+        with pytest.raises(IntegrityError):
+            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL)"))
     engine.dispose()
 
 

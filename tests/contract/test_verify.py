@@ -9,6 +9,7 @@ from sbf_fakes.switches import FakeDriver, FakeSwitch
 from sbf_fakes.talk import ask, problem
 from sbf_fakes.world import World, make_world
 
+from sbf_service.converge.sessions import Platforms
 from sbf_service.converge.verifying import Verifying
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.neighbour import Neighbour
@@ -62,7 +63,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     def platform_of(_switch: Switch) -> Platform:
         return Platform(DriverFacts(), driver)
 
-    monkeypatch.setattr(made.service.converger.worker.sessions, "platform_of", platform_of)
+    monkeypatch.setattr(
+        made.service.converger.worker.sessions, "platforms", Platforms(platform_of, made.edges.platform_of)
+    )
     made.furnish(topology=TOPOLOGY)
     yield made
     made.close()
@@ -96,7 +99,7 @@ def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(
 
 def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World) -> None:
     switch(world, "brno-sw2").hangs = Event()
-    verifying = Verifying(world.service.converger, world.service.platform_of, limit_s=0.3)
+    verifying = Verifying(world.service.converger, world.service.platforms.of_switch, limit_s=0.3)
     found = verifying.site(Name("brno"))
     assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
     assert str(found.cables[0].state) == "right"
@@ -104,7 +107,7 @@ def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World
 
 
 def test_a_switch_whose_driver_cannot_ask_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.service.converger.worker.sessions, "platform_of", world.switches.platform_of)
+    monkeypatch.setattr(world.service.converger.worker.sessions, "platforms", world.service.platforms)
     found = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert found["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
 
@@ -121,7 +124,7 @@ def test_a_site_that_is_not_there_is_a_problem(world: World) -> None:
 
 def test_a_switch_is_not_asked_while_a_worker_talks_to_it(world: World) -> None:
     with world.service.converger.alone(Name("brno-sw1")):
-        found = Verifying(world.service.converger, world.service.platform_of, limit_s=0.2).site(Name("brno"))
+        found = Verifying(world.service.converger, world.service.platforms.of_switch, limit_s=0.2).site(Name("brno"))
     assert list(found.unread) == ["brno-sw1"]
     with world.service.converger.alone(Name("brno-sw1")):
         pass

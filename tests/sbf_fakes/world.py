@@ -8,9 +8,10 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from sbf_fakes.edges import FakeEdges
 from sbf_fakes.switches import FakeSwitches
+from sbf_service.converge.candidates import candidates
 from sbf_service.converge.choose import is_due
-from sbf_service.converge.switches import candidates
 from sbf_service.converge.worker import Outcome
 from sbf_service.service import Service, make_service
 from sbf_service.settings import Settings
@@ -23,7 +24,8 @@ from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
-from virtcloud.model.topology import ElementKind, Topology
+from virtcloud.model.device import DEVICES
+from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted
@@ -55,6 +57,37 @@ def three_sites(**changes: object) -> Topology:
     return Topology.model_validate(made | changes)
 
 
+def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
+    """Describe a site whose one switch is linked to a provider edge, by which it is on these transports."""
+    made = site(name, hosts)
+    at = f"{name}-pe1:ac"
+    return made | {
+        "attachments": [{"transport": one, "port": at} for one in transports],
+        "edges": [
+            {
+                "name": f"{name}-pe1",
+                "platform": "fake",
+                "ports": ["ac"],
+                "core_port": "core",
+                "loopback": f"192.0.2.{SITES.index(name) + 1}",
+            }
+        ],
+    }
+
+
+EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
+
+
+def three_edges(*transports: dict[str, object]) -> Topology:
+    """Describe three sites of one host each, joined at provider edges by EVPN unless told otherwise."""
+    chosen = transports or (EVPN,)
+    links = [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in SITES]
+    links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
+    names = [str(one["name"]) for one in chosen]
+    sites = [edge_site(name, *names) for name in SITES]
+    return Topology.model_validate({"name": "edges", "transports": chosen, "sites": sites, "links": links})
+
+
 def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
     """Ask for one guest on each host."""
     guests = [{"name": f"g{n}", "host": host, "image": "debian"} for n, host in enumerate(hosts, start=1)]
@@ -83,6 +116,7 @@ class World:
     timing: dict[str, float] = field(default_factory=dict)
     clock: FakeClock = field(default_factory=FakeClock)
     switches: FakeSwitches = field(default_factory=FakeSwitches)
+    edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -92,7 +126,7 @@ class World:
     def restarted(self) -> Service:
         """Make the service anew on the same database, as after a crash."""
         settings = Settings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
-        return make_service(settings, self.switches.platform_of, self.clock)
+        return make_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
 
     @property
     def store(self) -> object:
@@ -140,11 +174,11 @@ class World:
             return site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
     def converge(self, name: str) -> Outcome:
-        """Let a worker try one switch once."""
+        """Let a worker try one device once."""
         return self.service.converger.worker.converge(name)
 
     def converge_switches(self) -> None:
-        """Let workers try every switch that is due, until each is at what is wanted or has failed once."""
+        """Let workers try every device that is due, until each is at what is wanted or has failed once."""
         for one in self._due():
             while self.converge(one) is Outcome.OVERTAKEN:
                 pass
@@ -154,7 +188,7 @@ class World:
         with self.store.read() as unit:
             views = elements.element_views(unit)
         for one in views:
-            if one.kind is not ElementKind.SWITCH and one.name not in self.dead_hosts:
+            if one.kind not in DEVICES and one.name not in self.dead_hosts:
                 self.confirm(one.name, one.wanted_revision)
 
     def confirm(self, name: str, revision: int) -> None:

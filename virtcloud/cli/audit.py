@@ -6,7 +6,7 @@ import click
 
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.differences import switch_lines
+from virtcloud.cli.differences import change_lines
 from virtcloud.client import SbfClient
 from virtcloud.model.audit import AuditEntry
 
@@ -52,5 +52,5 @@ def _line(row: AuditEntry) -> str:
     of = [f"element {row.element}"] if row.element else []
     of += [f"cluster {row.cluster}"] if row.cluster else []
     said = f"{show.moment(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
-    changes = [f"    {line}" for line in switch_lines(row.difference)] if row.difference else []
+    changes = [f"    {line}" for line in change_lines(row.difference)] if row.difference else []
     return "\n".join([f"{said}: {row.why}" if row.why else said, *changes])

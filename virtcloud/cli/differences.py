@@ -5,8 +5,9 @@ from collections.abc import Iterator
 import click
 
 from virtcloud.cli.show import moment
+from virtcloud.model.device import DEVICES, DeviceDifference
+from virtcloud.model.edge import Circuit, EdgeDifference, Part
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
-from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import SwitchDifference
 
@@ -33,23 +34,36 @@ def tell(found: ElementDifference) -> None:
 
 
 def tell_check(found: ElementCheck) -> None:
-    """Say what was found on a switch and put right."""
-    name = found.element.name
+    """Say what was found on a device and put right."""
+    name = f"{found.element.kind} {found.element.name}"
     if found.mended is None:
-        click.echo(f"switch {name} was read; nothing was changed")
+        click.echo(f"{name} was read; nothing was changed")
         return
-    click.echo(f"switch {name} was read and changed:")
-    for line in switch_lines(found.mended):
+    click.echo(f"{name} was read and changed:")
+    for line in change_lines(found.mended):
         click.echo(f"  {line}")
 
 
-def switch_lines(change: SwitchDifference) -> list[str]:
-    """Write the change of a switch, a line for each port and number set."""
-    return list(_switch(change))
+def change_lines(change: DeviceDifference) -> list[str]:
+    """Write the change of a device: a line for each port and number set of a switch, each circuit of an edge."""
+    return list(_edge(change) if isinstance(change, EdgeDifference) else _switch(change))
 
 
 def _lines(found: ElementDifference) -> list[str]:
-    return [*_switch(found.switch or SwitchDifference()), *_host(found.host or HostDifference())]
+    change = found.switch or found.edge
+    return [*(change_lines(change) if change else ()), *_host(found.host or HostDifference())]
+
+
+def _edge(change: EdgeDifference) -> Iterator[str]:
+    yield from (f"! {_circuit(one)}: what is left of it" for one in change.clear)
+    yield from (f"- {_circuit(one)}" for one in change.remove)
+    yield from (f"+ {_circuit(one)}" for one in change.add)
+
+
+def _circuit(one: Circuit | Part) -> str:
+    port = "" if one.port is None else f"{one.port}: "
+    vlan = "" if one.vlan is None else f"VLAN {one.vlan} in "
+    return f"{port}{vlan}service {one.service} of {one.transport}"
 
 
 def _switch(change: SwitchDifference) -> Iterator[str]:
@@ -78,5 +92,5 @@ def _host(change: HostDifference) -> Iterator[str]:
 
 
 def _since(found: ElementDifference) -> str:
-    verb = "read" if found.kind is ElementKind.SWITCH else "last heard of"
+    verb = "read" if found.kind in DEVICES else "last heard of"
     return f"{verb} {moment(found.read_at)}" if found.read_at else f"never {verb}"

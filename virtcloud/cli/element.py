@@ -1,4 +1,4 @@
-"""``virtcloud element``: switches, hosts and gateways, and whether they carry what they must."""
+"""``virtcloud element``: switches, provider edges, hosts and gateways, and whether they carry what they must."""
 
 import click
 
@@ -12,7 +12,7 @@ COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "troub
 
 @click.group()
 def element() -> None:
-    """Look at switches, hosts and gateways: what they must carry, and what they were seen to carry.
+    """Look at switches, provider edges, hosts and gateways: what they must carry, and what they were seen to carry.
 
     Example: virtcloud element list
     """
@@ -35,7 +35,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the element NAME; of a switch also what its ports were last seen to carry.
+    """Show the element NAME; of a switch or an edge also what it was last seen to carry.
 
     Example: virtcloud element show brno-sw
     """
@@ -47,11 +47,15 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
     if view.carried is not None:
         click.echo()
         show.table(("port", "VLANs"), [(port, vlans or "none") for port, vlans in view.carried.items()], "no ports")
+    if view.circuits is not None:
+        click.echo()
+        circuits = [(one.port, one.vlan, one.transport, one.service) for one in view.circuits]
+        show.table(("port", "VLAN", "transport", "service"), circuits, "no circuits")
 
 
 @element.command()
 @click.argument("name")
-@click.option("--read", is_flag=True, help="Read the switch now, instead of taking what it was last seen to carry.")
+@click.option("--read", is_flag=True, help="Read the device now, instead of taking what it was last seen to carry.")
 @as_json
 @click.pass_context
 def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
@@ -68,7 +72,7 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def check(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the switch NAME now and mend what differs; exit code 1 when that cannot be done.
+    """Read the switch or edge NAME now and mend what differs; exit code 1 when that cannot be done.
 
     Example: virtcloud element check brno-sw
     """

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.device import DEVICES
 from virtcloud.model.views import ClusterView, PlacementView, Progress
 
 MARKS = {Progress.ADDING: "…", Progress.CONFIRMED: "✓", Progress.REMOVING: "…", Progress.REMOVED: "✓"}
@@ -95,7 +95,7 @@ def _what(placement: PlacementView, view: ClusterView) -> str:
     vlan = view.vlans.get(placement.site)
     guests = [guest.name for guest in view.spec.guests if guest.host == placement.element]
     segment = f"VLAN {vlan}" if vlan else "its VLAN"
-    if placement.kind == ElementKind.SWITCH:
+    if placement.kind in DEVICES:
         return f"{segment} on its ports"
     return f"{segment} and {', '.join(guests)}" if guests else segment
 

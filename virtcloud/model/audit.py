@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
+from virtcloud.model.device import DeviceDifference
 from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Name
-from virtcloud.model.wanted import SwitchDifference
 
 
 class AuditEntry(Document):
@@ -21,4 +21,4 @@ class AuditEntry(Document):
     element: Name | None = None
     cluster: ClusterKey | None = None
     cluster_id: str | None = None
-    difference: SwitchDifference | None = None
+    difference: DeviceDifference | None = None

@@ -2,6 +2,7 @@
 
 from virtcloud.model.document import Document
 from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
 
 
 class Circuit(Document):
@@ -53,6 +54,16 @@ class EdgeDifference(Document):
     def circuits(self) -> Circuits:
         """Every whole circuit that this change touches."""
         return (*self.remove, *self.add)
+
+    @property
+    def subjects(self) -> tuple[Circuit | Part, ...]:
+        """All that this change touches."""
+        return (*self.clear, *self.circuits)
+
+    @property
+    def numbers(self) -> VlanSet:
+        """Every VLAN that this change is known to touch."""
+        return VlanSet(one.vlan for one in self.subjects if one.vlan is not None)
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""

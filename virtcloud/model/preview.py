@@ -3,7 +3,9 @@
 from datetime import datetime
 
 from virtcloud.model.cluster import Guest
+from virtcloud.model.device import DeviceDifference
 from virtcloud.model.document import Document
+from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.views import ElementView
@@ -32,10 +34,10 @@ class HostDifference(Document):
 
 
 class ElementDifference(Document):
-    """What would be changed on one element to make it as wanted; ``switch`` or ``host``, by its kind.
+    """What would be changed on one element to make it as wanted; ``switch``, ``edge`` or ``host``, by its kind.
 
-    ``read_at`` is when that which it is compared with was read (a switch) or its agent last asked (a host); nothing
-    when that never was. ``lines`` are what a switch would be told, in order, where its driver can say so.
+    ``read_at`` is when that which it is compared with was read (a switch, an edge) or its agent last asked (a host);
+    nothing when that never was. ``lines`` are what a device would be told, in order, where its driver can say so.
     """
 
     element: Name
@@ -43,12 +45,13 @@ class ElementDifference(Document):
     site: Name
     read_at: datetime | None = None
     switch: SwitchDifference | None = None
+    edge: EdgeDifference | None = None
     host: HostDifference | None = None
     lines: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
-        return bool(self.switch or self.host)
+        return bool(self.switch or self.edge or self.host)
 
 
 class ClusterPreview(Document):
@@ -65,7 +68,7 @@ class ClusterPreview(Document):
 
 
 class ElementCheck(Document):
-    """A switch that was read just now, and what had to be changed on it."""
+    """A switch or an edge that was read just now, and what had to be changed on it."""
 
     element: ElementView
-    mended: SwitchDifference | None = None
+    mended: DeviceDifference | None = None

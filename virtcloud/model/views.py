@@ -8,6 +8,7 @@ from pydantic import Field
 
 from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.document import Document
+from virtcloud.model.edge import Circuit
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -55,7 +56,10 @@ class ClusterView(Document):
 
 
 class ElementView(Document):
-    """An element with its two revisions. ``carried`` is what a switch was last seen to carry, per port."""
+    """An element with its two revisions.
+
+    ``carried`` is what a switch was last seen to carry, per port, ``circuits`` what a provider edge was.
+    """
 
     name: Name
     kind: ElementKind
@@ -65,6 +69,7 @@ class ElementView(Document):
     trouble: str | None = None
     last_seen: datetime | None = None
     carried: dict[PortName, VlanSet] | None = None
+    circuits: tuple[Circuit, ...] | None = None
 
 
 class Pool(Document):

@@ -1,0 +1,46 @@
+"""Switches and edges as the converger looks at them."""
+
+from sqlalchemy import select
+
+from sbf_service.converge.choose import Candidate
+from sbf_service.store.reading import read_topology
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import ElementRow
+from virtcloud.model.device import DEVICES
+from virtcloud.model.topology import Device, Element
+from virtcloud.model.values import Name
+
+_DEVICES = (
+    select(
+        ElementRow.name,
+        ElementRow.wanted_revision,
+        ElementRow.confirmed_revision,
+        ElementRow.checked_at,
+        ElementRow.lease_until,
+        ElementRow.lease_holder,
+    )
+    .where(ElementRow.present, ElementRow.kind.in_(sorted(DEVICES)))
+    .order_by(ElementRow.name)
+)
+"""Not what they carry: that is long, and this is read at every change."""
+
+
+def candidates(unit: Unit, holder: str) -> list[Candidate]:
+    """Give every switch and edge of the topology, in name order."""
+    rows = unit.connection.execute(_DEVICES).all()
+    known = read_topology(unit).elements if rows else {}
+    return [
+        Candidate(
+            name=Name(row.name),
+            wanted=row.wanted_revision,
+            confirmed=row.confirmed_revision,
+            checked_at=row.checked_at,
+            leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
+            platform=_platform(known[Name(row.name)]),
+        )
+        for row in rows
+    ]
+
+
+def _platform(element: Element) -> str:
+    return element.platform if isinstance(element, Device) else ""

@@ -1,0 +1,66 @@
+"""What the read-back of a provider edge means, and what may be touched on one. Pure."""
+
+from collections.abc import Iterator
+
+from sbf_service.drivers.edge import ManagedEdge
+from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name
+
+
+def refuse_outside(name: Name, managed: ManagedEdge, difference: EdgeDifference) -> None:
+    """Raise Unsafe for a difference that touches what is not managed: the last guard before a device (DESIGN §7.4)."""
+    for one in difference.subjects:
+        if not _is_ours(one, managed):
+            ports = ", ".join(managed.ports)
+            raise Unsafe(
+                f"edge {name}: {_said(one)} is not ours to change (ours: VLAN {managed.vlans or 'none'} on {ports}, "
+                f"{', '.join(map(_range, managed.transports)) or 'no transport'})"
+            )
+
+
+def has_drifted(kept: EdgeWanted, carried: EdgeCarried, *, behind: bool) -> bool:
+    """Say whether an edge lost what it was confirmed to carry (``kept``).
+
+    One that is behind may carry something else beside it, or half of it; one that is not must carry nothing else.
+    """
+    found = edge_difference(kept, carried)
+    return bool(found.add) if behind else bool(found)
+
+
+def refuse_leftover(name: Name, wanted: EdgeWanted, carried: EdgeCarried) -> None:
+    """Raise Refused when an edge that said yes does not carry what it was told to."""
+    faults = list(_faults(edge_difference(wanted, carried)))
+    if faults:
+        raise Refused(f"edge {name}: {'; '.join(faults)}: read back after the change; look at its configuration")
+
+
+def _faults(left: EdgeDifference) -> Iterator[str]:
+    yield from (f"wanted {_said(one)}, found none" for one in left.add)
+    yield from (f"wanted no {_said(one)}, found it" for one in left.remove)
+    yield from (f"found {_said(one)}, and not whole" for one in left.clear)
+
+
+def _is_ours(one: Circuit | Part, managed: ManagedEdge) -> bool:
+    services = {transport.name: transport for transport in managed.transports}
+    transport = services.get(one.transport)
+    return (
+        transport is not None
+        and (one.service in transport.services or one.service == transport.shared)
+        and (one.port is None or one.port in managed.ports)
+        and (one.vlan is None or one.vlan in managed.vlans)
+    )
+
+
+def _said(one: Circuit | Part) -> str:
+    vlan = "" if one.vlan is None else f"VLAN {one.vlan} "
+    port = "" if one.port is None else f"on port {one.port} "
+    return f"{vlan}{port}in service {one.service} of {one.transport}"
+
+
+def _range(transport: Transport) -> str:
+    own = transport.services
+    return (
+        f"services {own[0]}-{own[-1]} of {transport.name}" if own else f"service {transport.shared} of {transport.name}"
+    )

@@ -1,0 +1,51 @@
+"""What tells one kind of device from another while it is converged; all else is the same (DESIGN.md §3)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from sbf_service.drivers.edge import Backbone
+from sbf_service.store.session import Unit
+from virtcloud.model.device import DeviceCarried, DeviceDifference
+from virtcloud.model.edge import EdgeWanted
+from virtcloud.model.topology import Device, ElementKind, Topology
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import SwitchWanted
+
+W = TypeVar("W", bound=SwitchWanted | EdgeWanted)
+M = TypeVar("M")
+C = TypeVar("C", bound=DeviceCarried)
+D = TypeVar("D", bound=DeviceDifference)
+M_contra = TypeVar("M_contra", contravariant=True)
+C_co = TypeVar("C_co", covariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
+
+
+class Spoken(Protocol[M_contra, C_co, D_contra]):
+    """A driver, of whichever kind: ``drivers/driver.py`` and ``drivers/edge.py`` say what each must do."""
+
+    def read(self, managed: M_contra) -> C_co:
+        """Read what is carried of what is managed."""
+
+    def apply(self, difference: D_contra) -> None:
+        """Make a change."""
+
+    def close(self) -> None:
+        """End the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[W, M, C, D]):
+    """A kind of device: its wanted set, and the pure decisions about it.
+
+    ``managed`` reads what may be touched on a device of a site. ``backbone`` says what its driver must know of others.
+    """
+
+    element: ElementKind
+    wanted: type[W]
+    difference: Callable[[W, C], D]
+    refuse_outside: Callable[[Name, M, D], None]
+    refuse_leftover: Callable[[Name, W, C], None]
+    has_drifted: Callable[[W, C, bool], bool]
+    managed: Callable[[Unit, Device, Name, W], M]
+    backbone: Callable[[Topology, Name], Backbone | None]

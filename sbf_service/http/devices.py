@@ -1,0 +1,48 @@
+"""Whether the service can configure the devices of a topology: asked when it is put."""
+
+from collections.abc import Collection, Iterator
+
+from sbf_service.converge.sessions import Platforms
+from sbf_service.edges import transports_at
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Device, Edge, Topology, kind_of
+from virtcloud.model.transport import Transport, TransportKind
+
+BY_LOOPBACK = frozenset({TransportKind.VPLS, TransportKind.EVPN})
+
+
+def check_devices(topology: Topology, platforms: Platforms, credentials: Collection[str]) -> None:
+    """Raise BadInput for the first device that cannot be configured as it is described."""
+    for site in topology.sites:
+        for switch in site.switches:
+            platforms.of_switch(switch)
+            _check_credential(switch, credentials)
+        for edge in site.edges:
+            can = platforms.of_edge(edge).facts.kinds
+            _check_credential(edge, credentials)
+            for fault in _faults(topology, edge, can):
+                raise BadInput(f"edge {edge.name}: {fault}")
+
+
+def _check_credential(device: Device, credentials: Collection[str]) -> None:
+    if device.credential is not None and device.credential not in credentials:
+        known = ", ".join(sorted(credentials)) or "none"
+        raise BadInput(
+            f"{kind_of(device)} {device.name}: expected a credential of the service's settings ({known}), "
+            f"got {device.credential}"
+        )
+
+
+def _faults(topology: Topology, edge: Edge, can: frozenset[TransportKind]) -> Iterator[str]:
+    for transport in transports_at(topology, edge.name):
+        if transport.kind not in can:
+            able = ", ".join(sorted(can))
+            yield f"expected a transport that {edge.platform} can do ({able}), got {_said(transport)}"
+        if transport.kind in BY_LOOPBACK and edge.loopback is None:
+            yield f"expected its loopback, by which the other edges of {_said(transport)} know it, got none"
+        if transport.kind is TransportKind.QINQ and edge.core_port is None:
+            yield f"expected its core_port, on which the service VLANs of {_said(transport)} are made, got none"
+
+
+def _said(transport: Transport) -> str:
+    return f"transport {transport.name} of kind {transport.kind}"

@@ -1,0 +1,116 @@
+"""Provider edges in memory: they keep state, can be cut off, refuse, lie, break off half-way, lose their memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Event
+
+from sbf_service.drivers.driver import Login
+from sbf_service.drivers.edge import Backbone, EdgeFacts, EdgePlatform, ManagedEdge
+from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, Part, in_order
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import Edge
+from virtcloud.model.transport import TransportKind
+
+
+@dataclass
+class FakeEdge:
+    """An edge: its circuits and what is left of broken ones, what it does wrong, and what it was asked.
+
+    ``backbones`` are those that it was told of, one for each session.
+    """
+
+    name: str
+    circuits: set[Circuit] = field(default_factory=set)
+    parts: set[Part] = field(default_factory=set)
+    cut_off: bool = False
+    cut_off_after: int | None = None
+    refuses: bool = False
+    lies: bool = False
+    unsafe: bool = False
+    breaks: bool = False
+    hangs: Event | None = None
+    calls: list[str] = field(default_factory=list)
+    applied: list[EdgeDifference] = field(default_factory=list)
+    backbones: list[Backbone] = field(default_factory=list)
+    before_apply: Callable[[], None] = lambda: None
+
+    def carried(self) -> list[tuple[str, int, int]]:
+        """Port, VLAN and service of each circuit."""
+        return [(one.port, int(one.vlan), one.service) for one in in_order(self.circuits)]
+
+    def restart(self) -> None:
+        """Forget everything, as a device that was never saved."""
+        self.circuits, self.parts = set(), set()
+
+    def answer(self, call: str) -> None:
+        """Take a call, or do not."""
+        self.calls.append(call)
+        if self.hangs is not None:
+            self.hangs.wait()
+        if self.cut_off_after is not None:
+            self.cut_off = self.cut_off or len(self.calls) > self.cut_off_after
+        if self.cut_off:
+            raise Unreachable(f"edge {self.name} (fake) does not answer: cut off; it is tried again")
+
+
+@dataclass
+class FakeEdgeDriver:
+    """A session with a fake edge."""
+
+    edge: FakeEdge
+
+    def read(self, managed: ManagedEdge) -> EdgeCarried:
+        self.edge.answer("read")
+        if self.edge.unsafe:
+            raise Unsafe(f"edge {self.edge.name}: expected circuits, got rubbish")
+        ours = {one for one in self.edge.circuits if one.vlan in managed.vlans and _serves(one, managed)}
+        parts = [one for one in self.edge.parts if _serves(one, managed)]
+        return EdgeCarried(circuits=in_order(ours), parts=tuple(sorted(parts, key=lambda one: one.service)))
+
+    def apply(self, difference: EdgeDifference) -> None:
+        self.edge.answer("apply")
+        self.edge.before_apply()
+        if self.edge.refuses:
+            raise Refused(f'edge {self.edge.name}: the device said "% Invalid input"')
+        self.edge.applied.append(difference)
+        if not self.edge.lies:
+            self._change(difference)
+
+    def close(self) -> None:
+        self.edge.calls.append("close")
+
+    def _change(self, difference: EdgeDifference) -> None:
+        self.edge.parts -= set(difference.clear)
+        self.edge.circuits -= set(difference.remove)
+        for one in difference.add:
+            if self.edge.breaks:
+                self.edge.parts.add(Part(transport=one.transport, service=one.service))
+                self.edge.cut_off = True
+                self.edge.answer("the line after")
+            self.edge.circuits.add(one)
+
+
+def _serves(one: Circuit | Part, managed: ManagedEdge) -> bool:
+    return any(
+        one.transport == each.name and (one.service in each.services or one.service == each.shared)
+        for each in managed.transports
+    )
+
+
+@dataclass
+class FakeEdges:
+    """All fake edges, made when first asked for; a platform for each of them."""
+
+    found: dict[str, FakeEdge] = field(default_factory=dict)
+    facts: EdgeFacts = field(default_factory=lambda: EdgeFacts(kinds=frozenset(TransportKind)))
+
+    def __getitem__(self, name: str) -> FakeEdge:
+        return self.found.setdefault(name, FakeEdge(name))
+
+    def platform_of(self, edge: Edge) -> EdgePlatform:
+        return EdgePlatform(self.facts, self._driver)
+
+    def _driver(self, login: Login, backbone: Backbone) -> FakeEdgeDriver:
+        edge = self[login.device.name]
+        edge.backbones.append(backbone)
+        return FakeEdgeDriver(edge)
