@@ -58,9 +58,10 @@ BEARER = HTTPBearer(
 """For the description of the API; the gate before the routes is what reads the token."""
 
 
-def _caller(
+async def _caller(
     request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
 ) -> Caller:
+    """Give the caller; ``async``, since a plain function would be called in another thread."""
     found: Caller = request.scope[KEY]
     return found
 

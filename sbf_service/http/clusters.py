@@ -32,23 +32,18 @@ def routes(service: Service) -> APIRouter:
         operation_id="put_cluster",
         summary="Ask for a cluster; the same again changes nothing",
         status_code=HTTPStatus.CREATED,
+        response_model=ClusterView | ClusterPreview,
         responses={
             HTTPStatus.OK: {"model": ClusterView | ClusterPreview, "description": "It was there already; or a dry run"},
             **answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
-    def put(
-        key: Key, request: ClusterRequest, response: Response, caller: Who, dry_run: DryRun = False
-    ) -> ClusterView | ClusterPreview:
+    async def put(key: Key, request: ClusterRequest, caller: Who, dry_run: DryRun = False) -> Response:
         owner = request.spec.owner
         caller.must(Action.CREATE_CLUSTER, Subject(f"a cluster of {owner}", owner=owner))
         if dry_run:
-            response.status_code = HTTPStatus.OK
-            with service.store.read() as unit:
-                return preview_cluster(unit, key, request, service.reserved)
-        made = clusters.put_cluster(service.store, key, request, service.reserved, who=caller.who)
-        response.status_code = HTTPStatus.CREATED if made.created else HTTPStatus.OK
-        return made.view
+            return await run_in_threadpool(_preview, service, key, request)
+        return await run_in_threadpool(_put, service, key, request, caller.who)
 
     @router.get(
         "/{key}",
@@ -114,3 +109,18 @@ def routes(service: Service) -> APIRouter:
             return clusters.extend_lease(unit, key, extension.seconds)
 
     return router
+
+
+def _put(service: Service, key: ClusterKey, request: ClusterRequest, who: str) -> Response:
+    made = clusters.put_cluster(service.store, key, request, service.reserved, who=who)
+    return _answer(HTTPStatus.CREATED if made.created else HTTPStatus.OK, made.view)
+
+
+def _preview(service: Service, key: ClusterKey, request: ClusterRequest) -> Response:
+    with service.store.read() as unit:
+        return _answer(HTTPStatus.OK, preview_cluster(unit, key, request, service.reserved))
+
+
+def _answer(status: HTTPStatus, shown: ClusterView | ClusterPreview) -> Response:
+    """Write a document once: it was checked when it was made, which a framework would do again, in another thread."""
+    return Response(shown.model_dump_json(), status, media_type="application/json")

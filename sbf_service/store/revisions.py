@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, select, update
+from sqlalchemy.orm.util import identity_key
 
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ElementRow
@@ -35,9 +36,19 @@ def element_row(unit: Unit, name: str) -> ElementRow:
 
 def grow(unit: Unit, names: Iterable[str]) -> dict[str, Grown]:
     """Let the wanted revision of each element grow by one; gives the new ones, in name order."""
-    grown = unit.session.execute(_GROW, {"names": sorted(set(names))}).all()
-    unit.changed.update(f"element:{name}" for name, _, _ in grown)
-    return {name: Grown(revision, trouble) for name, revision, trouble in sorted(grown)}
+    unit.session.flush()
+    grown = sorted(unit.connection.execute(_GROW, {"names": sorted(set(names))}).all())
+    for name, _, _ in grown:
+        unit.changed.add(f"element:{name}")
+        _forget(unit, name)
+    return {name: Grown(revision, trouble) for name, revision, trouble in grown}
+
+
+def _forget(unit: Unit, name: str) -> None:
+    """Let the session read an element again that it has loaded: its row was changed without it."""
+    loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
+    if loaded is not None:
+        unit.session.expire(loaded)
 
 
 def _known(unit: Unit) -> Iterable[str]:
