@@ -42,6 +42,15 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     running.down()
 
 
+@pytest.fixture(scope="module")
+def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of one site with two switches, in which everybody speaks LLDP."""
+    file = read_lab_file(Path(__file__).parent / "topologies/cabled.yaml")
+    running = start(file, State(tmp_path_factory.mktemp("cabled") / "state"))
+    yield running
+    running.down()
+
+
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""

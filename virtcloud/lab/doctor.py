@@ -64,6 +64,9 @@ def _kernel(features: dict[str, bool], uml: list[str], chosen: str | None) -> It
 def _programs() -> Iterator[Finding]:
     for program, package in preflight.PACKAGES.items():
         yield Finding("program", program, preflight.find(program) is not None, remedy=f"apt-get install {package}")
+    for program, package in preflight.LLDP.items():
+        present = preflight.find(program) is not None
+        yield Finding("program", program, present, needed=False, remedy=f"apt-get install {package}")
     for kind, package in preflight.DRIVERS.items():
         present = preflight.has_driver(kind)
         needed = kind == "lxc"

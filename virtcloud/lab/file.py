@@ -25,11 +25,13 @@ class LabFile(Topology):
     """What ``virtcloud lab up`` builds. Beside what a topology asks for, names must suit Linux interfaces."""
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
+    lldp: bool = False
+    """Whether elements tell their neighbours who they are: an lldpd on each, two processes more to start."""
 
     @property
     def topology(self) -> Topology:
-        """The topology without the pools."""
-        return Topology.model_validate(self.model_dump(mode="json", exclude={"pools"}))
+        """The topology alone, without what only the lab is told."""
+        return Topology.model_validate(self.model_dump(mode="json", exclude={"pools", "lldp"}))
 
     @property
     def hypervisors(self) -> frozenset[Hypervisor]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import secrets
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from virtcloud.lab.file import LabFile
 from virtcloud.lab.keys import known_hosts, make_keys
 from virtcloud.lab.plan import TMPFS, device_addresses, joined, station_plan
 from virtcloud.lab.plan import fabric_plan as plan_nodes
-from virtcloud.lab.services import Materials
+from virtcloud.lab.services import LldpAccount, Materials
 from virtcloud.lab.state import State
 from virtcloud.model.topology import Hypervisor
 
@@ -110,7 +111,13 @@ def _materials(lab: LabFile, state: State, wishes: Wishes) -> Materials:
         kept=_covered_folders(),
         bare=wishes.bare,
         sbf=(sys.executable, "-m", "sbf_service"),
+        lldp=_lldp_account() if lab.lldp else None,
     )
+
+
+def _lldp_account() -> LldpAccount:
+    account = pwd.getpwnam("_lldpd")
+    return LldpAccount(account.pw_uid, account.pw_gid)
 
 
 def _source() -> Path:

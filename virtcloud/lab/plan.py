@@ -1,9 +1,10 @@
 """PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 from virtcloud.lab import backbone, frr, names, network, services
-from virtcloud.lab.fabric.plan import Cable, Node, Plan
+from virtcloud.lab.fabric.plan import Cable, Node, Plan, Service
 from virtcloud.lab.services import Materials
 from virtcloud.model.topology import Device, Edge, Element, Gateway, Host, Site, Switch, Topology
 from virtcloud.model.transport import Transport
@@ -93,13 +94,19 @@ def _node(name: str, number: int, hosts: str, topology: Topology, materials: Mat
         address=address,
         tmpfs=TMPFS,
         binds=((f"{materials.state}/images",) * 2, *((one, one) for one in materials.kept), *parts.binds),
-        files={**services.base_files(hosts), **parts.files},
+        files={**services.base_files(hosts, materials.lldp), **parts.files},
         sysctls=parts.sysctls,
         ip=(*network.management_lines(number), *parts.ip),
         bridge=parts.bridge,
         tc=network.shaping_lines(topology, name),
-        services=parts.services,
+        services=(*parts.services, *_lldpd(name, topology, materials)),
     )
+
+
+def _lldpd(name: str, topology: Topology, materials: Materials) -> Iterator[Service]:
+    element = topology.elements.get(name)  # type: ignore[call-overload]
+    if materials.lldp is not None and element is not None:
+        yield services.lldpd(member for port in element.ports for member in element.members(port))
 
 
 def _parts(name: str, number: int, topology: Topology, materials: Materials) -> Node:

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from virtcloud.lab.backbone import is_fabric
@@ -25,6 +25,8 @@ PACKAGES = {
     "pgrep": "procps",
     "tcpdump": "tcpdump",
 }
+LLDP = {"lldpd": "lldpd", "lldpcli": "lldpd"}
+"""Only for a lab that says ``lldp: true``."""
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 ROUTERS = "frr"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -44,16 +46,17 @@ def check(lab: LabFile) -> None:
     """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
-    missing = sorted({*_missing(lab.hypervisors), *_missing_routers(lab)})
+    missing = sorted({*_missing(lab), *_missing_routers(lab)})
     if missing:
         programs = ", ".join(name for name, _ in missing)
         packages = " ".join(sorted({package for _, package in missing}))
         raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
 
 
-def _missing(kinds: Iterable[Hypervisor]) -> Iterator[tuple[str, str]]:
-    yield from ((program, package) for program, package in PACKAGES.items() if find(program) is None)
-    for kind in kinds:
+def _missing(lab: LabFile) -> Iterator[tuple[str, str]]:
+    wanted = PACKAGES | (LLDP if lab.lldp else {})
+    yield from ((program, package) for program, package in wanted.items() if find(program) is None)
+    for kind in lab.hypervisors:
         if not has_driver(kind):
             yield f"libvirt's {kind.value} driver", DRIVERS[kind]
         if kind is Hypervisor.QEMU and find("qemu-system-x86_64") is None:

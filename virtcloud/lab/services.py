@@ -11,6 +11,7 @@ DRIVERS = "/run/libvirt-drivers"
 DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
 AGENT_FILE = "/run/virtcloud/agent.toml"
 AGENT_STATE = "/run/virtcloud/agent"
+LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
 
 SSHD_CONFIG = """\
@@ -51,6 +52,14 @@ remember_owner = 0
 
 
 @dataclass(frozen=True, slots=True)
+class LldpAccount:
+    """The machine's numbers for the account of lldpd: lldpcli is setuid, so that a node's must be the same."""
+
+    user: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
 class Materials:
     """What a plan needs from the machine: keys (text), folders, the Python that runs the agents."""
 
@@ -61,15 +70,18 @@ class Materials:
     kept: tuple[str, ...] = ()
     bare: bool = False
     sbf: tuple[str, ...] = ()
+    lldp: LldpAccount | None = None
 
 
-def base_files(hosts: str) -> dict[str, str]:
+def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
     """Give every node's own /etc: one account, no lookups, names of all nodes, a shell that starts at once."""
+    user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
-        "/run/etc/passwd": f"{names.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\nroot:x:0:0::/run/home:/bin/sh\n"
+        "/run/etc/passwd": f"{user}{names.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\nroot:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
         "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks it up even when told to use root
-        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n",
+        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
+        + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),
         "/run/etc/shadow": f"{names.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
         "/run/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
         "/run/etc/hosts": hosts,
@@ -92,6 +104,12 @@ def sshd(address: str) -> Service:
     """Run a switch's sshd; ``-r`` spares it an exec for each connection."""
     argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
     return Service("sshd", argv, ready=f"tcp:{address}:22")
+
+
+def lldpd(ports: Iterable[str]) -> Service:
+    """Run an element's lldpd on its ports, and on no guest's; what it knows of a cable goes when the cable goes."""
+    argv = ("/usr/sbin/lldpd", "-d", "-u", LLDP_SOCKET, "-O", "/dev/null", "-I", ",".join(ports))
+    return Service("lldpd", argv, ready=f"unix:{LLDP_SOCKET}")
 
 
 def host_files(host: Host, number: int, state: str) -> dict[str, str]:

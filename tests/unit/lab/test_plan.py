@@ -1,12 +1,14 @@
 """The plan of the default lab, line by line."""
 
+from dataclasses import replace
+
 import pytest
 
 from virtcloud.lab import network, services
 from virtcloud.lab.fabric.plan import Cable, Node, Plan, cable_line, from_json, to_json
 from virtcloud.lab.file import read_lab_file
 from virtcloud.lab.plan import addressed, fabric_plan, joined, numbering, station_plan
-from virtcloud.lab.services import Materials
+from virtcloud.lab.services import LldpAccount, Materials
 
 LAB = read_lab_file()
 KEYS = {f"{site}-sw1": f"key of {site}" for site in ("brno", "praha", "plzen")}
@@ -131,3 +133,13 @@ def test_an_agent_is_told_where_its_service_is() -> None:
     text = services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/lab")
     assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\ntoken_file = "/lab/tokens/brno-h1/token"\n' in text
     assert 'lxc = "lxc:///system"' in text
+
+
+def test_elements_speak_lldp_on_their_own_ports_where_the_lab_is_told_so(nodes: dict[str, Node]) -> None:
+    assert not any(one.name == "lldpd" for node in nodes.values() for one in node.services)
+    spoken = fabric_plan(LAB, replace(MATERIALS, lldp=LldpAccount(104, 109))).nodes
+    ports = {node.name: one.argv[-1] for node in spoken for one in node.services if one.name == "lldpd"}
+    assert ports["brno-sw1"] == "p1,p2,p3,uplink"
+    assert ports["brno-h1"] == "eth0"
+    assert "core" not in ports
+    assert "_lldpd:x:104:109:" in spoken[0].files["/run/etc/passwd"]

@@ -1,0 +1,131 @@
+"""Cables of real interfaces, told by real LLDP daemons: where they are, and who may not speak of them."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.model.cables import CableState, SiteCables
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec
+from virtcloud.model.cluster import State as Life
+
+pytestmark = pytest.mark.lab
+
+NODES = ("brno-sw1", "brno-sw2", "brno-h1", "brno-h2")
+LIMIT_S = 40.0
+SPEAK = """
+import socket
+out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+out.bind(("v1", 0))
+mac = bytes.fromhex("020000000099")
+tlvs = b"\\x02\\x07\\x04" + mac + b"\\x04\\x05\\x05fake" + b"\\x06\\x02\\x00\\x78" + b"\\x0a\\x05rogue" + b"\\x00\\x00"
+out.send(bytes.fromhex("0180c200000e") + mac + b"\\x88\\xcc" + tlvs.ljust(46, b"\\0"))
+out.send(b"\\xff" * 6 + mac + b"\\x88\\xb5" + b"the-end".ljust(46, b"\\0"))
+"""
+LISTEN = """
+import socket
+heard = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+heard.bind(("p1", 0))
+heard.settimeout(30)
+print("ready", flush=True)
+while b"the-end" not in (frame := heard.recv(2000)):
+    if b"rogue" in frame:
+        print("LLDP of a guest")
+print("the end")
+"""
+
+
+@pytest.fixture
+def client(cabled: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{cabled.sbf_socket}") as client:
+        yield client
+
+
+def verified(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
+    """Let everybody speak and verify, until it is so: a daemon speaks when it likes."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        for node in NODES:
+            lab.run(node, ["lldpcli", "update"])
+        found = client.verify("brno")
+        if until(found):
+            return found
+        assert time.monotonic() < deadline, found
+
+
+def states(found: SiteCables) -> dict[str, str]:
+    return {str(one.a): str(one.state) for one in found.cables}
+
+
+RIGHT = {"brno-h1:eth0": "right", "brno-h2:eth0": "right", "brno-sw1:trunk": "right"}
+
+
+def test_every_cable_of_the_lab_is_where_the_topology_says(cabled: Lab, client: SbfClient) -> None:
+    found = verified(cabled, client, lambda found: CableState.UNKNOWN not in {one.state for one in found.cables})
+    assert (states(found), found.unread) == (RIGHT, {})
+
+
+@contextmanager
+def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
+    """Swap what is in two ports of a switch; all is put back in the end."""
+    names = ((port, "pulled"), (to, port), ("pulled", to))
+    swap = " && ".join(
+        [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]
+        + [f"ip link set {one} up" for one in (port, to)]
+    )
+    lab.run(switch, ["sh", "-c", swap], check=True)
+    try:
+        yield
+    finally:
+        lab.run(switch, ["sh", "-c", swap], check=True)
+
+
+def test_a_cable_that_was_moved_is_named_with_where_it_is_now(cabled: Lab, client: SbfClient) -> None:
+    with moved(cabled, "brno-sw1", "p1", "p3"):
+        found = verified(cabled, client, lambda found: bool(found.wrong))
+    assert states(found) == {**RIGHT, "brno-h1:eth0": "elsewhere"}
+    assert found.wrong[0].b == "brno-sw1:p1"
+    assert found.wrong[0].found == ("brno-h1:eth0 is seen at brno-sw1:p3",)
+    verified(cabled, client, lambda found: states(found) == RIGHT)
+
+
+def test_a_switch_without_lldp_is_named_and_hides_nothing_of_the_other(cabled: Lab, client: SbfClient) -> None:
+    daemon = cabled.service("brno-sw2", "lldpd")
+    daemon.stop()
+    try:
+        found = verified(cabled, client, lambda found: bool(found.unread))
+    finally:
+        daemon.start()
+    assert states(found)["brno-h1:eth0"] == "right"
+    assert list(found.unread) == ["brno-sw2"]
+    assert "does lldpd run there?" in found.unread["brno-sw2"]
+
+
+def test_what_a_guest_says_by_lldp_leaves_its_host_never(cabled: Lab, client: SbfClient) -> None:
+    """A bridge keeps 01:80:c2:00:00:0e to itself (IEEE 802.1Q, table 8-1); a broadcast sent after it goes through."""
+    client.put_cluster("talk", ClusterRequest(spec=ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})))
+    until(client, lambda state: state is Life.ACTIVE)
+    number = client.cluster("talk").vlans["brno"]
+    lines = f"ip link add v0 type veth peer v1 && ip link set v0 master br{number} up && ip link set v1 up"
+    cabled.run("brno-h1", ["sh", "-c", lines], check=True)
+    with ThreadPoolExecutor(1) as pool:
+        listening = pool.submit(cabled.run, "brno-sw1", [sys.executable, "-c", LISTEN])
+        while not listening.done():
+            cabled.run("brno-h1", [sys.executable, "-c", SPEAK], check=True)
+    assert listening.result().stdout.split("\n") == ["ready", "the end", ""]
+    cabled.run("brno-h1", ["ip", "link", "del", "v0"], check=True)
+    client.delete_cluster("talk")
+    until(client, lambda state: state in ENDED)
+
+
+def until(client: SbfClient, reached: Callable[[Life], bool]) -> None:
+    view = client.cluster("talk")
+    deadline = time.monotonic() + LIMIT_S
+    while not reached(view.state):
+        assert time.monotonic() < deadline, view
+        view = client.cluster("talk", after=view.version, wait=5)
