@@ -37,7 +37,8 @@ def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the service's events to standard error, and other libraries' warnings."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("sbf_service").setLevel(level)
-    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+    for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
 def _quoted(value: object) -> str:

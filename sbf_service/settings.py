@@ -42,6 +42,11 @@ class Credential(Document):
         "is another one, is not logged in to. Without it any key is believed: give one wherever the way to the devices "
         "is not wholly yours.",
     )
+    ca_file: Path | None = Field(
+        None,
+        description="File with certificates (PEM) of devices that are spoken to over HTTPS, or of who signed them; the "
+        "name in a certificate does not matter. Without it any certificate is believed.",
+    )
 
 
 class Timing(Document):

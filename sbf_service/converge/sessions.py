@@ -88,6 +88,7 @@ def login_for(device: Device, settings: Settings) -> Login:
         password=password,
         enable=enable,
         known_hosts=credential.known_hosts,
+        ca_file=credential.ca_file,
     )
 
 

@@ -46,7 +46,7 @@ class Login:
     """How to reach a device: what the topology says of it, who to be, how long to wait (seconds).
 
     ``enable`` is the password for the privileged mode where it is another one than the login's. With
-    ``known_hosts`` only the host keys of that file are believed.
+    ``known_hosts`` only the host keys of that file are believed, with ``ca_file`` only its certificates.
     """
 
     device: Device
@@ -57,6 +57,7 @@ class Login:
     read_timeout: float = 10
     enable: Secret | None = None
     known_hosts: Path | None = None
+    ca_file: Path | None = None
 
 
 class Driver(Protocol):

@@ -24,6 +24,13 @@ LOCKED = frozenset({"LockError", "SessionLockedException"})
 SILENT = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
 SAID_NO = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
 NONSENSE = frozenset({"XMLSyntaxError", "JSONDecodeError"})
+PHRASES = {
+    "no acceptable host key": STRANGER,
+    "certificate verify failed": STRANGER,
+    "Unauthorized": DENIED,
+    "Pending commit confirm already in process": LOCKED,
+}
+"""What is told by words only; a host whose key is of another kind than the known one is refused before it shows it."""
 
 
 class NapalmSession:
@@ -44,6 +51,13 @@ class NapalmSession:
         if driver is not None:
             with suppress(Exception):
                 self.hang_up(driver)
+
+    def stranger(self) -> str:
+        """Say what is not known of a device that is not the one we know."""
+        return (
+            f"an SSH host key that {self._login.known_hosts} does not have for it: "
+            "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+        )
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
         """Make NAPALM's driver and open it."""
@@ -88,10 +102,7 @@ class NapalmSession:
         kind, decisive = next(meanings, (SILENT, chain[-1]))
         said = words_of(decisive)
         if kind is STRANGER:
-            return Unsafe(
-                f"{self._whom()} shows an SSH host key that {self._login.known_hosts} does not have for it: "
-                "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
-            )
+            return Unsafe(f"{self._whom()} shows {self.stranger()}")
         if kind is DENIED:
             return Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential")
         if kind is LOCKED:
@@ -122,12 +133,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Give the meaning of an exception: that of the nearest of its classes that has one.
-
-    A host whose key is of another kind than the known one is refused before it shows it.
-    """
-    if "no acceptable host key" in str(error):
-        yield STRANGER
+    """Give the meaning of an exception: that of its words, or of the nearest of its classes that has one."""
+    yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     for cls in type(error).__mro__:
         yield from (kind for kind in (STRANGER, DENIED, LOCKED, SAID_NO, NONSENSE) if cls.__name__ in kind)
         if cls.__name__ in SILENT:

@@ -7,6 +7,7 @@ from sbf_service.drivers.candidate import CandidateSession, CandidateSwitch, Can
 from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
+from sbf_service.drivers.napalm_eos import EosSession
 from sbf_service.drivers.napalm_junos import JunosSession
 from sbf_service.drivers.netmiko_line import NetmikoLine
 from virtcloud.model.errors import BadInput
@@ -30,7 +31,10 @@ def _spoken(dialect: Dialect) -> Platform:
     return Platform(DriverFacts(reserved=dialect.reserved), driver, dialect.ports.canonical)
 
 
-SESSIONS: dict[str, Callable[[Login], CandidateSession]] = {"juniper_junos": JunosSession}
+SESSIONS: dict[str, Callable[[Login], CandidateSession]] = {
+    "juniper_junos": JunosSession,
+    "arista_eapi": EosSession,
+}
 
 
 def _committed(name: str, words: CandidateWords) -> Platform:

@@ -15,10 +15,13 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in PLATFORMS.items() if platform.facts.confirm_timer]
-COMMIT = {"juniper_junos": "^commit-configuration .*confirmed"}
-CONFIRM = {"juniper_junos": "^commit-configuration$"}
-SHOW = {"juniper_junos": "^get-configuration database"}
-HELD = {"juniper_junos": "configuration database locked by: netadmin terminal p0"}
+COMMIT = {"juniper_junos": "^commit-configuration .*confirmed", "arista_eapi": "commit timer"}
+CONFIRM = {"juniper_junos": "^commit-configuration$", "arista_eapi": r"^configure session \S+ commit$"}
+SHOW = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$"}
+HELD = {
+    "juniper_junos": "by somebody else: configuration database locked by: netadmin terminal p0",
+    "arista_eapi": "a commit waits to be confirmed",
+}
 
 
 @pytest.fixture(params=WITH_TIMER)
@@ -107,7 +110,7 @@ def test_a_switch_that_an_administrator_is_configuring_is_tried_again(bench: Ben
     switch = committing(bench)
     before = switch.running_config()
     switch.locked_by = "netadmin"
-    with pytest.raises(Unreachable, match=f"being configured by somebody else: .*{HELD[switch.platform]}"):
+    with pytest.raises(Unreachable, match=f"sw1.* is being configured.* {HELD[switch.platform]}"):
         bench.converge("112")
     assert switch.running_config() == before
     switch.locked_by = ""

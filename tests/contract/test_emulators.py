@@ -5,9 +5,10 @@ import time
 import netmiko
 import pytest
 from emulators import PLATFORMS, emulate
+from emulators.committing import Committing
 from emulators.switch import Switch
 
-COMMAND_LINES = [name for name, kind in PLATFORMS.items() if kind.subsystem is None]
+COMMAND_LINES = [name for name, kind in PLATFORMS.items() if not issubclass(kind, Committing)]
 NETMIKO = {"sonic": "linux"}
 SHOW = {
     "cisco_ios": "show running-config",

@@ -9,6 +9,8 @@ documentation and recorded sessions say; none was compared with a device. A test
 
 from contextlib import AbstractContextManager
 
+from emulators import eapi
+from emulators.arista_eapi import AristaEapi
 from emulators.arista_eos import AristaEos
 from emulators.aruba_aoscx import ArubaAosCx
 from emulators.cisco_ios import CiscoIos
@@ -24,10 +26,23 @@ from emulators.switch import Switch
 
 PLATFORMS: dict[str, type[Switch]] = {
     kind.platform: kind
-    for kind in (CiscoIos, CiscoNxos, DellForce10, DellOs10, HpProcurve, ArubaAosCx, HpComware, AristaEos, Sonic, Junos)
+    for kind in (
+        CiscoIos,
+        CiscoNxos,
+        DellForce10,
+        DellOs10,
+        HpProcurve,
+        ArubaAosCx,
+        HpComware,
+        AristaEos,
+        Sonic,
+        Junos,
+        AristaEapi,
+    )
 }
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[Switch]:
     """Run a switch for as long as the context lasts; options are those of its class."""
-    return listening(PLATFORMS[platform](**options))  # type: ignore[arg-type]
+    switch = PLATFORMS[platform](**options)  # type: ignore[arg-type]
+    return eapi.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)

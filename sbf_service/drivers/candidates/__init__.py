@@ -1,9 +1,9 @@
 """Platforms with a candidate configuration: one small file for each, and the table of what they are told."""
 
 from sbf_service.drivers.candidate import CandidateWords
-from sbf_service.drivers.candidates import junos
+from sbf_service.drivers.candidates import arista, junos
 
-WORDS: dict[str, CandidateWords] = {"juniper_junos": junos.WORDS}
+WORDS: dict[str, CandidateWords] = {"juniper_junos": junos.WORDS, "arista_eapi": arista.WORDS}
 
 
 def table() -> str:

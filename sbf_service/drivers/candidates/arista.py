@@ -1,0 +1,28 @@
+"""Arista EOS by configuration sessions: the words of its command line, put into a session instead of spoken.
+
+A session holds a copy of the whole configuration and, when it is committed, overwrites what others changed since it was
+made (EOS user manual, "Configure Session"): it is made and committed within the same second.
+"""
+
+from functools import partial
+
+from sbf_service.drivers.candidate import CandidateWords
+from sbf_service.drivers.dialects.arista_eos import DIALECT
+from sbf_service.drivers.dialects.lines import lines
+
+WORDS = CandidateWords(
+    title="Arista EOS, configuration sessions over eAPI",
+    show=DIALECT.show,
+    see=DIALECT.see,
+    lines=partial(lines, DIALECT),
+    told={
+        "create a VLAN": DIALECT.create,
+        "create several": DIALECT.create_many,
+        "delete": DIALECT.delete,
+        "prepare or close a port": DIALECT.prepare,
+        "allow on a port": DIALECT.allow,
+        "remove from a port": DIALECT.remove,
+        "remove the last": DIALECT.empty,
+    },
+    ports=DIALECT.ports,
+)

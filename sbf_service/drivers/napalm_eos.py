@@ -1,0 +1,116 @@
+"""Sessions with Arista EOS by NAPALM, over eAPI (JSON-RPC over HTTPS).
+
+NAPALM's own name for a configuration session is another one each time, and it takes any session that was left behind
+for somebody's lock, for the 24 hours that EOS keeps it. So ours have names of our own, those that a killed service left
+behind are thrown away, and others' are no lock: CloudVision always has one open.
+"""
+
+import ssl
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import uuid4
+
+from sbf_service.drivers.candidate import REVERT_IN
+from sbf_service.drivers.dialects.arista_eos import DIALECT
+from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
+from virtcloud.model.errors import Refused, Unreachable
+
+HTTPS_PORT = 443
+OURS = "virtcloud-"
+SESSIONS = "show configuration sessions"
+
+
+class EosSession(NapalmSession):
+    """A session by NAPALM's ``eos``."""
+
+    port = HTTPS_PORT
+
+    def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
+        """Log in, and throw away what an earlier service left behind."""
+        from napalm.eos import EOSDriver  # noqa: PLC0415 - slow to load
+
+        login = self._login
+        wanted = {"transport": "https", "port": port, "context": self._certificates(), "lock_disable": True}
+        if login.enable is not None:
+            wanted["enable_password"] = login.enable.reveal()
+        driver = EOSDriver(host, login.username, password, login.read_timeout, wanted)
+        driver.open()
+        for name, session in driver.cli([SESSIONS], "json")[SESSIONS]["sessions"].items():
+            if name.startswith(OURS) and session["state"] == "pending":
+                driver.config_session = name
+                driver.discard_config()
+        return driver
+
+    def stranger(self) -> str:
+        """Say that its certificate is not known."""
+        return (
+            f"a certificate that {self._login.ca_file} does not know: nothing was said to it; if the device was "
+            "replaced or has a new certificate, put that there (openssl s_client)"
+        )
+
+    def hang_up(self, driver: Any) -> None:  # noqa: ANN401
+        """Close the connection. NAPALM's destructor must have nothing to abort: it would wait for a silent switch."""
+        driver.config_session = None
+        driver.device.connection.transport.close()
+
+    def show(self) -> Sequence[str]:
+        """Give the answers to the questions of the command line."""
+        self.guarded(self._settled)
+        return [self._answer(command) for command in DIALECT.show]
+
+    def load(self, lines: Sequence[str]) -> str:
+        """Make a session, put the lines in, compare."""
+        return self.guarded(lambda driver: self._loaded(driver, "\n".join(lines)))
+
+    def commit(self) -> None:
+        """Commit with the timer."""
+        self._patiently(lambda driver: driver.commit_config(revert_in=REVERT_IN))
+
+    def confirm(self) -> None:
+        """Commit once more, and write the startup configuration."""
+        self._patiently(lambda driver: driver.confirm_commit())
+        self._changing = False
+
+    def take_back(self) -> None:
+        """Abort the session, committed or not: NAPALM's rollback may bring back the startup configuration instead."""
+        if self._changing:
+            self._patiently(lambda driver: driver.discard_config())
+            self._changing = False
+
+    def _settled(self, driver: Any) -> None:  # noqa: ANN401
+        if not self._changing and driver.has_pending_commit():
+            why = "a commit waits to be confirmed and may be taken back"
+            raise Unreachable(f"{self._whom()} is being configured: {why}; it is read again after that")
+
+    def _answer(self, command: str) -> str:
+        try:
+            return str(self.guarded(lambda driver: driver.cli([command])[command]))
+        except Refused:
+            if command in DIALECT.may_fail:
+                return ""
+            raise
+
+    def _loaded(self, driver: Any, text: str) -> str:  # noqa: ANN401
+        driver.config_session = f"{OURS}{uuid4().hex[:8]}"
+        self._changing = True
+        driver.load_merge_candidate(config=text)
+        return str(driver.compare_config())
+
+    def _patiently(self, talk: Callable[[Any], None]) -> None:
+        def patient(driver: Any) -> None:  # noqa: ANN401
+            transport = driver.device.connection.transport
+            transport.timeout = self._login.read_timeout * PATIENCE
+            talk(driver)
+            transport.timeout = self._login.read_timeout
+
+        self.guarded(patient)
+
+    def _certificates(self) -> ssl.SSLContext:
+        """Believe the certificates of the credential's file, whatever name they bear; without a file, any."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        if self._login.ca_file is None:
+            context.verify_mode = ssl.CERT_NONE
+        elif self._login.ca_file.exists():
+            context.load_verify_locations(self._login.ca_file)
+        return context
