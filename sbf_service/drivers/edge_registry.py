@@ -1,10 +1,26 @@
 """All platforms of provider edges, by the name that a topology gives in ``platform``."""
 
-from sbf_service.drivers.edge import EdgePlatform
+from sbf_service.drivers import edges
+from sbf_service.drivers.command_line_edge import CommandLineEdge
+from sbf_service.drivers.driver import Login
+from sbf_service.drivers.edge import Backbone, EdgePlatform
+from sbf_service.drivers.edges.dialect import EdgeDialect
+from sbf_service.drivers.netmiko_line import NetmikoLine
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Edge
 
-EDGE_PLATFORMS: dict[str, EdgePlatform] = {}
+
+def _spoken(dialect: EdgeDialect) -> EdgePlatform:
+    def driver(login: Login, backbone: Backbone) -> CommandLineEdge:
+        if not isinstance(login.device, Edge):
+            raise BadInput(f"{login.device.name}: expected a provider edge, got another kind of device")
+        line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
+        return CommandLineEdge(login.device, dialect, backbone, line)
+
+    return EdgePlatform(dialect.facts, driver)
+
+
+EDGE_PLATFORMS: dict[str, EdgePlatform] = {name: _spoken(dialect) for name, dialect in edges.EDGE_DIALECTS.items()}
 
 
 def edge_platform_of(edge: Edge) -> EdgePlatform:
@@ -17,9 +33,10 @@ def edge_platform_of(edge: Edge) -> EdgePlatform:
 
 
 def table() -> str:
-    """Write every platform of provider edges with its facts, in Markdown."""
+    """Write every platform of provider edges with its facts, then what each dialect says, in Markdown."""
     head = "| platform | transports | numbers it keeps for itself | more than line by line |\n|---|---|---|---|\n"
-    return head + "".join(_row(name, platform) for name, platform in EDGE_PLATFORMS.items())
+    rows = "".join(_row(name, platform) for name, platform in EDGE_PLATFORMS.items())
+    return f"{head}{rows}\n{edges.table()}"
 
 
 def _row(name: str, platform: EdgePlatform) -> str:

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import TypeVar
 
 import paramiko
 
@@ -12,6 +13,7 @@ from emulators.switch import Switch
 from emulators.terminal import Hangup
 
 HOST = "127.0.0.1"
+S = TypeVar("S", bound=Switch)
 
 
 class _Doorkeeper(paramiko.ServerInterface):
@@ -116,7 +118,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def listening(switch: Switch) -> Iterator[Switch]:
+def listening(switch: S) -> Iterator[S]:
     """Let a switch be reached at its ``address`` for as long as the context lasts."""
     server = Server(switch)
     server.start()

@@ -1,0 +1,111 @@
+"""The driver for every provider edge with a command line; what it says is in the dialect."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
+from sbf_service.drivers.dialects.dialect import Lines
+from sbf_service.drivers.edge import Backbone, ManagedEdge
+from sbf_service.drivers.edges.circuits import carried_from
+from sbf_service.drivers.edges.dialect import EdgeDialect, Seen
+from sbf_service.drivers.edges.filling import Filling
+from sbf_service.drivers.edges.steps import Step, steps
+from sbf_service.drivers.line import CommandLine
+from virtcloud.model.edge import EdgeCarried, EdgeDifference
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.topology import Edge
+from virtcloud.model.vlans import VlanSet
+
+QUOTED_FAULTS = 5
+EVERY = VlanSet(range(1, 4095))
+
+
+class CommandLineEdge:
+    """One provider edge that is driven by its command line."""
+
+    def __init__(self, edge: Edge, dialect: EdgeDialect, backbone: Backbone, line: CommandLine) -> None:
+        """Drive ``edge`` over ``line``."""
+        self._whom = f"edge {edge.name}"
+        self._dialect = dialect
+        self._filling = Filling(edge, dialect, backbone)
+        self._device = Conversation(self._whom, dialect, line)
+        self._seen: Seen | None = None
+
+    def read(self, managed: ManagedEdge) -> EdgeCarried:
+        """Read which managed circuits there are; a few questions, however many there are."""
+        backbone = replace(self._filling.backbone, transports=managed.transports)
+        seen = self._look(managed.vlans)
+        self._seen = seen
+        return carried_from(replace(self._filling, backbone=backbone), seen, managed)
+
+    def apply(self, difference: EdgeDifference) -> None:
+        """Make the change and save once.
+
+        Where the device has a candidate, a refused line throws all of it away. Elsewhere it keeps only what
+        is about the same service, VLAN or port from being done; what was done is saved, then the refusal is raised.
+        """
+        if not difference:
+            return
+        seen, self._seen = self._seen or self._look(EVERY), None
+        asked = steps(self._filling, difference, seen)
+        faults = [*self._moved(self._dialect.configure)]
+        faults += [] if faults else self._taken(asked)
+        faults += self._finished(faults)
+        if faults:
+            raise Refused(f"{self._whom}: {'; '.join(faults[:QUOTED_FAULTS])}")
+
+    def lines(self, difference: EdgeDifference) -> tuple[str, ...]:
+        """Give the lines of this change, saving included; nothing for no change."""
+        if not difference:
+            return ()
+        asked = steps(self._filling, difference, self._seen or self._look(EVERY))
+        told = (line for step in asked for line in step.lines)
+        return (*self._dialect.configure, *told, *self._dialect.leave, *self._dialect.save)
+
+    def close(self) -> None:
+        """End the session."""
+        self._device.close()
+
+    def _taken(self, asked: list[Step]) -> Iterator[str]:
+        """Take steps; give what was refused. With a candidate the first refusal ends it."""
+        spoilt = frozenset[str]()
+        for step in asked:
+            fault = None if spoilt & step.needs else self._refusal(step)
+            if fault is not None:
+                yield fault
+                if self._dialect.give_up:
+                    return
+                spoilt |= step.about
+                yield from self._moved((*self._dialect.leave, *self._dialect.configure))
+
+    def _refusal(self, step: Step) -> str | None:
+        """Say a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be."""
+        return next((fault for line in step.lines for fault in self._device.tell([line])), None)
+
+    def _finished(self, faults: list[str]) -> Iterator[str]:
+        """Leave the configuration and save; with a candidate, activate it or throw it away."""
+        atomic = bool(self._dialect.give_up)
+        if faults and atomic:
+            yield from self._moved(self._dialect.give_up)
+            return
+        left = self._moved(self._dialect.leave)
+        yield from left
+        if not (left and atomic):
+            yield from self._device.tell(self._dialect.save, SAVING_PATIENCE)
+
+    def _moved(self, lines: Lines) -> list[str]:
+        """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""
+        faults = list(self._device.tell(lines, SAVING_PATIENCE))
+        if faults:
+            self._device.close()
+        return faults
+
+    def _look(self, vlans: VlanSet) -> Seen:
+        asked: Lines = self._dialect.show
+        answers = [self._device.show(command) for command in asked]
+        try:
+            return self._filling.placed(self._dialect.see(answers, vlans))
+        except ValueError as error:
+            shown = ", ".join(repr(command) for command in asked)
+            words = f"the answers to {shown} are not understood: {quoted(str(error))}; it was left alone"
+            raise Unsafe(f"{self._whom}: {words}") from error

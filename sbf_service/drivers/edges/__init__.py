@@ -1,0 +1,27 @@
+"""Dialects of provider edges: one small file of data for each platform, and the table of them for the documentation."""
+
+from sbf_service.drivers.dialects.dialect import Lines
+from sbf_service.drivers.edges import cisco_iosxe
+from sbf_service.drivers.edges.dialect import EdgeDialect
+
+EDGE_DIALECTS: dict[str, EdgeDialect] = {"cisco_iosxe": cisco_iosxe.DIALECT}
+
+
+def table() -> str:
+    """Write what each platform is told, in Markdown."""
+    return "\n".join(_section(name, dialect) for name, dialect in EDGE_DIALECTS.items())
+
+
+def _section(name: str, dialect: EdgeDialect) -> str:
+    rows = {"read": dialect.show, "prepare a port": dialect.prepare}
+    for (kind, shared), recipe in dialect.recipes.items():
+        what = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
+        rows |= {f"{what}: {piece}": lines for piece, lines in recipe.make.items()}
+    rows |= {f"take away {piece}": lines for piece, lines in dialect.unmake.items()}
+    rows |= {"activate": dialect.leave, "throw away": dialect.give_up, "save": dialect.save}
+    told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
+    return f"### `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}"
+
+
+def _code(lines: Lines) -> str:
+    return " / ".join(f"`{line}`".replace("|", "\\|") for line in lines)

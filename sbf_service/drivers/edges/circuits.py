@@ -1,0 +1,146 @@
+"""From the pieces that were seen on an edge to circuits, to parts of them, and to what may not be touched. Pure."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from sbf_service.drivers.edge import ManagedEdge
+from sbf_service.drivers.edges.dialect import ATTACHMENT, NOTHING_OF_OURS, Piece, Seen
+from sbf_service.drivers.edges.filling import Filling
+from virtcloud.model.edge import Circuit, EdgeCarried, Part, in_order
+from virtcloud.model.errors import Unsafe
+from virtcloud.model.values import PortName, VlanId
+
+QUOTED_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Pieces that are joined to one another on the device."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def domain(self) -> str:
+        """What they share."""
+        return self.pieces[0].domain
+
+    @property
+    def attachments(self) -> tuple[Piece, ...]:
+        """The VLANs on ports that are in it."""
+        return tuple(one for one in self.pieces if one.kind == ATTACHMENT)
+
+    @property
+    def core(self) -> tuple[Piece, ...]:
+        """All else: what joins it to a service."""
+        return tuple(one for one in self.pieces if one.kind != ATTACHMENT)
+
+    @property
+    def services(self) -> list[int]:
+        """The services that it names; those of its core come first."""
+        return list(dict.fromkeys(one.service for one in (*self.core, *self.attachments) if one.service is not None))
+
+    @property
+    def service(self) -> int:
+        """The service that it is for, as far as can be told."""
+        return next(iter(self.services), NOTHING_OF_OURS)
+
+    @property
+    def vlan(self) -> int | None:
+        """Its VLAN where that is the same on all ports."""
+        return next((one.vlan for one in self.core if one.vlan is not None), None)
+
+
+def groups_of(seen: Seen) -> list[Group]:
+    """Put pieces of one domain together."""
+    found: dict[str, list[Piece]] = {}
+    for piece in seen.pieces:
+        found.setdefault(piece.domain, []).append(piece)
+    return [Group(tuple(pieces)) for pieces in found.values()]
+
+
+def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarried:
+    """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
+    ports = _ports(filling, seen, managed)
+    circuits, parts = set[Circuit](), list[Part]()
+    for group in groups_of(seen):
+        if _is_managed(filling, group, ports, managed):
+            _check(filling, group, ports, managed)
+            found, left = _judged(filling, group, ports)
+            circuits |= set(found)
+            parts += left
+    return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts))
+
+
+def _ports(filling: Filling, seen: Seen, managed: ManagedEdge) -> dict[str, PortName]:
+    """Give the managed ports by the names that the device has for them."""
+    ports = {filling.dialect.ports.canonical(port): port for port in managed.ports}
+    for canonical, port in ports.items():
+        if canonical not in seen.ports:
+            there = ", ".join(seen.ports)[:QUOTED_CHARACTERS] or "none"
+            raise Unsafe(f"edge {filling.edge.name}: expected a port {port}, found {there}: correct the topology")
+    return ports
+
+
+def _is_managed(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> bool:
+    numbered = any(filling.transport(service) for service in group.services)
+    attached = any(one.port in ports and one.vlan in managed.vlans for one in group.attachments)
+    return numbered or attached or (filling.dialect.global_vlans and group.vlan in managed.vlans)
+
+
+def _check(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> None:
+    """Raise Unsafe for a group that has something in it which is not ours."""
+    for piece in group.pieces:
+        if not piece.ours:
+            raise _unsafe(filling, "expected nothing but virtcloud's on managed numbers", piece)
+        if piece.kind == ATTACHMENT and (piece.port not in ports or piece.vlan not in managed.vlans):
+            raise _unsafe(filling, "expected only managed VLANs of managed ports in a managed service", piece)
+        if piece.service is not None and filling.transport(piece.service) is None:
+            raise _unsafe(filling, "expected a service of one of its transports on a managed VLAN", piece)
+        if filling.dialect.global_vlans and piece.vlan is not None and piece.vlan not in managed.vlans:
+            raise _unsafe(filling, "expected only managed VLANs in a managed service", piece)
+
+
+def _unsafe(filling: Filling, expected: str, piece: Piece) -> Unsafe:
+    found = " ".join(str(piece).split())[:QUOTED_CHARACTERS]
+    cure = "it was left alone; move it off the managed numbers, or take these out of the pool or the transport"
+    return Unsafe(f"edge {filling.edge.name}: {expected}, found {found}: {cure}")
+
+
+def _judged(filling: Filling, group: Group, ports: dict[str, PortName]) -> tuple[list[Circuit], list[Part]]:
+    """Tell the circuits of a group that are whole from what is not."""
+    whole, parts = list[Circuit](), list[Part]()
+    for piece in group.attachments:
+        circuit = _circuit(filling, group, piece, ports)
+        if circuit is not None and len(group.services) == 1 and _is_whole(filling, group, piece, circuit):
+            whole.append(circuit)
+        else:
+            parts.append(_part(filling, group, piece, ports))
+    if not group.attachments and group.core:
+        parts.append(_part(filling, group, None, ports))
+    return whole, parts
+
+
+def _circuit(filling: Filling, group: Group, piece: Piece, ports: dict[str, PortName]) -> Circuit | None:
+    transport = filling.transport(group.service)
+    if transport is None or piece.port is None or piece.vlan is None:
+        return None
+    return Circuit(transport=transport.name, port=ports[piece.port], vlan=VlanId(piece.vlan), service=group.service)
+
+
+def _part(filling: Filling, group: Group, piece: Piece | None, ports: dict[str, PortName]) -> Part:
+    """Describe what is left; where no service can be told, that of the first transport: its place says which it is."""
+    vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
+    port = None if piece is None or piece.port is None else ports[piece.port]
+    known = filling.transport(group.service) or next(iter(filling.makes), None)
+    if known is None:
+        raise _unsafe(filling, "expected none of its transports' circuits", piece or group.pieces[0])
+    service = group.service or next(iter(known.services), known.shared) or NOTHING_OF_OURS
+    return Part(transport=known.name, service=service, port=port, vlan=None if vlan is None else VlanId(vlan))
+
+
+def _is_whole(filling: Filling, group: Group, attachment: Piece, circuit: Circuit) -> bool:
+    """Say whether every kind of piece is there once, and shows the lines that we would have made, no others."""
+    pieces = (*group.core, attachment)
+    kinds = Counter(piece.kind for piece in pieces)
+    once = kinds == Counter(filling.kinds(circuit))
+    return once and all(filling.is_as_shown(piece, circuit) for piece in pieces)

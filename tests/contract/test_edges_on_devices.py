@@ -1,0 +1,424 @@
+"""What every driver of a provider edge must do, on an emulated one of each platform (DESIGN.md §7, §8)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+import pytest
+from emulators.direct import DirectLine
+from emulators.edge import Edge as Emulated
+from emulators.edges import EDGES, emulate_edge
+
+from sbf_service.drivers.command_line_edge import CommandLineEdge
+from sbf_service.drivers.driver import Login
+from sbf_service.drivers.edge import Backbone, EdgeDriver, ManagedEdge
+from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
+from sbf_service.drivers.edges import EDGE_DIALECTS
+from sbf_service.secret import Secret
+from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.topology import Edge
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+
+POOL = VlanSet.parse("100-299")
+TRANSPORTS = {
+    "vpls": {"kind": "vpls", "vpn_ids": "10100-10299", "asn": 65000},
+    "shared": {"kind": "vpls", "vpn_id": 77, "asn": 65000},
+    "qinq": {"kind": "qinq", "s_tags": "1000-1199"},
+    "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
+}
+FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
+"""What is added to a VLAN's number to get its service here; all are joined to one in ``shared``."""
+PAIRS = [
+    ("cisco_iosxe", "vpls"),
+    ("cisco_iosxe", "shared"),
+    ("cisco_iosxe", "qinq"),
+]
+THEIRS = {
+    "cisco_iosxe": (
+        "l2 vfi theirs manual",
+        "vpn id 500",
+        "bridge-domain 50",
+        "neighbor 192.0.2.9 encapsulation mpls",
+        "interface GigabitEthernet0/0/1",
+        "service instance 50 ethernet",
+        "encapsulation dot1q 50",
+        "bridge-domain 50",
+        "exit",
+        "interface GigabitEthernet0/0/3",
+        "service instance 112 ethernet",
+        "encapsulation dot1q 112",
+        "bridge-domain 51",
+    ),
+}
+"""What others have on the same device: other numbers on our port, our numbers on a port that is not ours."""
+MISUSE = {
+    "cisco_iosxe": (
+        ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 112", "bridge-domain 60"),
+        ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 90-112", "bridge-domain 60"),
+        ("l2 vfi theirs manual", "vpn id 10112", "bridge-domain 60"),
+        ("l2 vfi theirs manual", "vpn id 77", "bridge-domain 60"),
+        (
+            "interface Gi0/0/1",
+            "service instance 112 ethernet",
+            "encapsulation dot1q 112",
+            "xconnect 192.0.2.9 5 encapsulation mpls",
+        ),
+        ("interface Te0/0/12", "service instance 1012 ethernet", "encapsulation dot1q 1012", "bridge-domain 60"),
+    ),
+}
+"""Managed numbers in other use: what was configured, each of which must stop everything."""
+ATTACH = {"cisco_iosxe": "^service instance 112 "}
+"""The line that puts VLAN 112 on a port."""
+SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
+IGNORED = {"cisco_iosxe": "^bridge-domain"}
+"""A line without which nothing is joined."""
+OTHER_FORMS = {"cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2")}
+
+
+@dataclass
+class Bench:
+    """An emulated edge with two managed ports, and its driver on one transport."""
+
+    device: Emulated
+    driver: EdgeDriver
+    transport: Transport
+    ports: tuple[PortName, PortName]
+
+    @property
+    def managed(self) -> ManagedEdge:
+        return ManagedEdge(self.ports, POOL, (self.transport,))
+
+    def circuit(self, vlan: int, port: int = 0) -> Circuit:
+        service = self.transport.shared or FIRST[self.transport.name] + vlan
+        return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
+
+    def read(self) -> EdgeCarried:
+        return self.driver.read(self.managed)
+
+    def converge(self, *vlans: int) -> EdgeDifference:
+        """Make the first port carry these VLANs' clusters; give what is left to do after reading back."""
+        wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
+        self.driver.apply(edge_difference(wanted, self.read()))
+        return edge_difference(wanted, self.read())
+
+    def reached(self) -> dict[int, set[int]]:
+        """Say which VLANs of ours on the first port reach each service, as the device sees it."""
+        port = self.device.port(self.ports[0])
+        found = {
+            service: {vlan for at, vlan in places if at == port and vlan in POOL}
+            for service, places in self.device.reached().items()
+        }
+        return {service: vlans for service, vlans in found.items() if vlans}
+
+    def expected(self, *vlans: int) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for vlan in vlans:
+            found.setdefault(self.circuit(vlan).service, set()).add(vlan)
+        return found
+
+
+MakeBench = Callable[..., Bench]
+
+
+def edge_element(device: Emulated, *ports: str) -> Edge:
+    return Edge.model_validate(
+        {
+            "name": "pe1",
+            "platform": device.platform,
+            "address": device.address or None,
+            "ports": ports,
+            "loopback": "10.0.0.1",
+            "core_port": device.core_port,
+        }
+    )
+
+
+def backbone_of(transport: Transport) -> Backbone:
+    return Backbone((transport,), {transport.name: ("10.0.0.2", "10.0.0.3")})
+
+
+def driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
+    secrets = {"password": Secret(device.password), "enable": Secret(device.secret)}
+    login = Login(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
+    return EDGE_PLATFORMS[device.platform].driver(login, backbone_of(transport))
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    with ExitStack() as stack:
+
+        def make(platform: str, kind: str, *, read_timeout: float = 5, **options: object) -> Bench:
+            device = stack.enter_context(emulate_edge(platform, **options))
+            transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
+            ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
+            driver = driver_for(device, transport, *ports, read_timeout=read_timeout)
+            stack.callback(driver.close)
+            return Bench(device, driver, transport, ports)
+
+        yield make
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture
+def bench(pair: tuple[str, str], make_bench: MakeBench) -> Bench:
+    return make_bench(*pair)
+
+
+def directly(name: str, kind: str) -> Bench:
+    """Make a bench without SSH."""
+    device = EDGES[name]()
+    transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
+    ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
+    line = DirectLine(device, device.first_mode if device.first_mode != "user" else "exec")
+    driver = CommandLineEdge(edge_element(device, *ports), EDGE_DIALECTS[name], backbone_of(transport), line)
+    return Bench(device, driver, transport, ports)
+
+
+@pytest.fixture
+def direct(pair: tuple[str, str]) -> Bench:
+    return directly(*pair)
+
+
+@pytest.fixture(params=list(dict(PAIRS)))
+def platform(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def plain(platform: str, make_bench: MakeBench) -> Bench:
+    """A bench of each platform, with its first kind of transport."""
+    return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
+
+
+def test_every_emulated_platform_and_all_that_it_makes_is_tried_here() -> None:
+    made = {
+        (name, "shared" if shared else str(kind))
+        for name, dialect in EDGE_DIALECTS.items()
+        for kind, shared in dialect.recipes
+    }
+    assert made == set(PAIRS)
+    assert set(EDGES) == set(EDGE_DIALECTS)
+
+
+def test_a_new_edge_carries_nothing(direct: Bench) -> None:
+    assert direct.read() == EdgeCarried()
+    assert direct.device.saves == 0
+
+
+def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: Bench) -> None:
+    """What others have stays as it is, to the byte (DESIGN.md §7.4)."""
+    bench.device.configure(*THEIRS[bench.device.platform])
+    before = bench.device.running_config()
+    assert not bench.converge(112, 120)
+    assert bench.reached() == bench.expected(112, 120)
+    assert not bench.converge(120, 130)
+    assert bench.reached() == bench.expected(120, 130)
+    assert not bench.converge()
+    assert bench.device.running_config() == before
+
+
+def test_two_clusters_never_meet_unless_their_transport_shares_a_service(direct: Bench) -> None:
+    """At no instant is there more than one cluster's VLAN in a domain (DESIGN.md §7.4)."""
+    assert not direct.converge(112, 120)
+    assert not direct.converge(120, 130)
+    assert not direct.converge()
+    met = [sorted(vlans) for _, domains in direct.device.timeline for vlans in domains.values() if len(vlans) > 1]
+    assert bool(met) == (direct.transport.shared is not None)
+
+
+def test_a_change_may_be_repeated(direct: Bench) -> None:
+    change = EdgeDifference(add=(direct.circuit(112),), remove=(direct.circuit(113),))
+    direct.driver.apply(change)
+    direct.driver.apply(change)
+    assert direct.read().circuits == (direct.circuit(112),)
+
+
+def test_the_same_vlan_moves_to_the_other_port(direct: Bench) -> None:
+    direct.converge(112)
+    moved = EdgeWanted(circuits=(direct.circuit(112, port=1),))
+    direct.driver.apply(edge_difference(moved, direct.read()))
+    assert direct.read() == EdgeCarried(circuits=moved.circuits)
+
+
+def test_50_circuits_cost_one_save(direct: Bench) -> None:
+    assert not direct.converge(*range(100, 150))
+    assert direct.device.saves == 1
+    assert direct.reached() == direct.expected(*range(100, 150))
+
+
+def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(plain: Bench) -> None:
+    plain.device.fail("cut", ATTACH[plain.device.platform])
+    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session"):
+        plain.converge(112, 120)
+    assert not plain.converge(112, 120)
+    assert plain.reached() == plain.expected(112, 120)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_session_cut_at_any_line_leaves_nothing_that_is_not_found_and_mended(direct: Bench, done: bool) -> None:
+    """Every line in turn, of making a circuit and of taking it away (DESIGN.md §7.3)."""
+    before = direct.device.running_config()
+    for line in direct.driver.lines(EdgeDifference(add=(direct.circuit(112),))):
+        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+            direct.converge(112)
+        assert not direct.converge(112)
+        assert direct.reached() == direct.expected(112)
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+    direct.converge(112)
+    for line in direct.driver.lines(EdgeDifference(remove=(direct.circuit(112),))):
+        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+            direct.converge()
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+        assert not direct.converge(112)
+
+
+def _wanted(bench: Bench, *vlans: int) -> EdgeWanted:
+    return EdgeWanted(circuits=tuple(bench.circuit(vlan) for vlan in vlans))
+
+
+def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_mended(direct: Bench) -> None:
+    before = direct.device.running_config()
+    for line in dict.fromkeys(direct.driver.lines(EdgeDifference(add=(direct.circuit(112),)))):
+        with direct.device.failing("refuse", line), pytest.raises(Refused, match=SAID_NO):
+            direct.converge(112)
+        assert not direct.converge(112)
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+
+
+def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_all_or_nothing(direct: Bench) -> None:
+    direct.device.fail("refuse", ATTACH[direct.device.platform])
+    with pytest.raises(Refused, match=r"edge pe1: "):
+        direct.converge(112, 120)
+    atomic = EDGE_PLATFORMS[direct.device.platform].facts.atomic
+    assert direct.reached() == ({} if atomic else direct.expected(120))
+
+
+def test_a_device_that_says_yes_and_does_nothing_is_found_out(direct: Bench) -> None:
+    direct.device.fail("ignore", IGNORED[direct.device.platform], times=1000)
+    direct.converge(112)
+    assert edge_difference(_wanted(direct, 112), direct.read()).add == (direct.circuit(112),)
+
+
+def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(plain: Bench) -> None:
+    plain.device.fail("say", "^show ", text="\x01 what the manual does not say", times=10)
+    before = plain.device.running_config()
+    with pytest.raises(Unsafe, match=r"edge pe1.*not understood.*what the manual does not say"):
+        plain.converge(112)
+    assert plain.device.running_config() == before
+
+
+@pytest.mark.parametrize(
+    ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
+)
+def test_a_managed_number_in_other_use_is_unsafe_in_the_devices_words(platform: str, lines: tuple[str, ...]) -> None:
+    stopped = list[str]()
+    for kind in (kind for name, kind in PAIRS if name == platform):
+        bench = directly(platform, kind)
+        bench.device.configure(*lines)
+        before = bench.device.running_config()
+        with suppress(Unsafe):
+            bench.converge(120)
+            continue
+        stopped.append(kind)
+        assert bench.device.running_config() == before
+        with pytest.raises(Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: it was left alone"):
+            bench.read()
+    assert stopped
+
+
+def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, next(kind for name, kind in PAIRS if name == platform), sessions=1)
+    assert not bench.converge(112)
+    assert not bench.converge()
+    assert bench.device.logins == 1
+    second = driver_for(bench.device, bench.transport, *bench.ports, read_timeout=0.5)
+    with pytest.raises(Unreachable, match=r"edge pe1 .*does not answer"):
+        second.read(bench.managed)
+
+
+def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(plain: Bench) -> None:
+    plain.converge(112)
+    saves = bool(EDGE_DIALECTS[plain.device.platform].save)
+    plain.device.save = lambda: None  # type: ignore[method-assign]
+    plain.converge(120)
+    plain.device.reboot()
+    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
+        plain.read()
+    assert [one.vlan for one in plain.read().circuits] == ([112] if saves else [120])
+    assert not plain.converge(120)
+
+
+def test_every_form_of_a_ports_name_will_do(plain: Bench) -> None:
+    plain.ports = tuple(map(PortName, OTHER_FORMS[plain.device.platform]))  # type: ignore[assignment]
+    assert not plain.converge(112)
+    assert plain.reached() == plain.expected(112)
+
+
+def test_a_port_that_is_not_there_is_unsafe(plain: Bench) -> None:
+    plain.ports = (PortName("Ethernet99"), plain.ports[1])
+    with pytest.raises(Unsafe, match=r"edge pe1: expected a port Ethernet99, found .*: correct the topology"):
+        plain.read()
+
+
+def test_a_wrong_password_is_refused(plain: Bench) -> None:
+    plain.device.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match=r"edge pe1 .*does not let 'admin' in"):
+        plain.read()
+
+
+def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(platform: str, make_bench: MakeBench) -> None:
+    kind = next(kind for name, kind in PAIRS if name == platform)
+    bench = make_bench(platform, kind, read_timeout=0.5)
+    bench.device.fail("hang", "^show ")
+    with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
+        bench.read()
+    assert bench.read() == EdgeCarried()
+
+
+def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: Bench) -> None:
+    before = plain.device.running_config()
+    circuit = Circuit(transport=Name("other"), port=plain.ports[0], vlan=VlanId(112), service=5)
+    with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot make"):
+        plain.driver.apply(EdgeDifference(add=(circuit,)))
+    assert plain.device.running_config() == before
+
+
+@pytest.mark.parametrize("kind", ["vpls", "shared"])
+def test_a_vfi_that_lacks_a_neighbour_is_not_whole_and_is_made_again(kind: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_iosxe", kind)
+    bench.converge(112)
+    (lines,) = bench.device.services.values()
+    lines.remove("neighbor 10.0.0.3 encapsulation mpls")
+    service = bench.circuit(112).service
+    assert bench.read().parts == (
+        Part(transport=bench.transport.name, service=service, port=bench.ports[0], vlan=VlanId(112)),
+    )
+    assert not bench.converge(112)
+    assert "neighbor 10.0.0.3 encapsulation mpls" in bench.device.running_config()
+
+
+def test_the_tag_stays_in_a_shared_vfi_and_goes_in_one_of_a_cluster_s_own(make_bench: MakeBench) -> None:
+    for kind, rewrites in (("shared", 0), ("vpls", 2)):
+        bench = make_bench("cisco_iosxe", kind)
+        bench.converge(112, 120)
+        assert bench.device.running_config().count("rewrite ingress tag pop 1 symmetric") == rewrites
+
+
+def test_a_shared_vpn_id_that_is_no_bridge_domain_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_iosxe", "shared")
+    bench.transport = bench.transport.model_copy(update={"vpn_id": 5000})
+    bench.driver = driver_for(bench.device, bench.transport, *bench.ports)
+    with pytest.raises(Refused, match="expected a vpn_id up to 4094 for IOS-XE, got 5000"):
+        bench.converge(112)

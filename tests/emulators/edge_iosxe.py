@@ -1,0 +1,150 @@
+"""Cisco IOS-XE as a provider edge: VFIs, bridge domains, service instances."""
+
+import re
+from typing import ClassVar
+
+from emulators.edge import Edge, after, put
+from emulators.grammar import says
+from emulators.switch import Rejected, Session
+
+MOST = 4000
+
+
+class EdgeIosXe(Edge):
+    """An ASR 920: service instances up to 4000, bridge domains up to 4094, no overlapping tags on a port."""
+
+    platform = "cisco_iosxe"
+    port_names = (*(f"GigabitEthernet0/0/{n}" for n in range(4)), "TenGigabitEthernet0/0/12")
+    denied = "% Bad secrets\n"
+    saved = "Building configuration...\n[OK]"
+    modes: ClassVar = {
+        "config": "(config)",
+        "interface": "(config-if)",
+        "instance": "(config-if-srv)",
+        "vfi": "(config-vfi)",
+    }
+    falls_through: ClassVar = {"interface": "config", "instance": "config", "vfi": "config"}
+
+    @says("config", "l2 vfi <name> manual")
+    def vfi(self, session: Session, name: str) -> None:
+        self.services.setdefault(name, [])
+        session.enter("vfi", name)
+
+    @says("config", "no l2 vfi <name> manual", "no l2 vfi <name>")
+    def no_vfi(self, session: Session, name: str) -> None:
+        if self.services.pop(name, None) is None:
+            raise Rejected(f"% VFI {name} does not exist")
+
+    @says("vfi", "vpn id <number>")
+    def vpn_id(self, session: Session, number: str) -> None:
+        (name,) = session.about
+        other = next((one for one, lines in self.services.items() if f"vpn id {number}" in lines and one != name), None)
+        if other:
+            raise Rejected(f"% VPN ID {number} is already used by VFI {other}")
+        put(self.services[name], f"vpn id {number}", "vpn id")
+
+    @says("vfi", "bridge-domain <number>")
+    def vfi_domain(self, session: Session, number: str) -> None:
+        put(self.services[session.about[0]], f"bridge-domain {self._domain(number)}", "bridge-domain")
+
+    @says("vfi", "neighbor <address> encapsulation mpls")
+    def neighbour(self, session: Session, address: str) -> None:
+        if after(self.services[session.about[0]], "vpn id ") is None:
+            raise Rejected("% VPN ID must be configured first")
+        put(self.services[session.about[0]], f"neighbor {address} encapsulation mpls")
+
+    @says("interface", "service instance <number> ethernet")
+    def instance(self, session: Session, number: str) -> None:
+        if not 1 <= int(number) <= MOST:
+            raise Rejected("")
+        (port,) = session.about
+        self.units(port).setdefault(int(number), [])
+        session.enter("instance", port, number)
+
+    @says("interface", "no service instance <number> ethernet")
+    def no_instance(self, session: Session, number: str) -> None:
+        self.units(session.about[0]).pop(int(number), None)
+
+    @says("instance", "description <text...>")
+    def describe(self, session: Session, text: str) -> None:
+        put(self._unit(session), f"description {text}", "description")
+
+    @says("instance", "encapsulation dot1q <tags>")
+    def encapsulation(self, session: Session, tags: str) -> None:
+        port, number = session.about
+        others = [lines for one, lines in self.units(port).items() if one != int(number)]
+        if any(f"encapsulation dot1q {tags}" in lines for lines in others):
+            raise Rejected(f"%Error: Encapsulation overlaps with another service instance on {port}")
+        put(self._unit(session), f"encapsulation dot1q {tags}", "encapsulation")
+
+    @says("instance", "rewrite ingress tag pop 1 symmetric")
+    def rewrite(self, session: Session) -> None:
+        self._needs_encapsulation(session)
+        put(self._unit(session), "rewrite ingress tag pop 1 symmetric")
+
+    @says("instance", "bridge-domain <number>")
+    def instance_domain(self, session: Session, number: str) -> None:
+        self._needs_encapsulation(session)
+        put(self._unit(session), f"bridge-domain {self._domain(number)}", "bridge-domain")
+
+    @says("instance", "xconnect <address> <number> encapsulation mpls")
+    def xconnect(self, session: Session, address: str, number: str) -> None:
+        put(self._unit(session), f"xconnect {address} {number} encapsulation mpls")
+
+    @says("instance", "exit")
+    def exit_instance(self, session: Session) -> None:
+        session.enter("interface", session.about[0])
+
+    @says("vfi", "exit")
+    def exit_vfi(self, session: Session) -> None:
+        session.enter("config")
+
+    @says("exec", "show running-config | section <pattern...>")
+    def show_section(self, session: Session, pattern: str) -> None:
+        blocks = re.split(r"\n(?=\S)", self.running_config())
+        found = [block for block in blocks if re.search(pattern, block, re.MULTILINE)]
+        session.say("\n".join("\n".join(line for line in block.splitlines() if line.strip() != "!") for block in found))
+
+    def running_config(self) -> str:
+        rows = [f"hostname {self.hostname}", "!"]
+        for name, lines in self.services.items():
+            rows += [f"l2 vfi {name} manual ", *(f" {line}" for line in lines), "!"]
+        for name in self.running.ports:
+            rows += [f"interface {name}", " no ip address", " negotiation auto"]
+            for number, lines in sorted(self.units(name).items()):
+                rows += [f" service instance {number} ethernet", *(f"  {line}" for line in lines), " !"]
+            rows.append("!")
+        return "\n".join([*rows, "end"])
+
+    def joined(self) -> dict[str, set[tuple[str, int]]]:
+        found: dict[str, set[tuple[str, int]]] = {}
+        for port in self.port_names[:-1]:
+            for domain, tag in self._tagged(port):
+                found.setdefault(domain, set()).add((port, tag))
+        return found
+
+    def reached(self) -> dict[int, set[tuple[str, int]]]:
+        joined = self.joined()
+        vfis = {(after(lines, "bridge-domain "), after(lines, "vpn id ")) for lines in self.services.values()}
+        found = {int(number or 0): joined.get(domain or "", set()) for domain, number in vfis}
+        return found | {tag: joined.get(domain, set()) for domain, tag in self._tagged(self.core_port)}
+
+    def _tagged(self, port: str) -> list[tuple[str, int]]:
+        """Give the bridge domain and the tag of each service instance of a port that has both."""
+        pairs = [
+            (after(lines, "bridge-domain "), after(lines, "encapsulation dot1q "))
+            for lines in self.units(port).values()
+        ]
+        return [(domain, int(tag)) for domain, tag in pairs if domain and tag and tag.isdigit()]
+
+    def _domain(self, number: str) -> int:
+        if not number.isdigit() or not 1 <= int(number) <= 4094:
+            raise Rejected("")
+        return int(number)
+
+    def _unit(self, session: Session) -> list[str]:
+        return self.units(session.about[0])[int(session.about[1])]
+
+    def _needs_encapsulation(self, session: Session) -> None:
+        if after(self._unit(session), "encapsulation ") is None:
+            raise Rejected("% Encapsulation must be configured first")
