@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from sbf_service.access.local import LocalUsers
+from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadDocument, BadInput
@@ -93,6 +94,7 @@ class Settings(Document):
     replica: Name | None = Field(None, description="This service's name, where several share one database.")
     workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
     credentials: dict[Name, Credential] = Field(default_factory=dict)
+    quota: QuotaLimits = QuotaLimits()
     timing: Timing = Timing()
 
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from virtcloud.connection import Answer, Connection
 from virtcloud.credentials import TokenSource, no_token
-from virtcloud.model.access import Identity, NewToken, TokenId, TokenRequest, TokenView
+from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.audit import AuditEntry
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
@@ -116,6 +116,24 @@ class SbfClient:
     def verify(self, site: str) -> SiteCables:
         """Read a site's switches and compare its cables with the topology; changes nothing. Raises NotFound."""
         return self._document(SiteCables, self._at.send("POST", f"/v1/sites/{Name(site)}/verify", wait=DEVICE_S))
+
+    def quotas(self) -> list[QuotaView]:
+        """Give the quotas of all users who have one of their own; raises Forbidden."""
+        return self._documents(QuotaView, self._at.send("GET", "/v1/quotas"))
+
+    def quota(self, user: str) -> QuotaView:
+        """Give a user's quota; raises Forbidden."""
+        return self._document(QuotaView, self._at.send("GET", f"/v1/quotas/{Name(user)}"))
+
+    def put_quota(
+        self, user: str, clusters: int | None = None, sites: int | None = None, lease_s: float | None = None
+    ) -> QuotaView:
+        """Say how much a user may have; what is not given is as the service's settings say. May be repeated.
+
+        Raises BadInput, Forbidden.
+        """
+        limits = _made(QuotaLimits, clusters=clusters, sites=sites, lease_s=lease_s)
+        return self._document(QuotaView, self._at.send("PUT", f"/v1/quotas/{Name(user)}", limits))
 
     def elements(self) -> list[ElementView]:
         """Give all elements with their revisions."""

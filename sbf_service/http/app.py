@@ -16,6 +16,7 @@ from sbf_service.http import (
     health,
     metrics,
     problems,
+    quotas,
     sites,
     tokens,
     topology,
@@ -53,7 +54,7 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app)
     app.add_middleware(Gate, service=service)
     app.add_middleware(Timed, meters=service.meters)
-    for resource in (clusters, topology, sites, cables, elements, differences, audit, tokens, metrics):
+    for resource in (clusters, topology, sites, cables, elements, differences, audit, tokens, quotas, metrics):
         app.include_router(resource.routes(service), responses=answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
     app.include_router(health.routes(service))
     return app

@@ -26,6 +26,7 @@ DryRun = Annotated[bool, Query(description="Only say what would happen: the numb
 def routes(service: Service) -> APIRouter:
     """Give the routes."""
     router = APIRouter(prefix="/v1/clusters", tags=["clusters"])
+    quota = service.settings.quota
 
     @router.put(
         "/{key}",
@@ -106,19 +107,19 @@ def routes(service: Service) -> APIRouter:
     def extend(key: Key, extension: LeaseExtension, caller: Who) -> ClusterView:
         must_on_cluster(service.store, caller, Action.EXTEND_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            return clusters.extend_lease(unit, key, extension.seconds)
+            return clusters.extend_lease(unit, key, extension.seconds, quota)
 
     return router
 
 
 def _put(service: Service, key: ClusterKey, request: ClusterRequest, who: str) -> Response:
-    made = clusters.put_cluster(service.store, key, request, service.reserved, who=who)
+    made = clusters.put_cluster(service.store, key, request, service.reserved, who, quota=service.settings.quota)
     return _answer(HTTPStatus.CREATED if made.created else HTTPStatus.OK, made.view)
 
 
 def _preview(service: Service, key: ClusterKey, request: ClusterRequest) -> Response:
     with service.store.read() as unit:
-        return _answer(HTTPStatus.OK, preview_cluster(unit, key, request, service.reserved))
+        return _answer(HTTPStatus.OK, preview_cluster(unit, key, request, service.reserved, service.settings.quota))
 
 
 def _answer(status: HTTPStatus, shown: ClusterView | ClusterPreview) -> Response:

@@ -10,9 +10,11 @@ from sbf_service.store.audit import record
 from sbf_service.store.create import Asked, create
 from sbf_service.store.moves import drain
 from sbf_service.store.pools import Reserved
+from sbf_service.store.quotas import NO_LIMITS, check_length, check_new
 from sbf_service.store.session import Store, Unit
 from sbf_service.store.standing import clusters_where, latest, spec_of, view, views
 from sbf_service.store.tables import ClusterRow
+from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, State
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.views import ClusterView
@@ -26,11 +28,19 @@ class Put:
     created: bool
 
 
-def put_cluster(store: Store, key: str, request: ClusterRequest, reserved: Reserved, who: str) -> Put:
+def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limits
+    store: Store,
+    key: str,
+    request: ClusterRequest,
+    reserved: Reserved,
+    who: str,
+    *,
+    quota: QuotaLimits = NO_LIMITS,
+) -> Put:
     """Make a cluster, or give the one that this key and attempt mean; may be repeated.
 
     Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
-    Conflict, NoVlanFree, Gone. A Conflict with a former attempt that still runs ends that attempt.
+    Conflict, NoVlanFree, QuotaExceeded, Gone. A Conflict with a former attempt that still runs ends that attempt.
     """
     with store.change(who=who) as unit:
         row = latest(unit, key)
@@ -38,6 +48,7 @@ def put_cluster(store: Store, key: str, request: ClusterRequest, reserved: Reser
         if isinstance(decision, Same) and row is not None:
             return Put(view(unit, row), created=False)
         if isinstance(decision, New):
+            check_new(unit, quota, request.spec)
             asked = Asked(store.new_id(), key, decision.attempt, row.version + 1 if row else 1, request.spec)
             return Put(create(unit, asked, reserved), created=True)
         if row is not None:
@@ -70,16 +81,17 @@ def delete_cluster(unit: Unit, key: str, reason: str) -> ClusterView:
     return view(unit, row)
 
 
-def extend_lease(unit: Unit, key: str, seconds: float) -> ClusterView:
+def extend_lease(unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS) -> ClusterView:
     """Let a cluster last for ``seconds`` from now, at least: a lease is never shortened, and this may be repeated.
 
-    Raises NotFound, and Conflict for a cluster that is ending or has ended.
+    Raises NotFound, QuotaExceeded, and Conflict for a cluster that is ending or has ended.
     """
     row = _found(unit, key)
     if State(row.state) not in WANTED:
         raise Conflict(f"cluster {key} is {row.state}, its lease cannot be extended: ask for a new one")
     ends = unit.now + timedelta(seconds=seconds)
     if ends > row.lease_ends:
+        check_length(unit, quota, row.owner, (ends - row.created_at).total_seconds())
         record(unit, "lease_extended", why=f"from {_utc(row.lease_ends)} to {_utc(ends)}", cluster_id=row.id)
         row.lease_ends, row.version = ends, row.version + 1
         unit.changed.add(f"cluster:{key}")

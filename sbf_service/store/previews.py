@@ -9,6 +9,7 @@ from sbf_service.pools import take
 from sbf_service.preview import change_of, edge_change_of, plans
 from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.pools import Reserved, managed_vlans, site_pools
+from sbf_service.store.quotas import NO_LIMITS, check_new
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
@@ -25,6 +26,7 @@ from sbf_service.store.standing import (
 )
 from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.wanted import LiveCluster, elements_of, wanted
+from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, State
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.errors import Conflict
@@ -46,7 +48,9 @@ class _Asked:
     created: bool
 
 
-def preview_cluster(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> ClusterPreview:
+def preview_cluster(
+    unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved, quota: QuotaLimits = NO_LIMITS
+) -> ClusterPreview:
     """Say what asking for this cluster would do now. Raises what :func:`put_cluster` would, and changes nothing."""
     row = latest(unit, key)
     former = None if row is None else Former(row.attempt, State(row.state), spec_of(row))
@@ -54,6 +58,7 @@ def preview_cluster(unit: Unit, key: ClusterKey, request: ClusterRequest, reserv
     if isinstance(decision, Blocked):
         raise Conflict(decision.message)
     if isinstance(decision, New) or row is None:
+        check_new(unit, quota, request.spec)
         asked = _Asked(_unmade(unit, key, request, reserved), created=True)
     else:
         asked = _Asked(_made(unit, row), created=False)

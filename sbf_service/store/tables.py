@@ -3,7 +3,7 @@
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Float, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sbf_service.store.columns import NAME, Instant, Vlans
@@ -183,6 +183,17 @@ class AuditRow(Base):
     element: Mapped[str | None] = mapped_column(NAME, index=True)
     cluster_id: Mapped[str | None] = mapped_column(NAME, index=True)
     difference: Mapped[str | None] = mapped_column(Text)
+
+
+class QuotaRow(Base):
+    """How much one user may have, where that is not as the settings say."""
+
+    __tablename__ = "quotas"
+
+    owner: Mapped[str] = mapped_column(NAME, primary_key=True)
+    clusters: Mapped[int | None]
+    sites: Mapped[int | None]
+    lease_s: Mapped[float | None] = mapped_column(Float)
 
 
 class TokenRow(Base):

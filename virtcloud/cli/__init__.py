@@ -17,6 +17,7 @@ COMMANDS = {
     "login": ("virtcloud.cli.access:login", "Keep your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
     "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
+    "quota": ("virtcloud.cli.quota:quota", "Say how much a user may have."),
     "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
     "token": ("virtcloud.cli.access:token", "Make, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),

@@ -79,3 +79,30 @@ class Identity(Document):
     role: Role
     sites: tuple[Name, ...] = ()
     token: TokenId | None = None
+
+
+class QuotaLimits(Document):
+    """What one user may have: clusters at once, sites in each, seconds from a cluster's start to its lease's last end.
+
+    What is not given is not limited here: for a user the service's settings decide then.
+    """
+
+    clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
+        None, description="How many clusters a user may have at once; not limited unless given."
+    )
+    sites: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="How many sites one cluster may have; not limited unless given."
+    )
+    lease_s: Annotated[float, Field(gt=0, le=100 * 366 * 86400)] | None = Field(
+        None,
+        description="Seconds that a cluster may last, with all its extensions; not limited unless given.",
+    )
+
+
+class QuotaView(Document):
+    """A user's quota: ``limits`` are what counts, ``own`` what was set for this user; ``clusters`` are there now."""
+
+    user: Name
+    limits: QuotaLimits
+    own: QuotaLimits
+    clusters: int

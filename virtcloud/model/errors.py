@@ -10,6 +10,7 @@
     ├── NotFound              what was named does not exist             HTTP 404
     ├── Conflict              what was asked contradicts what is        HTTP 409
     │   ├── NoVlanFree        no number is free at all the sites
+    │   ├── QuotaExceeded     a user would have more than it may
     │   └── IllegalMove       a state machine was asked for a move it does not have
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
@@ -78,6 +79,12 @@ class NoVlanFree(Conflict):
     """No VLAN number is free at every site that the cluster needs."""
 
     slug = "no-vlan-free"
+
+
+class QuotaExceeded(Conflict):
+    """A user would have more than it may; the message says what, and the limit."""
+
+    slug = "quota-exceeded"
 
 
 class IllegalMove(Conflict):
