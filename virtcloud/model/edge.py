@@ -4,6 +4,8 @@ from virtcloud.model.document import Document
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
+NO_SERVICE = 0
+
 
 class Circuit(Document):
     """A cluster's VLAN on a port of an edge, joined to a service of a transport (an attachment circuit, RFC 4664).
@@ -19,7 +21,10 @@ class Circuit(Document):
 
 
 class Part(Document):
-    """What is left of a circuit that is not whole, or is there twice: the service and what else could be told."""
+    """What is left of a circuit that is not whole, or is there twice: the service and what else could be told.
+
+    Where not even the service could be told it is :data:`NO_SERVICE`, and the port and the VLAN say what is meant.
+    """
 
     transport: Name
     service: int

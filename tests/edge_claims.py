@@ -1,0 +1,243 @@
+"""What the driver of a Linux edge must do: claims that hold on a machine in memory and on a real kernel alike.
+
+Each bench has a bridge ``br0`` with the ports ac1, ac2 (managed) and other, and a port ``core`` beside it.
+"""
+
+from typing import ClassVar, Protocol
+
+import pytest
+
+from sbf_service.drivers.edge import EdgeDriver, ManagedEdge
+from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.topology import Edge
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+
+EDGE = Edge.model_validate(
+    {
+        "name": "pe1",
+        "platform": "linux_edge",
+        "address": "192.0.2.1",
+        "ports": ["ac1", "ac2"],
+        "loopback": "10.255.0.1",
+        "core_port": "core",
+    }
+)
+OVERLAY = Transport.model_validate({"name": "overlay", "kind": "evpn", "asn": 65000, "vnis": "10000-16777215"})
+STAGS = Transport.model_validate({"name": "stags", "kind": "qinq", "s_tags": "2000-2099"})
+MANAGED = ManagedEdge((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199"), (OVERLAY, STAGS))
+
+
+class Bench(Protocol):
+    """An edge and its driver, seen from behind."""
+
+    driver: EdgeDriver
+
+    def do(self, program: str, *lines: str) -> None: ...
+    def carries(self) -> dict[str, dict[int, str]]: ...
+    def devices(self) -> set[str]: ...
+
+
+def circuit(service: int, vlan: int, port: str = "ac1") -> Circuit:
+    transport = STAGS if service < 4095 else OVERLAY
+    return Circuit(transport=transport.name, port=PortName(port), vlan=VlanId(vlan), service=service)
+
+
+def part(service: int, vlan: int | None = None, port: str | None = None) -> Part:
+    transport = STAGS.name if 2000 <= service < 4095 else OVERLAY.name
+    number = None if vlan is None else VlanId(vlan)
+    return Part(transport=transport, service=service, port=None if port is None else PortName(port), vlan=number)
+
+
+def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
+    """Make an edge carry this; give what is left to do after reading back."""
+    target = EdgeWanted(circuits=wanted)
+    bench.driver.apply(edge_difference(target, bench.driver.read(MANAGED)))
+    return edge_difference(target, bench.driver.read(MANAGED))
+
+
+A = circuit(10042, 100)
+B = circuit(2007, 101)
+VNI_A = (
+    "link add vni10042 type vxlan id 10042 local 10.255.0.1 dstport 4789 nolearning",
+    "link set vni10042 master br0",
+    "link set vni10042 type bridge_slave learning off",
+)
+UNTAGGED = "PVID, Egress Untagged"
+
+
+class EdgeClaims:
+    """Inherited by each kind of bench, which gives the fixture ``bench``."""
+
+    nothing: ClassVar = EdgeCarried()
+
+    def test_a_new_edge_carries_nothing(self, bench: Bench) -> None:
+        assert bench.driver.read(MANAGED) == self.nothing
+
+    def test_circuits_of_both_kinds_are_made_and_read(self, bench: Bench) -> None:
+        assert not converge(bench, A, B)
+        assert bench.devices() == {"vni10042", "stag2007"}
+        assert bench.carries() == {
+            "ac1": {100: "", 101: ""},
+            "vni10042": {100: UNTAGGED},
+            "stag2007": {101: UNTAGGED},
+        }
+
+    def test_what_is_not_wanted_any_more_is_gone_and_the_rest_stays(self, bench: Bench) -> None:
+        assert not converge(bench, A, B)
+        assert not converge(bench, B)
+        assert (bench.devices(), bench.carries()["ac1"]) == ({"stag2007"}, {101: ""})
+        assert not converge(bench)
+        assert (bench.devices(), bench.carries()) == (set(), {})
+
+    def test_a_change_may_be_repeated(self, bench: Bench) -> None:
+        assert not converge(bench, B)
+        difference = edge_difference(EdgeWanted(circuits=(A,)), bench.driver.read(MANAGED))
+        bench.driver.apply(difference)
+        bench.driver.apply(difference)
+        assert bench.driver.read(MANAGED) == EdgeCarried(circuits=(A,))
+
+    def test_a_number_is_handed_from_one_service_to_another_in_one_change(self, bench: Bench) -> None:
+        assert not converge(bench, A)
+        assert not converge(bench, circuit(10043, 100))
+        assert (bench.devices(), bench.carries()["ac1"]) == ({"vni10043"}, {100: ""})
+
+    def test_a_service_keeps_its_device_while_one_of_its_ports_has_it(self, bench: Bench) -> None:
+        assert not converge(bench, A, circuit(10042, 100, "ac2"))
+        assert not converge(bench, A)
+        assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
+
+    @pytest.mark.parametrize(
+        ("ip", "bridge", "parts"),
+        [
+            (VNI_A[:1], (), (part(10042),)),
+            (VNI_A, (), (part(10042),)),
+            (VNI_A, ("vlan add dev vni10042 vid 100 pvid untagged",), (part(10042, 100),)),
+            (
+                VNI_A,
+                ("vlan add dev vni10042 vid 100 pvid untagged", "vlan add dev ac1 vid 100"),
+                (part(10042, 100, "ac1"),),
+            ),
+            (
+                ("link add link core name stag2007 type vlan proto 802.1ad id 2007", "link set stag2007 master br0"),
+                ("vlan add dev stag2007 vid 101",),
+                (part(2007, 101),),
+            ),
+            ((), ("vlan add dev ac2 vid 100",), (part(0, 100, "ac2"),)),
+            (
+                ("link add vni10042 type vxlan id 10042 local 10.255.0.9 dstport 4789 nolearning", *VNI_A[1:]),
+                ("vlan add dev vni10042 vid 100 pvid untagged", "vlan add dev ac1 vid 100"),
+                (part(10042, 100, "ac1"),),
+            ),
+        ],
+        ids=[
+            "device alone",
+            "in the bridge",
+            "without port",
+            "down",
+            "tagged",
+            "port alone",
+            "another loopback",
+        ],
+    )
+    def test_what_is_half_made_is_no_circuit_and_is_mended(
+        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], parts: tuple[Part, ...]
+    ) -> None:
+        bench.do("ip", *ip)
+        bench.do("bridge", *bridge)
+        assert bench.driver.read(MANAGED) == EdgeCarried(parts=parts)
+        assert not converge(bench, A, B)
+        assert not converge(bench)
+        assert (bench.devices(), bench.carries()) == (set(), {})
+
+    def test_two_services_in_one_vlan_are_circuits_of_neither(self, bench: Bench) -> None:
+        assert not converge(bench, A, B)
+        bench.do("bridge", "vlan del dev stag2007 vid 101", "vlan add dev stag2007 vid 100 pvid untagged")
+        assert bench.driver.read(MANAGED).circuits == ()
+        assert not converge(bench, A, B)
+        assert bench.carries()["stag2007"] == {101: UNTAGGED}
+
+    def test_what_is_not_managed_is_neither_shown_nor_touched(self, bench: Bench) -> None:
+        bench.do(
+            "ip",
+            "link add theirs type vxlan id 500 local 10.255.0.1 dstport 4789 nolearning",
+            "link set theirs master br0",
+            "link add link core name core.2007 type vlan proto 802.1Q id 2007",
+            "link add link core name core.5 type vlan proto 802.1ad id 5",
+        )
+        theirs = ("vlan add dev theirs vid 50 pvid untagged", "vlan add dev ac1 vid 50", "vlan add dev other vid 50")
+        bench.do("bridge", *theirs)
+        before = bench.devices(), bench.carries()
+        assert bench.driver.read(MANAGED) == self.nothing
+        assert not converge(bench, A, B)
+        assert not converge(bench)
+        assert (bench.devices(), bench.carries()) == before
+
+    @pytest.mark.parametrize(
+        ("ip", "bridge", "words"),
+        [
+            (
+                ("link add theirs type vxlan id 10050 local 10.255.0.1 dstport 4789",),
+                (),
+                "expected service devices by their names, vni… or stag…, only, found theirs (vxlan, number 10050)",
+            ),
+            (
+                ("link add link core name core.2007 type vlan proto 802.1ad id 2007",),
+                (),
+                "expected service devices by their names, vni… or stag…, only, found core.2007 (vlan, number 2007)",
+            ),
+            (
+                ("link add vni10042 type dummy",),
+                (),
+                "expected service devices by their names, vni… or stag…, only, found vni10042 (dummy, number none)",
+            ),
+            (
+                VNI_A,
+                ("vlan add dev vni10042 vid 50 pvid untagged",),
+                "expected vni10042 in managed VLANs only, found it",
+            ),
+            (
+                (),
+                ("vlan add dev ac1 vid 100 untagged",),
+                "expected VLAN 100 on port ac1 tagged or absent, found E",
+            ),
+            ((), ("vlan add dev other vid 100",), "expected VLAN 100 on managed ports only, found it on other"),
+        ],
+    )
+    def test_managed_numbers_in_other_use_are_unsafe(
+        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], words: str
+    ) -> None:
+        bench.do("ip", *ip)
+        bench.do("bridge", *bridge)
+        with pytest.raises(Unsafe) as caught:
+            bench.driver.read(MANAGED)
+        assert str(caught.value).startswith(f"edge pe1: {words}")
+
+    def test_a_port_that_is_not_in_the_bridge_is_unsafe(self, bench: Bench) -> None:
+        wrong = ManagedEdge((PortName("core"),), MANAGED.vlans, MANAGED.transports)
+        with pytest.raises(Unsafe) as caught:
+            bench.driver.read(wrong)
+        assert str(caught.value) == (
+            "edge pe1: expected port core in bridge br0, found there ac1, ac2, other: "
+            "correct the topology, or: ip link set core master br0"
+        )
+
+    def test_a_refusal_carries_the_edges_words_and_the_rest_is_done(self, bench: Bench) -> None:
+        with pytest.raises(Refused) as caught:
+            bench.driver.apply(EdgeDifference(add=(circuit(10042, 100, "nix"), circuit(10043, 101))))
+        assert "edge pe1: 'vlan add dev nix vid 100' was refused: the edge said 'Cannot find " in str(caught.value)
+        assert bench.driver.read(MANAGED).circuits == (circuit(10043, 101),)
+
+    def test_hundreds_of_circuits_are_made_and_taken_away(self, bench: Bench) -> None:
+        many = tuple(circuit(10000 + number, number) for number in range(100, 200))
+        assert not converge(bench, *many)
+        assert len(bench.devices()) == 100
+        assert not converge(bench)
+        assert (bench.devices(), bench.carries()) == (set(), {})
+
+    def test_an_unknown_transport_is_refused_by_name(self, bench: Bench) -> None:
+        foreign = Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(100), service=7)
+        with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, knows overlay, stags"):
+            bench.driver.apply(EdgeDifference(add=(foreign,)))

@@ -1,0 +1,150 @@
+"""A Linux provider edge at the other end of a command line: interfaces and VLANs of its bridge."""
+
+import json
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtcloud.model.errors import Unreachable
+
+KINDS = {"vxlan": ("id", "local", "dstport"), "vlan": ("proto", "id"), "dummy": ()}
+
+
+@dataclass
+class Interface:
+    """One interface."""
+
+    kind: str
+    data: dict[str, Any] = field(default_factory=dict)
+    link: str | None = None
+    master: str | None = None
+    up: bool = False
+    learning: bool = True
+
+    def show(self, name: str) -> dict[str, Any]:
+        """Print it as ``ip -details -json link show`` of iproute2 6.1 does, what nobody reads left out."""
+        shown: dict[str, Any] = {
+            "ifname": name,
+            "flags": ["BROADCAST", "UP"] if self.up else ["BROADCAST"],
+            "mtu": 1500,
+        }
+        shown |= {"link": self.link} if self.link else {}
+        shown |= {"master": self.master} if self.master else {}
+        info = {"info_kind": self.kind} | ({"info_data": self.data} if self.data else {})
+        slave = {"info_slave_kind": "bridge", "info_slave_data": {"learning": self.learning}} if self.master else {}
+        return shown | {"linkinfo": info | slave}
+
+
+@dataclass
+class LinuxPe:
+    """The machine: a bridge ``br0`` with the ports ac1, ac2 and other, and a port ``core`` beside it."""
+
+    cut_off: bool = False
+    says: str | None = None
+    refuses: str | None = None
+
+    def __post_init__(self) -> None:
+        bridge = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
+        self.links = {"lo": Interface("", up=True), "br0": Interface("bridge", bridge, up=True)}
+        self.links |= {name: Interface("veth", master="br0", up=True) for name in ("ac1", "ac2", "other")}
+        self.links["core"] = Interface("veth", up=True)
+        self.vlans: dict[str, dict[int, list[str]]] = {}
+        self.instants: list[dict[int, set[str]]] = []
+
+    def joined(self) -> dict[int, set[str]]:
+        """Say which ports of the bridge that are up each VLAN joins."""
+        found: dict[int, set[str]] = {}
+        for port, numbers in self.vlans.items():
+            for number in numbers if self.links[port].up else ():
+                found.setdefault(number, set()).add(port)
+        return found
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run a shell command; give its exit code and its words."""
+        if self.says is not None:
+            return 0, self.says
+        if command.startswith("ip -details -json link show"):
+            return 0, json.dumps([one.show(name) for name, one in self.links.items()])
+        if command.startswith("bridge -compressvlans -json vlan show"):
+            return 0, json.dumps(
+                [{"ifname": port, "vlans": _entries(found)} for port, found in self.vlans.items() if found]
+            )
+        told, _, program = command.partition(" | ")
+        faults = []
+        for number, line in enumerate(shlex.split(told)[2:], 1):
+            fault = self.refuses or self.do(program.split()[0], line)
+            faults += [f"{fault}\nCommand failed -:{number}\n"] if fault else []
+            self.instants.append(self.joined())
+        return (1 if faults else 0), "".join(faults)
+
+    def do(self, program: str, line: str) -> str | None:
+        """Do one line of a batch; give its complaint."""
+        words = line.split()
+        if program == "bridge":
+            return self._vlan(words[1], words[3], int(words[5]), words[6:])
+        if words[1] == "add":
+            return self._add(words[2:])
+        if words[2] not in self.links:
+            return f'Cannot find device "{words[2]}"'
+        if words[1] == "del":
+            self.links.pop(words[2])
+            self.vlans.pop(words[2], None)
+        elif words[3] == "master":
+            self.links[words[2]].master = words[4]
+        elif words[3:] == ["type", "bridge_slave", "learning", "off"]:
+            self.links[words[2]].learning = False
+        else:
+            assert words[3:] in (["up"], ["down"])
+            self.links[words[2]].up = words[3] == "up"
+        return None
+
+    def _add(self, words: list[str]) -> str | None:
+        link = words[1] if words[0] == "link" else None
+        words = words[3:] if words[2:3] == ["name"] else words
+        name, kind, rest = words[0], words[2], words[3:]
+        if name in self.links:
+            return "RTNETLINK answers: File exists"
+        said = dict(zip(rest[::2], rest[1::2], strict=False))
+        if kind == "vxlan":
+            data = {"id": int(said["id"]), "local": said["local"], "port": int(said["dstport"])}
+            self.links[name] = Interface(kind, data | {"learning": "nolearning" not in rest})
+        elif kind == "vlan":
+            tag = {"protocol": said.get("proto", "802.1Q"), "id": int(said["id"])}
+            self.links[name] = Interface(kind, tag, link=link)
+        else:
+            self.links[name] = Interface(kind)
+        return None
+
+    def _vlan(self, verb: str, port: str, number: int, flags: list[str]) -> str | None:
+        if port not in self.links:
+            return f'Cannot find bridge device "{port}"'
+        found = self.vlans.setdefault(port, {})
+        if verb == "add":
+            found[number] = [{"pvid": "PVID", "untagged": "Egress Untagged"}[flag] for flag in flags]
+        else:
+            found.pop(number, None)
+        return None
+
+
+@dataclass
+class PeLine:
+    """A command line on such an edge, with what a terminal adds to an answer."""
+
+    machine: LinuxPe
+    prompt: str = r"^# "
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Run a line."""
+        if self.machine.cut_off:
+            raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; it is tried again")
+        assert len(command) < 4096, "a terminal in canonical mode takes no longer line"
+        inner = command.split("; ", 2)[2].rpartition("; echo")[0].removesuffix(" 2>&1")
+        code, said = self.machine.run(inner)
+        return f"{command[30:]}\nbegin-of-answer\n{said}\nend-of-answer:{code}"
+
+    def close(self) -> None:
+        """End the session."""
+
+
+def _entries(vlans: dict[int, list[str]]) -> list[dict[str, object]]:
+    return [{"vlan": number} | ({"flags": flags} if flags else {}) for number, flags in sorted(vlans.items())]
