@@ -1,6 +1,6 @@
 """All platforms of provider edges, by the name that a topology gives in ``platform``."""
 
-from sbf_service.drivers import edges
+from sbf_service.drivers import edges, linux_edge
 from sbf_service.drivers.command_line_edge import CommandLineEdge
 from sbf_service.drivers.driver import Login
 from sbf_service.drivers.edge import Backbone, EdgePlatform
@@ -10,17 +10,28 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Edge
 
 
+def _linux_edge(login: Login, backbone: Backbone) -> linux_edge.LinuxEdge:
+    return linux_edge.LinuxEdge(_edge(login), backbone, NetmikoLine(login, "linux"))
+
+
 def _spoken(dialect: EdgeDialect) -> EdgePlatform:
     def driver(login: Login, backbone: Backbone) -> CommandLineEdge:
-        if not isinstance(login.device, Edge):
-            raise BadInput(f"{login.device.name}: expected a provider edge, got another kind of device")
         line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
-        return CommandLineEdge(login.device, dialect, backbone, line)
+        return CommandLineEdge(_edge(login), dialect, backbone, line)
 
     return EdgePlatform(dialect.facts, driver)
 
 
-EDGE_PLATFORMS: dict[str, EdgePlatform] = {name: _spoken(dialect) for name, dialect in edges.EDGE_DIALECTS.items()}
+def _edge(login: Login) -> Edge:
+    if not isinstance(login.device, Edge):
+        raise BadInput(f"{login.device.name}: expected a provider edge, got another kind of device")
+    return login.device
+
+
+EDGE_PLATFORMS: dict[str, EdgePlatform] = {
+    "linux_edge": EdgePlatform(linux_edge.FACTS, _linux_edge),
+    **{name: _spoken(dialect) for name, dialect in edges.EDGE_DIALECTS.items()},
+}
 
 
 def edge_platform_of(edge: Edge) -> EdgePlatform:
