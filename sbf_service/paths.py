@@ -2,6 +2,10 @@
 
 Within a site the ports are those of a tree (parts of one breadth-first tree), never of a loop, so that a cluster's
 frames need no spanning tree. Ports of equal merit are taken in the order in which the topology lists them.
+
+A host takes part over one of its ports: the first it lists from which the tree's root is reached. The others are for
+when that way is taken out of the topology. All this depends on the topology, the cluster's hosts and its transport, not
+on which other clusters there are: no cluster is moved because another one came or went.
 """
 
 from collections import deque
@@ -13,6 +17,8 @@ from virtcloud.model.topology import Edge, Host, Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
+Uplink = tuple[PortRef, PortRef]
+"""A host's port and the switch's port that it is linked to."""
 Tree = Mapping[Name, PortRef | None]
 """For each switch that is reached: its port towards the root (nothing for the root itself)."""
 
@@ -50,16 +56,17 @@ def ports_of(topology: Topology, spec: ClusterSpec, transport: Name | None = Non
     return frozenset(port for site in sites for port in _site_ports(topology, site, spec, transport))
 
 
-def uplink(topology: Topology, host: Host) -> tuple[PortRef, PortRef]:
-    """Give the host's first port that is linked to a switch of its site, and that switch's port."""
+def uplinks(topology: Topology, host: Host) -> tuple[Uplink, ...]:
+    """Give the host's ports that are linked to switches of its site, as it lists them, each with the switch's port."""
     site = topology.site_of[host.name]
     switches = {switch.name for switch in site.switches}
-    for port in host.ports:
-        end = PortRef(f"{host.name}:{port}")
-        peer = topology.peers.get(end)
-        if peer is not None and peer.element in switches:
-            return end, peer
-    raise Conflict(f"host {host.name} has no link to a switch of its site {site.name}: link one of its ports to one")
+    ends = (PortRef(f"{host.name}:{port}") for port in host.ports)
+    linked = ((end, topology.peers[end]) for end in ends if end in topology.peers)
+    found = tuple((end, peer) for end, peer in linked if peer.element in switches)
+    if not found:
+        lacks = f"host {host.name} has no link to a switch of its site {site.name}"
+        raise Conflict(f"{lacks}: link one of its ports to one")
+    return found
 
 
 def attached(site: Site, transport: Name) -> PortRef:
@@ -79,16 +86,23 @@ def _no_transport(sites: tuple[Site, ...]) -> str:
 
 
 def _site_ports(topology: Topology, site: Site, spec: ClusterSpec, transport: Name | None) -> Iterator[PortRef]:
+    hosts = [uplinks(topology, host) for host in site.hosts if host.name in spec.all_hosts]
     edge = None if transport is None else attached(site, transport)
-    ups = [uplink(topology, host) for host in site.hosts if host.name in spec.all_hosts]
-    inner = _inner(topology, edge) if edge else ups[0][1]
-    root = inner.element
-    tree = _tree(topology, site, root)
-    if edge:
+    inner = None if edge is None else _inner(topology, edge)
+    roots = [inner.element] if inner else [peer.element for _, peer in hosts[0]]
+    root, tree = _first_that_reaches(hosts, [(root, _tree(topology, site, root)) for root in roots])
+    if edge and inner:
         yield from {edge, inner}
-    for end, peer in ups:
+    for ups in hosts:
+        end, peer = next((one for one in ups if one[1].element in tree), ups[0])
         yield from (end, peer)
         yield from _way(topology, tree, peer.element, root)
+
+
+def _first_that_reaches(hosts: list[tuple[Uplink, ...]], trees: list[tuple[Name, Tree]]) -> tuple[Name, Tree]:
+    """Give the first of these trees, with its root, that has a switch of every host; the first one where none has."""
+    whole = (one for one in trees if all(any(peer.element in one[1] for _, peer in ups) for ups in hosts))
+    return next(whole, trees[0])
 
 
 def _inner(topology: Topology, edge: PortRef) -> PortRef:

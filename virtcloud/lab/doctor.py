@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from virtcloud.lab import guest_kernel, kernel, preflight
+from virtcloud.lab import guest_kernel, kernel, openvswitch, preflight
 
 PYTHON_PACKAGES = {
     "libvirt": "agent",
@@ -64,7 +64,7 @@ def _kernel(features: dict[str, bool], uml: list[str], chosen: str | None) -> It
 def _programs() -> Iterator[Finding]:
     for program, package in preflight.PACKAGES.items():
         yield Finding("program", program, preflight.find(program) is not None, remedy=f"apt-get install {package}")
-    for program, package in preflight.LLDP.items():
+    for program, package in (preflight.LLDP | openvswitch.PROGRAMS).items():
         present = preflight.find(program) is not None
         yield Finding("program", program, present, needed=False, remedy=f"apt-get install {package}")
     for kind, package in preflight.DRIVERS.items():

@@ -7,11 +7,12 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from virtcloud.lab import openvswitch
 from virtcloud.lab.backbone import CoreWire, core_wires, is_fabric
 from virtcloud.lab.names import RESERVED_NODES, RESERVED_PORTS
 from virtcloud.model.documents import read_document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Edge, Element, Hypervisor, Topology
+from virtcloud.model.topology import Edge, Element, Hypervisor, Switch, Topology
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -19,6 +20,7 @@ from virtcloud.model.vlans import VlanSet
 INTERFACE_LENGTH = 15
 IPV4 = 4
 DEFAULT = "metacenter"
+PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 
 
 class LabFile(Topology):
@@ -68,9 +70,14 @@ def _name_faults(lab: LabFile) -> Iterator[BadInput]:
 
 def _port_faults(lab: LabFile) -> Iterator[BadInput]:
     for path, element in _elements(lab):
-        for index, port in enumerate(element.ports):
+        named = [(port, (*path, "ports", index)) for index, port in enumerate(element.ports)]
+        named += [(one, (*path, "aggregates", port)) for port, ones in element.aggregates.items() for one in ones]
+        for port, where in named:
             for fault in _interface_faults(port):
-                yield BadInput(f"port {element.name}:{port}: {fault}", (*path, "ports", index))
+                yield BadInput(f"port {element.name}:{port}: {fault}", where)
+        if isinstance(element, Switch) and element.platform not in PLATFORMS:
+            expected = f"expected a platform that the lab builds ({', '.join(PLATFORMS)}), got {element.platform}"
+            yield BadInput(f"switch {element.name}: {expected}", (*path, "platform"))
 
 
 def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
@@ -78,6 +85,8 @@ def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
     used: set[tuple[str, str]] = set()
     places = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
     for path, one in zip(places, core_wires(lab), strict=True):
+        if len(lab.element(one.node).members(one.attachment.port.port)) > 1:
+            yield BadInput(f"port {one.attachment.port}: expected one cable to the lab's core, got an aggregate", path)
         for fault in _interface_faults(one.core_port):
             yield BadInput(f"site {one.site.name} as port {one.core_port} of {one.transport.name}: {fault}", path)
         if (one.transport.name, one.core_port) in used:

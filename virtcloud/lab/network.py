@@ -1,12 +1,14 @@
 """PURE. A topology's cables and what ip, bridge and tc are told on each node."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from virtcloud.lab import backbone, names
 from virtcloud.lab.fabric.plan import Cable
-from virtcloud.model.topology import Device, Edge, Element, Topology
+from virtcloud.model.topology import Device, Edge, Element, Switch, Topology
 
 HOST_MTU = 1500
+BOND = "mode 802.3ad miimon 100 lacp_rate fast"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +24,14 @@ class Wire:
 
 
 def wires(topology: Topology) -> list[Wire]:
-    """Give all wires between nodes: the topology's links, then each attachment to its transport's core."""
+    """Give all wires between nodes: the topology's links, then each attachment to its transport's core.
+
+    A link between aggregates is as many wires, each of the link's latency and bandwidth.
+    """
     links = [
-        Wire(link.a.element, link.a.port, link.b.element, link.b.port, link.latency_ms, link.bandwidth_mbit)
+        Wire(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
         for link in topology.links
+        for a, b in zip(*(topology.element(end.element).members(end.port) for end in link.ends), strict=True)
     ]
     return links + [_core_wire(one) for one in backbone.core_wires(topology)]
 
@@ -44,7 +50,8 @@ def cables(topology: Topology) -> list[Cable]:
 
     joined = [cable(one) for one in wires(topology)]
     used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
-    free = [(name, port) for name, one in topology.elements.items() for port in one.ports if (name, port) not in used]
+    ends = [(name, end) for name, one in topology.elements.items() for port in one.ports for end in one.members(port)]
+    free = [end for end in ends if end not in used]
     return joined + [
         Cable(name, port, mtu(topology, name, port), "", f"x{number}", backbone.TRUNK_MTU)
         for number, (name, port) in enumerate(free)
@@ -60,9 +67,28 @@ def mtu(topology: Topology, node: str, port: str) -> int:
     return backbone.TRUNK_MTU if element is None or isinstance(element, Device) else HOST_MTU
 
 
+def switch_lines(switch: Switch) -> tuple[str, ...]:
+    """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
+    return (*_bond_lines(switch, backbone.TRUNK_MTU), *backbone.bridge_lines(tuple(map(str, switch.ports))))
+
+
+def peers_of(topology: Topology, nodes: Collection[str], node: str) -> tuple[str, ...]:
+    """Give the ports of ``node`` that are joined to one of ``nodes``."""
+    joined = [(one.node, one.port, one.peer_node) for one in wires(topology)]
+    joined += [(one.peer_node, one.peer_port, one.node) for one in wires(topology)]
+    return tuple(port for name, port, peer in joined if name == node and peer in nodes)
+
+
+def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
+    """Make link aggregates (802.3ad) out of cables that are still down."""
+    bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND}" for port in element.aggregates)
+    members = [(member, port) for port, members in element.aggregates.items() for member in members]
+    return (*bonds, *(f"link set {member} master {port} up" for member, port in members))
+
+
 def plain_lines(element: Element) -> tuple[str, ...]:
     """Take a host's or a gateway's ports up."""
-    return tuple(f"link set {port} up" for port in element.ports)
+    return (*_bond_lines(element, HOST_MTU), *(f"link set {port} up" for port in element.ports))
 
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:

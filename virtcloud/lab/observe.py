@@ -1,10 +1,12 @@
 """Reading the real things: what switches, hosts, the core and guests say of themselves, never what SBF says of them."""
 
+import csv
 import itertools
 import json
 import subprocess
 from dataclasses import dataclass, fields
 
+from virtcloud.lab import openvswitch
 from virtcloud.lab.lab import Lab
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -49,8 +51,18 @@ def switch_names(topology: Topology) -> list[Name]:
 
 def switch_vlans(lab: Lab, node: str) -> dict[str, str]:
     """Read from the switch itself its VLANs as ranges, per port that carries any."""
+    if node in openvswitch.names(lab.file):
+        return _open_vswitch_vlans(lab, node)
     ports = json.loads(output(lab, node, "bridge", "-json", "vlan", "show"))
     return {port["ifname"]: str(_members(port["vlans"])) for port in ports if port["vlans"]}
+
+
+def _open_vswitch_vlans(lab: Lab, node: str) -> dict[str, str]:
+    shown = "--format=csv", "--no-headings", "--data=bare", "--columns=name,tag,trunks"
+    rows = csv.reader(output(lab, node, "ovs-vsctl", *shown, "list", "Port").splitlines())
+    numbers = {name: [int(word) for word in f"{tag} {trunks}".split()] for name, tag, trunks in rows}
+    carried = {name: VlanSet(one for one in found if one != openvswitch.STOPPER) for name, found in numbers.items()}
+    return {name: str(vlans) for name, vlans in carried.items() if vlans}
 
 
 def _members(entries: list[dict[str, int]]) -> VlanSet:

@@ -1,12 +1,13 @@
 """PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TypeVar
 
-from virtcloud.lab import backbone, frr, names, network, services
+from virtcloud.lab import backbone, frr, names, network, openvswitch, services
 from virtcloud.lab.fabric.plan import Cable, Node, Plan, Service
 from virtcloud.lab.services import Materials
-from virtcloud.model.topology import Device, Edge, Element, Gateway, Host, Site, Switch, Topology
+from virtcloud.model.topology import Device, Edge, Gateway, Host, Site, Switch, Topology
 from virtcloud.model.transport import Transport
 
 DeviceT = TypeVar("DeviceT", bound=Device)
@@ -99,6 +100,7 @@ def _node(name: str, number: int, hosts: str, topology: Topology, materials: Mat
         ip=(*network.management_lines(number), *parts.ip),
         bridge=parts.bridge,
         tc=network.shaping_lines(topology, name),
+        plain=network.peers_of(topology, openvswitch.names(topology), name),
         services=(*parts.services, *_lldpd(name, topology, materials)),
     )
 
@@ -131,13 +133,15 @@ def _parts(name: str, number: int, topology: Topology, materials: Materials) -> 
 
 def _switch(switch: Switch, number: int, materials: Materials) -> Node:
     address = names.management_address(number)
-    return Node(
-        switch.name,
-        "switch",
-        files=services.device_files(address, materials.authorized_key, materials.host_keys[switch.name]),
-        sysctls=QUIET,
-        ip=backbone.bridge_lines(_ports(switch)),
-        services=(services.sshd(address),),
+    files = services.device_files(address, materials.authorized_key, materials.host_keys[switch.name])
+    made = Node(switch.name, "switch", files=files, sysctls=QUIET, services=(services.sshd(address),))
+    if switch.platform != openvswitch.PLATFORM:
+        return replace(made, ip=network.switch_lines(switch))
+    return replace(
+        made,
+        files={**files, **openvswitch.files(switch)},
+        ip=openvswitch.ip_lines(switch),
+        services=(*openvswitch.services(), *made.services),
     )
 
 
@@ -179,10 +183,6 @@ def _core(transport: Transport, topology: Topology) -> Node:
     lines, vlans = backbone.core_lines(transport, topology)
     sysctls = {**QUIET, **backbone.ROUTER} if backbone.is_fabric(transport) else QUIET
     return Node(transport.name, "core", sysctls=sysctls, ip=lines, bridge=vlans)
-
-
-def _ports(element: Element) -> tuple[str, ...]:
-    return tuple(str(port) for port in element.ports)
 
 
 def _service_cables(name: str, number: int, topology: Topology) -> list[Cable]:

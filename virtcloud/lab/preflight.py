@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from virtcloud.lab import openvswitch
 from virtcloud.lab.backbone import is_fabric
 from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.file import LabFile
@@ -54,7 +55,7 @@ def check(lab: LabFile) -> None:
 
 
 def _missing(lab: LabFile) -> Iterator[tuple[str, str]]:
-    wanted = PACKAGES | (LLDP if lab.lldp else {})
+    wanted = PACKAGES | (LLDP if lab.lldp else {}) | (openvswitch.PROGRAMS if openvswitch.names(lab) else {})
     yield from ((program, package) for program, package in wanted.items() if find(program) is None)
     for kind in lab.hypervisors:
         if not has_driver(kind):

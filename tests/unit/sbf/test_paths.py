@@ -135,6 +135,49 @@ def test_a_host_is_reached_by_its_first_linked_port() -> None:
     assert ports(ports_of(topology([one], links), spec("h1"))) == ["h1:eth1", "sw1:y"]
 
 
+TWO_UPLINKS = TRIANGLE | {"hosts": [host("h1", "eth0", "eth1"), host("h2"), host("h3")]}
+
+
+def ring(*without: str) -> list[tuple[str, str]]:
+    """Three switches in a ring with h1 on sw1 and sw3, less the links that have one of these ports."""
+    second = {"name": "h1", "ports": ["eth0", "eth1"]}
+    assert TWO_UPLINKS["hosts"][0] == second
+    links = [("h1:eth1", "sw3:x"), *TRIANGLE_LINKS]
+    return [link for link in links if not set(link) & set(without)]
+
+
+def ring_ports(*hosts: str, without: tuple[str, ...] = ()) -> list[str]:
+    site = TWO_UPLINKS | {"switches": [*TRIANGLE["switches"][:2], switch("sw3", "h", "a", "b", "x")]}
+    return ports(ports_of(topology([site], ring(*without)), spec(*hosts)))
+
+
+def test_a_second_uplink_carries_nothing_while_the_first_one_does() -> None:
+    assert ring_ports("h1", "h3") == ["h1:eth0", "h3:eth0", "sw1:b", "sw1:h", "sw3:a", "sw3:h"]
+
+
+def test_a_second_uplink_is_taken_once_the_first_one_is_taken_out() -> None:
+    assert ring_ports("h1", "h3", without=("h1:eth0",)) == ["h1:eth1", "h3:eth0", "sw3:h", "sw3:x"]
+
+
+def test_a_second_uplink_is_taken_where_the_first_one_leads_nowhere() -> None:
+    """The switch sw1 is still linked to h1, and to no other switch any more."""
+    found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
+    assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
+
+
+def test_a_link_that_is_taken_out_is_gone_round_the_other_side_of_the_ring() -> None:
+    assert ring_ports("h2", "h3", without=("sw2:b",)) == [
+        "h2:eth0",
+        "h3:eth0",
+        "sw1:a",
+        "sw1:b",
+        "sw2:a",
+        "sw2:h",
+        "sw3:a",
+        "sw3:h",
+    ]
+
+
 def test_the_first_shared_transport_in_order_of_preference_is_taken() -> None:
     def attached(name: str, *transports: str) -> dict[str, object]:
         return {

@@ -26,6 +26,7 @@ class Service:
 class Node:
     """A small container: its files, its network as batch lines of ip, bridge and tc, its services in starting order.
 
+    ``plain`` are ports that must send every frame whole: neither its checksum nor its tag is left for later.
     A node that is not ``isolated`` shares all namespaces with the process that builds it (the station).
     """
 
@@ -40,6 +41,7 @@ class Node:
     ip: tuple[str, ...] = ()
     bridge: tuple[str, ...] = ()
     tc: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
 
 
@@ -85,7 +87,7 @@ def _node(data: dict[str, Any]) -> Node:
     services = tuple(
         Service(**{**one, "argv": tuple(one["argv"]), "imports": tuple(one["imports"])}) for one in data.pop("services")
     )
-    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc")}
+    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc", "plain")}
     binds = tuple((source, target) for source, target in data.pop("binds"))
     return Node(**data, **lists, binds=binds, services=services)
 
