@@ -83,7 +83,7 @@ def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
     """Make link aggregates (802.3ad) out of cables that are still down."""
     bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND}" for port in element.aggregates)
     members = [(member, port) for port, members in element.aggregates.items() for member in members]
-    return (*bonds, *(f"link set {member} master {port} up" for member, port in members))
+    return (*bonds, *(f"link set {member} master {port}" for member, port in members))
 
 
 def plain_lines(element: Element) -> tuple[str, ...]:
