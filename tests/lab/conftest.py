@@ -51,6 +51,15 @@ def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     running.down()
 
 
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of two sites, one of them a ring of three switches."""
+    file = read_lab_file(Path(__file__).parent / "topologies/paths.yaml")
+    running = start(file, State(tmp_path_factory.mktemp("paths") / "state"))
+    yield running
+    running.down()
+
+
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""

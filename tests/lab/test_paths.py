@@ -1,0 +1,221 @@
+"""Ways through a ring of switches: an Open vSwitch, link aggregates, second uplinks, access links; all of it real."""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.frames import ABSENT, INSIDE
+from virtcloud.lab.observe import Snapshot, guests, snapshot
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import ClusterView
+
+pytestmark = pytest.mark.lab
+
+HOSTS = ("h1", "h2", "h3", "praha-h1", "praha-h2")
+LIMIT_S = 60.0
+OVER_THE_EDGE = {
+    "sw1": {"edge": "100", "to2": "100", "to3": "100", "h3": "100"},
+    "sw2": {"to1": "100", "h1": "100"},
+    "sw3": {"to1": "100", "lagh2": "100"},
+    "psw": {"h1": "100", "h2": "100", "edge": "100"},
+}
+"""What switches carry for a cluster on all hosts: neither the ring's third side nor h1's second uplink."""
+
+
+@pytest.fixture(scope="module")
+def client(paths: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{paths.sbf_socket}", timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def before(paths: Lab) -> Snapshot:
+    return snapshot(paths, paths.topology)
+
+
+@pytest.fixture(scope="module")
+def cluster(client: SbfClient, before: Snapshot) -> ClusterView:
+    """A cluster with a guest on each host; it stays for all tests, which is a claim of theirs."""
+    return made(client, "ring", *HOSTS)
+
+
+def spec(*hosts: str) -> ClusterSpec:
+    guests = [
+        {"name": f"n{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
+        for i, host in enumerate(hosts, start=1)
+    ]
+    return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": LIMIT_S})
+
+
+def made(client: SbfClient, key: str, *hosts: str) -> ClusterView:
+    client.put_cluster(key, ClusterRequest(spec=spec(*hosts)))
+    return until(client, key, lambda view: view.state is State.ACTIVE)
+
+
+def removed(client: SbfClient, key: str) -> None:
+    client.delete_cluster(key)
+    until(client, key, lambda view: view.state in ENDED)
+
+
+def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
+    deadline = time.monotonic() + LIMIT_S
+    view = client.cluster(key)
+    while not reached(view):
+        assert time.monotonic() < deadline, f"{key} is still {view.state}: {view.reason}; {view.placements}"
+        view = client.cluster(key, after=view.version, wait=2)
+    return view
+
+
+def carried(lab: Lab) -> dict[str, dict[str, str]]:
+    return snapshot(lab, lab.topology).switches
+
+
+PING_ALL = """for n in $(seq $1); do
+  { for try in 1 2 3 4 5; do /bin/ping -c 1 -W 1 -s 1472 10.0.0.$n && exit; done >/dev/null; echo $n; } &
+done
+wait"""
+
+
+def unreached(lab: Lab, sender: str) -> list[str]:
+    """Ping every guest from one, with frames of full length; gives the hosts whose guests do not answer."""
+    (domain,) = guests(lab, sender)
+    command = ("sh", "-c", INSIDE, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
+    return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
+
+
+@contextmanager
+def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
+    """Take links out of the topology by one of their ports, and put them back at the end."""
+    document = lab.topology.model_dump(mode="json")
+    kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
+    client.put_topology(Topology.model_validate(document | {"links": kept}))
+    yield
+    client.put_topology(lab.topology)
+
+
+@contextmanager
+def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
+    """Take a cable out."""
+    lab.run(node, ["ip", "link", "set", port, "down"], check=True)
+    yield
+    lab.run(node, ["ip", "link", "set", port, "up"], check=True)
+
+
+def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    """Give what switches carry once it is this, or when it has not become so in time."""
+    deadline = time.monotonic() + LIMIT_S
+    while (seen := carried(lab)) != wanted and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return seen
+
+
+def test_only_links_on_the_way_carry_the_cluster_and_its_guests_reach_each_other(
+    paths: Lab, cluster: ClusterView
+) -> None:
+    """Full frames pass through an Open vSwitch, the provider core, an aggregate, and two ports without tags."""
+    assert carried(paths) == OVER_THE_EDGE
+    assert [unreached(paths, host) for host in ("h1", "h3", "praha-h2")] == [[], [], []]
+
+
+def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
+    """Guests hear each broadcast of another one once: there is no loop in the ring."""
+    (domain,) = guests(paths, "h1")
+    with ThreadPoolExecutor() as pool:
+        ears = {host: hear(pool, paths, host) for host in HOSTS}
+        time.sleep(1.5)  # until all of them listen
+        paths.run("h1", ("sh", "-c", INSIDE, domain, "/bin/ping", "-c", "3", "-W", "1", ABSENT))
+        heard = {host: len(ear.result()) for host, ear in ears.items()}
+    assert heard["h1"] >= 2
+    assert heard == dict.fromkeys(HOSTS, heard["h1"])
+
+
+def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[list[str]]:
+    words = f"timeout 6 tcpdump -Z root -l -nn -i br100 arp and host {ABSENT}".split()
+
+    def listen() -> list[str]:
+        return lab.run(host, words).stdout.splitlines()
+
+    return pool.submit(listen)
+
+
+def test_the_way_stays_while_another_cluster_comes_and_goes(
+    paths: Lab, client: SbfClient, cluster: ClusterView
+) -> None:
+    made(client, "other", "h1", "h2")
+    assert carried(paths) == {
+        "sw1": OVER_THE_EDGE["sw1"],
+        "sw2": {"to1": "100", "h1": "100-101", "lag3": "101"},
+        "sw3": {"to1": "100", "lag2": "101", "lagh2": "100-101"},
+        "psw": OVER_THE_EDGE["psw"],
+    }
+    removed(client, "other")
+    assert carried(paths) == OVER_THE_EDGE
+    assert client.cluster("ring").state is State.ACTIVE
+
+
+@pytest.mark.parametrize(("host", "port"), [("h3", "sw1:h3"), ("praha-h2", "psw:h2")])
+def test_a_second_cluster_on_an_access_link_is_refused_by_name(
+    client: SbfClient, cluster: ClusterView, host: str, port: str
+) -> None:
+    with pytest.raises(Conflict, match=f"needs access port {port}, which carries one cluster at a time and has ring"):
+        client.put_cluster("second", ClusterRequest(spec=spec("h1", host)))
+
+
+def test_frames_still_pass_when_one_cable_of_a_hosts_aggregate_is_cut(paths: Lab, cluster: ClusterView) -> None:
+    with cut(paths, "sw3", "h2a"):
+        time.sleep(1)  # ten looks at the carrier (miimon)
+        assert unreached(paths, "h2") == []
+
+
+def test_a_link_that_is_taken_out_is_gone_round_over_the_rings_third_side(
+    paths: Lab, client: SbfClient, cluster: ClusterView
+) -> None:
+    """The live cluster moves to the aggregate between sw2 and sw3, works with one of its cables, and moves back."""
+    with described(paths, client, "sw1:to3"):
+        moved = {
+            "sw1": {"edge": "100", "to2": "100", "h3": "100"},
+            "sw2": {"to1": "100", "h1": "100", "lag3": "100"},
+            "sw3": {"lag2": "100", "lagh2": "100"},
+            "psw": OVER_THE_EDGE["psw"],
+        }
+        assert becomes(paths, moved) == moved
+        until(client, "ring", lambda view: view.state is State.ACTIVE)
+        assert unreached(paths, "h2") == []
+        with cut(paths, "sw2", "lag3a"):
+            time.sleep(1)  # ten looks at the carrier (miimon)
+            assert unreached(paths, "h2") == []
+    assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
+    assert unreached(paths, "h2") == []
+
+
+def test_a_hosts_second_uplink_takes_over_when_the_first_is_taken_out(
+    paths: Lab, client: SbfClient, cluster: ClusterView
+) -> None:
+    with described(paths, client, "h1:eth0"):
+        moved = {
+            "sw1": {"edge": "100", "to3": "100", "h3": "100"},
+            "sw3": {"to1": "100", "h1": "100", "lagh2": "100"},
+            "psw": OVER_THE_EDGE["psw"],
+            "sw2": {},
+        }
+        assert becomes(paths, moved) == moved
+        until(client, "ring", settled)
+        assert unreached(paths, "h1") == []
+    assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
+
+
+def settled(view: ClusterView) -> bool:
+    return view.state is State.ACTIVE and all(one.progress in {"confirmed", "removed"} for one in view.placements)
+
+
+def test_nothing_is_left_of_it_anywhere(paths: Lab, client: SbfClient, before: Snapshot, cluster: ClusterView) -> None:
+    until(client, "ring", settled)
+    removed(client, "ring")
+    assert snapshot(paths, paths.topology) == before
