@@ -24,10 +24,12 @@ def nodes() -> dict[str, Node]:
 def test_an_open_vswitch_begins_with_trunks_that_carry_nothing(nodes: dict[str, Node]) -> None:
     assert nodes["sw1"].files["/run/openvswitch/begin.sh"].splitlines() == [
         "set -e",
-        "ovs-vsctl --no-wait br-exists br0 || ovs-vsctl --no-wait -- init -- add-br br0 "
-        "-- set bridge br0 datapath_type=netdev "
-        "-- add-port br0 to2 vlan_mode=trunk trunks=4095 -- add-port br0 to3 vlan_mode=trunk trunks=4095 "
-        "-- add-port br0 h3 vlan_mode=trunk trunks=4095 -- add-port br0 edge vlan_mode=trunk trunks=4095",
+        (
+            "ovs-vsctl --no-wait br-exists br0 || ovs-vsctl --no-wait -- init -- add-br br0 "
+            "-- set bridge br0 datapath_type=netdev "
+            "-- add-port br0 to2 vlan_mode=trunk trunks=4095 -- add-port br0 to3 vlan_mode=trunk trunks=4095 "
+            "-- add-port br0 h3 vlan_mode=trunk trunks=4095 -- add-port br0 edge vlan_mode=trunk trunks=4095"
+        ),
         'exec ovs-vswitchd unix:/run/openvswitch/db.sock "$@"',
     ]
     assert [one.name for one in nodes["sw1"].services] == ["ovsdb-server", "ovs-vswitchd", "sshd"]
