@@ -1,6 +1,6 @@
 """What a provider edge must know beside itself: the transports it is on, and who else is on them. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from virtcloud.model.topology import Attachment, Edge, Topology
 from virtcloud.model.transport import Transport
@@ -13,12 +13,12 @@ def transports_at(topology: Topology, edge: Name) -> tuple[Transport, ...]:
     return tuple(one for one in topology.transports if one.name in names)
 
 
-def peers_at(topology: Topology, edge: Name) -> dict[str, tuple[str, ...]]:
-    """Give, for each transport of an edge, the addresses by which its other edges are known, in the topology's order.
+def peers_of(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
+    """Give, for each of these transports, the addresses by which its other edges are known, in the topology's order.
 
     An edge without such an address is no peer of anybody.
     """
-    return {one.name: tuple(_loopbacks(topology, one.name, edge)) for one in transports_at(topology, edge)}
+    return {one.name: tuple(_loopbacks(topology, one.name, edge)) for one in transports}
 
 
 def _loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator[str]:

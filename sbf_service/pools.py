@@ -48,17 +48,20 @@ def free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     return left
 
 
-def take(pools: Sequence[SitePool]) -> dict[Name, VlanId]:
-    """Choose the number that a new cluster gets at each of these sites: the same one at all of them.
+def take(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
+    """Choose the number that a new cluster gets at each of these sites: the same one at all of them, if there is any.
 
-    It is the one unused for longest, so that stale state somewhere never meets a new cluster; a number never used
-    counts as the oldest, and among equals the lowest is taken. Raises :class:`NoVlanFree`.
+    Where what joins the sites ``translates``, each gets one of its own otherwise. It is the one unused for longest, so
+    that stale state somewhere never meets a new cluster; a number never used counts as the oldest, and among equals
+    the lowest is taken. Raises :class:`NoVlanFree`.
     """
-    free = free_at_all(pools)
-    if not free:
-        raise NoVlanFree(_nothing_free(pools))
-    chosen = _longest_unused(pools, free)
-    return {pool.site: chosen for pool in pools}
+    if free := free_at_all(pools):
+        chosen = _longest_unused(pools, free)
+        return {pool.site: chosen for pool in pools}
+    own = {pool.site: pool.free for pool in pools}
+    if translates and all(own.values()):
+        return {pool.site: _longest_unused([pool], own[pool.site]) for pool in pools}
+    raise NoVlanFree(_nothing_free(pools))
 
 
 def _longest_unused(pools: Sequence[SitePool], free: VlanSet) -> VlanId:
@@ -88,5 +91,8 @@ def _advice(pools: Sequence[SitePool]) -> str:
     if empty:
         return f"give numbers to the pool of {', '.join(empty)}"
     if all(pool.free for pool in pools):
-        return "each has free numbers, but no number is free at all of them: give the same numbers to their pools"
+        return (
+            "each has free numbers, but no number is free at all of them, and what joins them does not translate: "
+            "give the same numbers to their pools, or join them by a transport that gives each cluster its own service"
+        )
     return "end a cluster, or give more numbers to the pools"

@@ -3,22 +3,25 @@
 from sbf_service.converge.edge_verdict import has_drifted, refuse_leftover, refuse_outside
 from sbf_service.converge.kind import Kind
 from sbf_service.drivers.edge import Backbone, ManagedEdge
-from sbf_service.edges import peers_at, transports_at
+from sbf_service.edges import peers_of
+from sbf_service.store.backbones import transports_on
 from sbf_service.store.pools import managed_vlans
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from virtcloud.model.edge import EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
-from virtcloud.model.topology import Device, ElementKind, Topology
+from virtcloud.model.topology import Device, ElementKind
 from virtcloud.model.values import Name
 
 
 def _managed(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> ManagedEdge:
-    transports = transports_at(read_topology(unit), device.name)
+    transports = transports_on(unit, read_topology(unit), device.name)
     return ManagedEdge(device.ports, managed_vlans(unit, site), transports)
 
 
-def _backbone(topology: Topology, name: Name) -> Backbone:
-    return Backbone(transports_at(topology, name), peers_at(topology, name))
+def _backbone(unit: Unit, name: Name) -> Backbone:
+    topology = read_topology(unit)
+    transports = transports_on(unit, topology, name)
+    return Backbone(transports, peers_of(topology, name, transports))
 
 
 EDGES: Kind[EdgeWanted, ManagedEdge, EdgeCarried, EdgeDifference] = Kind(

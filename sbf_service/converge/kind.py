@@ -8,7 +8,7 @@ from sbf_service.drivers.edge import Backbone
 from sbf_service.store.session import Unit
 from virtcloud.model.device import DeviceCarried, DeviceDifference
 from virtcloud.model.edge import EdgeWanted
-from virtcloud.model.topology import Device, ElementKind, Topology
+from virtcloud.model.topology import Device, ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchWanted
 
@@ -48,4 +48,4 @@ class Kind(Generic[W, M, C, D]):
     refuse_leftover: Callable[[Name, W, C], None]
     has_drifted: Callable[[W, C, bool], bool]
     managed: Callable[[Unit, Device, Name, W], M]
-    backbone: Callable[[Topology, Name], Backbone | None]
+    backbone: Callable[[Unit, Name], Backbone | None]

@@ -22,5 +22,5 @@ SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(
     refuse_leftover,
     has_drifted=lambda kept, carried, behind: has_drifted(kept, carried, behind=behind),
     managed=_managed,
-    backbone=lambda _topology, _name: None,
+    backbone=lambda _unit, _name: None,
 )

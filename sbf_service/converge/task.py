@@ -61,6 +61,6 @@ def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
             wanted=target.wanted,
             kept=kept_by(unit, name),
             managed=kind.managed(unit, device, site, target.wanted),
-            backbone=kind.backbone(topology, name),
+            backbone=kind.backbone(unit, name),
             users=cluster_keys(unit, site),
         )

@@ -4,26 +4,27 @@ It is what is done most often while everybody else waits, so it is a handful of 
 made of what was just written instead of being read again.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import insert
 
-from sbf_service.paths import ports_of, sites_of
-from sbf_service.pools import take
+from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
-from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.numbers import Numbers, choose_numbers
+from sbf_service.store.pools import Reserved
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import Grown, grow
+from sbf_service.store.services import claim_service
 from sbf_service.store.session import Unit
 from sbf_service.store.sharing import refuse_second
+from sbf_service.store.standing import joined_by
 from sbf_service.store.tables import Base, ClaimRow, ClusterRow, PlacementRow
 from sbf_service.wanted import elements_of
 from virtcloud.model.cluster import ClusterSpec, State, move
 from virtcloud.model.topology import Topology, kind_of
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView, PlacementView, Progress
 
 _TABLES = Base.metadata.tables
@@ -46,30 +47,32 @@ class Asked:
 def create(unit: Unit, asked: Asked, reserved: Reserved) -> ClusterView:
     """Claim a number at every site, give every element on the way its part. Raises NotFound, Conflict, NoVlanFree."""
     topology = read_topology(unit)
-    elements = elements_of(ports_of(topology, asked.spec))
-    vlans = take(site_pools(unit, sites_of(topology, asked.spec), reserved))
+    chosen = choose_numbers(unit, topology, asked.spec, reserved)
+    elements = elements_of(ports_of(topology, asked.spec, chosen.on))
     refuse_second(unit, topology, asked.key, asked.spec)
-    row = _row(unit, asked)
+    row = _row(unit, asked, chosen.on)
     unit.connection.execute(_CLUSTER, row)
-    unit.connection.execute(_CLAIM, [_claim(asked, site, vlan) for site, vlan in vlans.items()])
+    unit.connection.execute(_CLAIM, [_claim(asked, site, vlan) for site, vlan in chosen.vlans.items()])
+    claim_service(unit, chosen.on, chosen.service, asked.id)
     parts = grow(unit, elements)
     unit.connection.execute(_PLACEMENT, [_placement(asked, name, part) for name, part in parts.items()])
     unit.changed.add(f"cluster:{asked.key}")
-    record(unit, "cluster_created", why=f"asked for by {asked.spec.owner}: {_shown(vlans)}", cluster_id=asked.id)
+    record(unit, "cluster_created", why=f"asked for by {asked.spec.owner}: {_shown(chosen)}", cluster_id=asked.id)
     return ClusterView(
         key=ClusterKey(asked.key),
         id=asked.id,
         attempt=asked.attempt,
         version=asked.version,
         state=row["state"],
-        vlans=vlans,
+        vlans=dict(chosen.vlans),
+        joined=joined_by(chosen.transport, chosen.service),
         lease_ends=row["lease_ends"],
         spec=asked.spec,
         placements=tuple(_part_view(topology, Name(name), part) for name, part in parts.items()),
     )
 
 
-def _row(unit: Unit, asked: Asked) -> dict[str, Any]:
+def _row(unit: Unit, asked: Asked, transport: Name | None) -> dict[str, Any]:
     spec = asked.spec
     return {
         "id": asked.id,
@@ -83,6 +86,7 @@ def _row(unit: Unit, asked: Asked) -> dict[str, Any]:
         "deadline": unit.now + timedelta(seconds=spec.deadline_s),
         "lease_ends": unit.now + timedelta(seconds=spec.lease_s),
         "quarantined": False,
+        "transport": transport,
     }
 
 
@@ -100,8 +104,9 @@ def _part_view(topology: Topology, name: Name, part: Grown) -> PlacementView:
     return PlacementView(element=name, kind=kind, site=site, progress=Progress.ADDING, trouble=part.trouble)
 
 
-def _shown(vlans: Mapping[Name, VlanId]) -> str:
-    """Say the number, and the sites only where they differ."""
-    if len(set(vlans.values())) == 1:
-        return f"VLAN {next(iter(vlans.values()))}"
-    return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in vlans.items())
+def _shown(chosen: Numbers) -> str:
+    """Say the number, and the sites only where they differ; and its own service, where it has one."""
+    shown = [f"VLAN {vlan} at {site}" for site, vlan in chosen.vlans.items()]
+    if len(set(chosen.vlans.values())) == 1:
+        shown = [f"VLAN {next(iter(chosen.vlans.values()))}"]
+    return ", ".join(shown if chosen.service is None else [*shown, f"service {chosen.service}"])

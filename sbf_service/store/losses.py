@@ -9,6 +9,7 @@ from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, parts_of
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.transports import detached, transport_faults
 from sbf_service.wanted import LiveCluster
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology, kind_of
@@ -23,6 +24,8 @@ def refuse_loss(unit: Unit, former: Topology, topology: Topology, live: Iterable
 
 
 def _faults(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    yield from transport_faults(unit, former, topology)
+    yield from detached(topology, live)
     for element, user in _needed_elements(unit):
         if _is_lost(former, topology, element):
             yield f"{user} needs {element}, which would vanish or change its kind or site: end the cluster first"
@@ -42,7 +45,7 @@ def _needed_elements(unit: Unit) -> Iterator[tuple[Name, str]]:
 
 def _needed_ports(unit: Unit, former: Topology, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
     for cluster in live:
-        for port in sorted(ports_of(former, cluster.spec)):
+        for port in sorted(ports_of(former, cluster.spec, cluster.transport)):
             yield port, f"cluster {cluster.key}"
     for row in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
         for name, vlans in (ports_carried(row) or {}).items():

@@ -8,6 +8,7 @@ from sbf_service.settle import Move, settle
 from sbf_service.store.audit import record
 from sbf_service.store.movable import movable
 from sbf_service.store.revisions import grow
+from sbf_service.store.services import give_back_service
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, standings
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, PlacementRow
@@ -82,6 +83,7 @@ def _free(unit: Unit, row: ClusterRow) -> None:
         unit.session.merge(FreedRow(site=claim.site, vlan=claim.vlan, freed_at=unit.now))
         record(unit, "number_freed", why=f"VLAN {claim.vlan} at {claim.site}", cluster_id=row.id)
     unit.session.execute(delete(ClaimRow).where(ClaimRow.cluster_id == row.id))
+    give_back_service(unit, row)
 
 
 def touch_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> None:

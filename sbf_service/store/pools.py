@@ -17,13 +17,13 @@ from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, SiteRow
 from virtcloud.model.cluster import ENDED
 from virtcloud.model.errors import BadInput, Conflict
-from virtcloud.model.topology import Site, Switch
+from virtcloud.model.topology import Device, Site, kind_of
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 
-Reserved = Callable[[Switch], VlanSet]
-"""Says which numbers a switch keeps for itself; its driver knows."""
+Reserved = Callable[[Device], VlanSet]
+"""Says which numbers a device keeps for itself; its driver knows."""
 
 NONE = VlanSet()
 _SITES = bindparam("sites", type_=NAME, expanding=True)
@@ -60,8 +60,8 @@ def site_pools(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> list[Si
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
     """Say which numbers a site gives; may be repeated.
 
-    Raises NotFound, BadInput for numbers that the site's switches keep for themselves, Conflict for numbers in use
-    that would vanish. The site's switches are read again: numbers that are now managed may be carried there.
+    Raises NotFound, BadInput for numbers that the site's devices keep for themselves, Conflict for numbers in use
+    that would vanish. The site's devices are read again: numbers that are now managed may be carried there.
     """
     site = read_topology(unit).site(name)
     _refuse_reserved(site, pool, reserved)
@@ -71,7 +71,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
         return
     record(unit, "pool_put", why=f"{name}: {row.pool or 'none'} became {pool.vlans or 'none'}")
     row.pool = pool.vlans
-    grow(unit, [switch.name for switch in site.switches])
+    grow(unit, [device.name for device in site.devices])
 
 
 def site_view(unit: Unit, site: Site, reserved: Reserved) -> SiteView:
@@ -101,12 +101,12 @@ def cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 def excluded_at(site: Site, reserved: Reserved) -> VlanSet:
     """Give the numbers that no cluster may have at a site, whatever its pool says."""
-    return _together(frozenset(reserved(switch) for switch in site.switches))
+    return _together(frozenset(reserved(device) for device in site.devices))
 
 
 @lru_cache(maxsize=64)
 def _together(sets: frozenset[VlanSet]) -> VlanSet:
-    """Join what the switches of a site keep; many sites have the same kinds."""
+    """Join what the devices of a site keep; many sites have the same kinds."""
     return ALWAYS_RESERVED | frozenset().union(*sets)
 
 
@@ -124,11 +124,11 @@ def _freed(rows: Iterable[tuple[str, int, datetime]]) -> Mapping[str, Mapping[Vl
 def _refuse_reserved(site: Site, pool: Pool, reserved: Reserved) -> None:
     if pool.vlans & ALWAYS_RESERVED:
         raise BadInput(f"pool of {site.name}: VLAN 1 is every switch's default and cannot be given to clusters")
-    for switch in site.switches:
-        kept = pool.vlans & reserved(switch)
+    for device in site.devices:
+        kept = pool.vlans & reserved(device)
         if kept:
             raise BadInput(
-                f"pool of {site.name}: VLAN {kept} is reserved by switch {switch.name} ({switch.platform}): "
+                f"pool of {site.name}: VLAN {kept} is reserved by {kind_of(device)} {device.name} ({device.platform}): "
                 f"leave it out"
             )
 

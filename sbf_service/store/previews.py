@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sbf_service.calls import Blocked, Former, New, decide
-from sbf_service.paths import ports_of, sites_of
-from sbf_service.pools import take
+from sbf_service.paths import ports_of
 from sbf_service.preview import change_of, edge_change_of, plans
 from sbf_service.store.carried import circuits_carried, ports_carried
-from sbf_service.store.pools import Reserved, managed_vlans, site_pools
+from sbf_service.store.numbers import choose_numbers
+from sbf_service.store.pools import Reserved, managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
@@ -17,14 +17,15 @@ from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import (
     UNSETTLED,
     clusters_where,
+    joined_by,
     latest,
+    live,
     live_clusters,
-    numbers_of,
     on_element,
     parts_of,
     spec_of,
 )
-from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.wanted import LiveCluster, elements_of, wanted
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, State
@@ -32,8 +33,8 @@ from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
 from virtcloud.model.topology import ElementKind
-from virtcloud.model.values import ClusterKey, Name, VlanId
-from virtcloud.model.views import Progress
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import Joined, Progress
 from virtcloud.model.wanted import SwitchWanted
 
 NOT_MADE = ""
@@ -61,9 +62,11 @@ def preview_cluster(
         check_new(unit, quota, request.spec)
         asked = _Asked(_unmade(unit, key, request, reserved), created=True)
     else:
-        asked = _Asked(_made(unit, row), created=False)
+        asked = _Asked(live(unit, [row])[0], created=False)
     found = tuple(_differences(unit, asked)) if asked.cluster.vlans else ()
-    return ClusterPreview(key=key, created=asked.created, vlans=dict(asked.cluster.vlans), elements=found)
+    return ClusterPreview(
+        key=key, created=asked.created, vlans=dict(asked.cluster.vlans), joined=_joined(unit, asked), elements=found
+    )
 
 
 def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ()) -> ElementDifference:
@@ -85,20 +88,21 @@ def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ())
 def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
     topology = read_topology(unit)
     extra = [asked.cluster] if asked.created else []
-    elements = sorted(elements_of(ports_of(topology, asked.cluster.spec)))
+    elements = sorted(elements_of(ports_of(topology, asked.cluster.spec, asked.cluster.transport)))
     return [element_difference(unit, name, extra) for name in elements]
+
+
+def _joined(unit: Unit, asked: _Asked) -> Joined | None:
+    if asked.cluster.transport is None:
+        return None
+    return joined_by(read_topology(unit).transport(asked.cluster.transport), asked.cluster.service)
 
 
 def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
     topology = read_topology(unit)
-    vlans = take(site_pools(unit, sites_of(topology, request.spec), reserved))
+    chosen = choose_numbers(unit, topology, request.spec, reserved)
     refuse_second(unit, topology, key, request.spec)
-    return LiveCluster(NOT_MADE, key, request.spec, vlans)
-
-
-def _made(unit: Unit, row: ClusterRow) -> LiveCluster:
-    numbers: dict[Name, VlanId] = numbers_of(unit, [row.id]).get(row.id, {})
-    return LiveCluster(row.id, ClusterKey(row.key), spec_of(row), numbers)
+    return LiveCluster(NOT_MADE, key, request.spec, chosen.vlans, chosen.on, chosen.service)
 
 
 def _on(unit: Unit, name: str) -> list[LiveCluster]:

@@ -10,13 +10,15 @@ from sqlalchemy import ColumnElement, bindparam, or_, select
 
 from sbf_service.settle import Part, Standing
 from sbf_service.store.columns import NAME
+from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.wanted import LiveCluster
 from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
 from virtcloud.model.topology import ElementKind
+from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
-from virtcloud.model.views import ClusterView, PlacementView, Progress
+from virtcloud.model.views import ClusterView, Joined, PlacementView, Progress
 
 UNSETTLED = or_(ClusterRow.state.not_in(ENDED), ClusterRow.quarantined)
 """Clusters that may still move: not ended, or ended with numbers kept back."""
@@ -29,6 +31,7 @@ _NUMBERS = (
     .where(ClaimRow.cluster_id.in_(_IDS))
     .order_by(ClaimRow.site)
 )
+_SERVICES = select(ServiceClaimRow.cluster_id, ServiceClaimRow.number).where(ServiceClaimRow.cluster_id.in_(_IDS))
 _PARTS = (
     select(
         PlacementRow.cluster_id,
@@ -94,8 +97,32 @@ def standing(row: ClusterRow, parts: tuple[Part, ...]) -> Standing:
 def live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
     """Give the clusters that elements are to carry now."""
     rows = clusters_where(unit, ClusterRow.state.in_(WANTED), *conditions)
-    numbers = numbers_of(unit, [row.id for row in rows])
-    return [LiveCluster(row.id, ClusterKey(row.key), spec_of(row), numbers[row.id]) for row in rows]
+    return live(unit, rows)
+
+
+def live(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
+    """Give these clusters with the numbers that they hold."""
+    ids = [row.id for row in rows]
+    numbers, services = numbers_of(unit, ids), services_of(unit, ids)
+    return [
+        LiveCluster(
+            id=row.id,
+            key=ClusterKey(row.key),
+            spec=spec_of(row),
+            vlans=numbers[row.id],
+            transport=None if row.transport is None else Name(row.transport),
+            service=services.get(row.id),
+        )
+        for row in rows
+    ]
+
+
+def joined_by(transport: Transport | None, service: int | None) -> Joined | None:
+    """Show what joins a cluster's sites: its own service on that transport, or the one that all share."""
+    if transport is None:
+        return None
+    number = transport.shared if service is None else service
+    return Joined(transport=transport.name, kind=transport.kind, service=number)
 
 
 def numbers_of(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
@@ -104,6 +131,14 @@ def numbers_of(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
     for some in _chunks(ids):
         for cluster_id, site, vlan in unit.session.execute(_NUMBERS, {"ids": some}):
             found[cluster_id][Name(site)] = VlanId(vlan)
+    return found
+
+
+def services_of(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
+    """Give the service number that each of these clusters holds, where it has one of its own."""
+    found: dict[str, int] = {}
+    for some in _chunks(ids):
+        found |= {row.cluster_id: row.number for row in unit.session.execute(_SERVICES, {"ids": some})}
     return found
 
 
@@ -121,8 +156,8 @@ def _parsed(spec: str) -> ClusterSpec:
 def views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
     """Give these clusters as their owners see them."""
     ids = [row.id for row in rows]
-    parts, numbers = parts_of(unit, ids), numbers_of(unit, ids)
-    return [_view(row, parts.get(row.id, ()), numbers[row.id]) for row in rows]
+    parts, numbers, joined = parts_of(unit, ids), numbers_of(unit, ids), _joined(unit, rows)
+    return [_view(row, parts.get(row.id, ()), numbers[row.id], joined.get(row.id)) for row in rows]
 
 
 def view(unit: Unit, row: ClusterRow) -> ClusterView:
@@ -130,7 +165,17 @@ def view(unit: Unit, row: ClusterRow) -> ClusterView:
     return views(unit, [row])[0]
 
 
-def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId]) -> ClusterView:
+def _joined(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, Joined | None]:
+    """Say what joins the sites of each cluster; of one that has ended the transport may be gone."""
+    on = {row.id: row.transport for row in rows if row.transport is not None}
+    if not on:
+        return {}
+    known = {one.name: one for one in read_topology(unit).transports}
+    services = services_of(unit, on)
+    return {id_: joined_by(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}
+
+
+def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId], joined: Joined | None) -> ClusterView:
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,
@@ -139,6 +184,7 @@ def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId])
         state=State(row.state),
         reason=row.reason,
         vlans=numbers,
+        joined=joined,
         quarantined=row.quarantined,
         lease_ends=row.lease_ends,
         spec=spec_of(row),

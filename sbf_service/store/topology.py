@@ -2,6 +2,7 @@
 
 from sqlalchemy import select
 
+from sbf_service.edges import peers_of, transports_at
 from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
 from sbf_service.store.losses import refuse_loss
@@ -80,10 +81,16 @@ def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
 def _move_parts(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
     """Give elements whose part changed a new revision, and clusters parts on the elements they go over now."""
     both = former.elements.keys() & topology.elements.keys()
-    grow(unit, [name for name in both if wanted(name, former, live) != wanted(name, topology, live)])
+    grow(unit, [name for name in both if _is_to_do(name, former, live) != _is_to_do(name, topology, live)])
     unit.session.flush()
     for cluster in live:
-        _move_cluster(unit, cluster, elements_of(ports_of(topology, cluster.spec)))
+        _move_cluster(unit, cluster, elements_of(ports_of(topology, cluster.spec, cluster.transport)))
+
+
+def _is_to_do(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
+    """Say what an element must carry, and of an edge also what it must know of the others to carry it."""
+    transports = transports_at(topology, name)
+    return wanted(name, topology, live), transports, peers_of(topology, name, transports)
 
 
 def _move_cluster(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -> None:

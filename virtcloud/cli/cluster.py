@@ -107,6 +107,8 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
         return
     click.echo(f"cluster {view.key} of {view.spec.owner} is {view.state}" + (f": {view.reason}" if view.reason else ""))
     click.echo(f"attempt {view.attempt}, id {view.id}, {_vlans(view)}, lease ends {_time(view)}")
+    if view.joined:
+        click.echo(f"its sites are joined by {differences.joined(view.joined)}")
     if view.quarantined:
         click.echo("its VLANs are quarantined until the elements below are clean")
     click.echo()

@@ -8,9 +8,12 @@ from virtcloud.cli.show import moment
 from virtcloud.model.device import DEVICES, DeviceDifference
 from virtcloud.model.edge import Circuit, EdgeDifference, Part
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
+from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
+from virtcloud.model.views import Joined
 from virtcloud.model.wanted import SwitchDifference
 
+SERVICES = {TransportKind.QINQ: "S-tag", TransportKind.VPLS: "VPN id", TransportKind.EVPN: "VNI"}
 OPEN = "it carries every VLAN: an empty list"
 
 
@@ -18,9 +21,15 @@ def tell_preview(preview: ClusterPreview) -> None:
     """Say what asking for a cluster would do."""
     numbers = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(preview.vlans.items())) or "no VLAN"
     verb = "would take" if preview.created else "is there already, with"
-    click.echo(f"cluster {preview.key} {verb} {numbers}; nothing was changed")
+    over = f", joined by {joined(preview.joined)}" if preview.joined else ""
+    click.echo(f"cluster {preview.key} {verb} {numbers}{over}; nothing was changed")
     for one in preview.elements:
         tell(one)
+
+
+def joined(found: Joined) -> str:
+    """Say what joins a cluster's sites, such as ``evpn: VNI 10100``."""
+    return f"{found.transport}: {SERVICES[found.kind]} {found.service}" if found.service else found.transport
 
 
 def tell(found: ElementDifference) -> None:

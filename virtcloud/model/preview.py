@@ -8,7 +8,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
-from virtcloud.model.views import ElementView
+from virtcloud.model.views import ElementView, Joined
 from virtcloud.model.wanted import SwitchDifference
 
 
@@ -64,6 +64,7 @@ class ClusterPreview(Document):
     key: ClusterKey
     created: bool
     vlans: dict[Name, VlanId]
+    joined: Joined | None = None
     elements: tuple[ElementDifference, ...] = ()
 
 

@@ -131,7 +131,12 @@ class Site(Document):
     @property
     def elements(self) -> tuple[Element, ...]:
         """All elements of the site: switches, edges, hosts, gateways."""
-        return (*self.switches, *self.edges, *self.hosts, *self.gateways)
+        return (*self.devices, *self.hosts, *self.gateways)
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """What SBF configures itself at the site: switches, edges."""
+        return (*self.switches, *self.edges)
 
 
 class Link(Document):

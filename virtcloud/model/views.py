@@ -10,6 +10,7 @@ from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.document import Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.topology import ElementKind
+from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
@@ -36,10 +37,19 @@ class PlacementView(Document):
     trouble: str | None = None
 
 
+class Joined(Document):
+    """What joins a cluster's sites: ``service`` is the S-tag, VPN id or VNI that carries it there."""
+
+    transport: Name
+    kind: TransportKind
+    service: int | None = None
+
+
 class ClusterView(Document):
     """A cluster as SBF sees it. ``version`` grows with every change of this view, for long polls.
 
-    ``quarantined`` says that its numbers are kept back until elements that did not confirm its removal do.
+    ``joined`` is what joins its sites, where it has several. ``quarantined`` says that its numbers are kept back until
+    elements that did not confirm its removal do.
     """
 
     key: ClusterKey
@@ -49,6 +59,7 @@ class ClusterView(Document):
     state: State
     reason: str | None = None
     vlans: dict[Name, VlanId]
+    joined: Joined | None = None
     quarantined: bool = False
     lease_ends: datetime
     spec: ClusterSpec

@@ -78,8 +78,24 @@ def test_pools_with_nothing_in_common_are_told_so() -> None:
         take([pool("brno", "100-109"), pool("praha", "200-209", claimed="200")])
     assert str(caught.value) == (
         "no VLAN is free at brno, praha: brno gives 10, 0 in use; praha gives 10, 1 in use; each has free numbers, "
-        "but no number is free at all of them: give the same numbers to their pools"
+        "but no number is free at all of them, and what joins them does not translate: give the same numbers to their "
+        "pools, or join them by a transport that gives each cluster its own service"
     )
+
+
+def test_the_same_number_is_taken_everywhere_also_where_it_could_be_translated() -> None:
+    chosen = take([pool("brno", "100-109"), pool("praha", "105-109")], translates=True)
+    assert chosen == {"brno": 105, "praha": 105}
+
+
+def test_where_no_number_is_common_each_site_gets_its_own_longest_unused() -> None:
+    used = pool("praha", "200-201", freed={200: 5, 201: 3})
+    assert take([pool("brno", "100-109", claimed="100"), used], translates=True) == {"brno": 101, "praha": 201}
+
+
+def test_translation_does_not_help_a_site_that_has_none_free() -> None:
+    with pytest.raises(NoVlanFree, match=r"praha gives 1, 1 in use; end a cluster, or give more numbers to the pools"):
+        take([pool("brno", "100-109"), pool("praha", "200", claimed="200")], translates=True)
 
 
 def test_an_empty_pool_is_told_to_be_filled() -> None:

@@ -1,0 +1,36 @@
+"""The numbers that a cluster would get now: a VLAN at each site, and a service of its own where it needs one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sbf_service.paths import sites_of, transport_of
+from sbf_service.pools import take
+from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.services import free_service
+from sbf_service.store.session import Unit
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.topology import Topology
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, VlanId
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What joins a cluster's sites, its VLAN number at each of them, and its own service number."""
+
+    transport: Transport | None
+    vlans: Mapping[Name, VlanId]
+    service: int | None
+
+    @property
+    def on(self) -> Name | None:
+        """The transport's name."""
+        return None if self.transport is None else self.transport.name
+
+
+def choose_numbers(unit: Unit, topology: Topology, spec: ClusterSpec, reserved: Reserved) -> Numbers:
+    """Choose them; nothing is written. Raises NotFound for an unknown host, Conflict, NoVlanFree."""
+    transport = transport_of(topology, spec)
+    pools = site_pools(unit, sites_of(topology, spec), reserved)
+    vlans = take(pools, translates=transport is not None and transport.translates)
+    return Numbers(transport, vlans, free_service(unit, transport))

@@ -1,0 +1,278 @@
+"""Clusters over provider edges: circuits, service numbers, translation, and everything that goes wrong with an edge."""
+
+from collections.abc import Iterator
+
+import pytest
+from sbf_fakes.world import World, spec, three_edges
+
+from sbf_service.converge.worker import Outcome
+from virtcloud.model.cluster import State
+from virtcloud.model.edge import Circuit, Part
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.values import Name, PortName, VlanId
+
+TWO = spec("brno-h1", "praha-h1")
+VPLS = {"name": "vpls", "kind": "vpls", "vpn_id": 7, "asn": 65000}
+QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
+
+
+@pytest.fixture
+def world(database: str) -> Iterator[World]:
+    """Three sites that are joined at provider edges by EVPN, on SQLite and on PostgreSQL."""
+    made = World(database)
+    made.furnish(topology=three_edges())
+    made.settle()
+    yield made
+    made.close()
+
+
+def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
+    return Circuit(transport=Name(transport), port=PortName("ac"), vlan=VlanId(vlan), service=service)
+
+
+# The whole way.
+
+
+def test_a_cluster_gets_a_service_of_its_own_and_a_circuit_at_each_of_its_sites(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.joined.transport, view.joined.kind, view.joined.service) == (
+        State.ACTIVE,
+        "evpn",
+        "evpn",
+        10100,
+    )
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100)]
+    assert world.edges["praha-pe1"].carried() == [("ac", 100, 10100)]
+    assert world.edges["plzen-pe1"].carried() == []
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_nothing_is_left_on_any_edge_when_it_ends_and_its_service_comes_back(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.vlans, view.joined.service) == (State.RELEASED, {}, None)
+    assert world.edges["brno-pe1"].carried() == world.edges["praha-pe1"].carried() == []
+    freed = [row.why for row in world.audit("number_freed")]
+    assert freed == ["VLAN 100 at brno", "VLAN 100 at praha", "service 10100 of evpn"]
+
+
+def test_two_clusters_have_two_services(world: World) -> None:
+    for key in ("a", "b"):
+        world.put(key, TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 10101)]
+
+
+def test_a_cluster_of_one_site_needs_no_service(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    assert (world.view("demo").state, world.view("demo").joined) == (State.ACTIVE, None)
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_service_that_was_given_back_is_taken_last(world: World) -> None:
+    world.put("a", TWO)
+    world.settle()
+    world.delete("a")
+    world.settle()
+    assert world.put("b", TWO).view.joined.service == 10101
+
+
+def test_a_transport_without_a_free_service_takes_no_cluster(world: World) -> None:
+    few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
+    world.put_topology(three_edges(few))
+    world.put("a", TWO)
+    with pytest.raises(NoVlanFree, match="no service number is free on transport evpn: it gives 10100-10100, all 1"):
+        world.put("b", TWO)
+
+
+def test_in_a_shared_instance_every_circuit_is_of_that_one(world: World) -> None:
+    world.put_topology(three_edges(VPLS))
+    for key in ("a", "b"):
+        world.put(key, TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 7), ("ac", 101, 7)]
+    assert world.view("a").joined.service == 7
+
+
+def test_a_service_vlan_of_each_cluster_works_likewise(world: World) -> None:
+    world.put_topology(three_edges(QINQ))
+    world.put("demo", TWO)
+    world.settle()
+    assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
+
+
+# Translation (N4).
+
+
+def test_sites_without_a_common_number_get_one_each_where_the_transport_translates(world: World) -> None:
+    for name, pool in (("brno", "100-109"), ("praha", "200-209"), ("plzen", "300-309")):
+        world.put_pool(name, pool)
+    world.put("demo", spec("brno-h1", "praha-h1", "plzen-h1"))
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.vlans) == (State.ACTIVE, {"brno": 100, "praha": 200, "plzen": 300})
+    carried = {name: world.edges[f"{name}-pe1"].carried() for name in ("brno", "praha", "plzen")}
+    assert carried == {"brno": [("ac", 100, 10100)], "praha": [("ac", 200, 10100)], "plzen": [("ac", 300, 10100)]}
+    assert world.switches["praha-sw1"].carried() == {"p1": "200", "uplink": "200"}
+    assert world.wanted_of_host("plzen-h1").segments[0].vlan == 300
+
+
+def test_a_shared_instance_does_not_translate(world: World) -> None:
+    world.put_topology(three_edges(VPLS))
+    world.put_pool("brno", "200-209")
+    with pytest.raises(NoVlanFree, match="what joins them does not translate"):
+        world.put("demo", TWO)
+
+
+# What goes wrong.
+
+
+def test_an_edge_that_is_dead_before_the_change_is_waited_for(world: World) -> None:
+    world.edges["praha-pe1"].cut_off = True
+    world.put("demo", TWO)
+    world.settle()
+    view = world.view("demo")
+    troubles = {one.element: one.trouble for one in view.placements if one.trouble}
+    assert view.state is State.CONFIGURING
+    assert troubles == {"praha-pe1": "edge praha-pe1 (fake) does not answer: cut off; it is tried again"}
+    world.edges["praha-pe1"].cut_off = False
+    world.settle()
+    assert world.view("demo").state is State.ACTIVE
+
+
+def test_an_edge_that_dies_in_the_middle_leaves_parts_that_are_cleared_and_made_anew(world: World) -> None:
+    edge = world.edges["praha-pe1"]
+    edge.breaks = True
+    world.put("demo", TWO)
+    world.settle()
+    half = Part(transport=Name("evpn"), service=10100)
+    assert (world.view("demo").state, edge.parts) == (State.CONFIGURING, {half})
+    edge.breaks = edge.cut_off = False
+    world.settle()
+    assert (world.view("demo").state, edge.parts, edge.carried()) == (State.ACTIVE, set(), [("ac", 100, 10100)])
+    assert edge.applied[-1].clear == (half,)
+
+
+def test_an_edge_that_dies_after_the_change_is_confirmed_without_a_second_one(world: World) -> None:
+    edge = world.edges["brno-pe1"]
+    edge.cut_off_after = len(edge.calls) + 2
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is Outcome.FAILED
+    edge.cut_off_after, edge.cut_off = None, False
+    changes = len(edge.applied)
+    assert world.converge("brno-pe1") is Outcome.CONFIRMED
+    assert len(edge.applied) == changes
+
+
+def test_an_edge_that_refuses_fails_the_cluster_at_its_deadline_with_its_words(world: World) -> None:
+    world.edges["praha-pe1"].refuses = True
+    world.put("demo", TWO)
+    world.settle()
+    world.clock.advance(121)
+    world.settle()
+    view = world.view("demo")
+    assert view.state is State.FAILED
+    assert view.reason == (
+        "not set up in time: edge praha-pe1 at praha has not confirmed "
+        '(edge praha-pe1: the device said "% Invalid input")'
+    )
+    assert world.edges["brno-pe1"].carried() == []
+
+
+def test_an_edge_that_says_yes_and_does_nothing_is_not_believed(world: World) -> None:
+    world.edges["brno-pe1"].lies = True
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is Outcome.FAILED
+    assert world.element("brno-pe1").trouble == (
+        "edge brno-pe1: wanted VLAN 100 on port ac in service 10100 of evpn, found none: "
+        "read back after the change; look at its configuration"
+    )
+
+
+def test_an_edge_whose_answer_is_not_understood_is_left_alone(world: World) -> None:
+    edge = world.edges["brno-pe1"]
+    edge.unsafe = True
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is Outcome.FAILED
+    assert edge.applied == []
+
+
+def test_an_edge_that_restarts_with_nothing_gets_its_circuits_back(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["brno-pe1"].restart()
+    world.clock.advance(301)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100)]
+    told = [row.what for row in world.audit()][-5:]
+    assert told == ["element_drifted", "cluster_degraded", "edge_change", "element_confirmed", "cluster_active"]
+
+
+def test_an_edge_that_restarts_with_an_old_configuration_loses_what_is_over(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    world.edges["brno-pe1"].circuits = {circuit(100, 10100)}
+    world.clock.advance(301)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == []
+
+
+def test_what_is_not_ours_on_an_edge_is_left(world: World) -> None:
+    theirs = {circuit(100, 20000), circuit(999, 10100)}
+    world.edges["brno-pe1"].circuits = set(theirs)
+    world.put("demo", TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].circuits == {*theirs, circuit(100, 10100)}
+
+
+def test_an_edge_that_does_not_confirm_keeps_vlan_and_service_in_quarantine(world: World) -> None:
+    few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
+    world.put_topology(three_edges(few))
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["praha-pe1"].cut_off = True
+    world.delete("demo")
+    world.clock.advance(61)
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.quarantined, view.joined.service) == (State.RELEASED, True, 10100)
+    with pytest.raises(NoVlanFree, match="all 1 in use, 1 of them in quarantine"):
+        world.put("next", TWO)
+    world.edges["praha-pe1"].cut_off = False
+    world.settle()
+    assert world.put("next", TWO).view.joined.service == 10100
+
+
+def test_a_session_is_kept_and_used_again(world: World) -> None:
+    for key in ("a", "b", "c"):
+        world.put(key, TWO)
+        world.settle()
+    assert len(world.edges["brno-pe1"].backbones) == 1
+
+
+def test_an_edge_knows_its_transports_and_the_other_edges_on_them(world: World) -> None:
+    (backbone,) = world.edges["brno-pe1"].backbones
+    assert [one.name for one in backbone.transports] == ["evpn"]
+    assert backbone.peers == {"evpn": ("192.0.2.2", "192.0.2.3")}
+
+
+def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -> None:
+    for name in ("brno", "praha"):
+        world.put_pool(name, "100-299")
+    world.settle()
+    for number in range(100):
+        world.put(f"c{number}", TWO)
+    changes = len(world.edges["brno-pe1"].applied)
+    world.converge_switches()
+    assert len(world.edges["brno-pe1"].applied) == changes + 1
+    assert len(world.edges["brno-pe1"].circuits) == 100
