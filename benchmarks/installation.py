@@ -190,8 +190,8 @@ def _settings(folder: Path, database: str, listen: str, drift_interval: int) -> 
     top = {"database": database, "listen": listen, "replica": "bench", "workers": WORKERS}
     lab = {
         "username": "admin",
-        "password_file": str(folder / "password"),
-        "enable_file": str(folder / "enable"),
+        "password.file": str(folder / "password"),
+        "enable.file": str(folder / "enable"),
     }
     timing = {"drift_interval": drift_interval, "agent_silence": 86400}
     tables: dict[str, dict[str, Any]] = {"credentials.lab": lab, "timing": timing}

@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from sbf_service.access.local import LocalUsers
+from sbf_service.secret_source import SecretSource
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
@@ -29,13 +30,17 @@ class ListenAddress(Text):
 
 
 class Credential(Document):
-    """Who to be on a device. Secrets stay in files of their own: here are only their names."""
+    """Who to be on a device. Here is only where its secrets are: ``{file = …}``, ``{env = …}``, ``{command = […]}``."""
 
     username: str = Field(description="The account on the device.")
     key_file: Path | None = Field(None, description="File with the account's SSH key.")
-    password_file: Path | None = Field(None, description="File with the account's password.")
-    enable_file: Path | None = Field(
-        None, description="File with the password of the privileged mode, where it is not the account's."
+    password: SecretSource | None = Field(
+        None,
+        description='Where the account\'s password is: `{file = "/etc/virtcloud/password"}`, `{env = "PASSWORD"}`, or '
+        '`{command = ["pass", "show", "switches"]}`, whose output it is. It is fetched whenever a session is opened.',
+    )
+    enable: SecretSource | None = Field(
+        None, description="Where the password of the privileged mode is, where it is not the account's; likewise."
     )
     known_hosts: Path | None = Field(
         None,
@@ -66,6 +71,8 @@ class Timing(Document):
         150, description="Seconds after which an agent that has not asked is taken for unreachable."
     )
 
+    secret_timeout: Seconds = Field(5, description="Seconds until a secret's command is given up.")
+
     @property
     def drain(self) -> timedelta:
         """The drain deadline."""
@@ -73,8 +80,11 @@ class Timing(Document):
 
     @property
     def lease(self) -> timedelta:
-        """How long a worker holds an element: longer than the longest talk with a device, two reads and a change."""
-        return timedelta(seconds=3 * self.connect_timeout + 6 * self.read_timeout + 5)
+        """How long a worker holds an element: longer than the longest talk with a device.
+
+        That is two secrets, two reads and a change.
+        """
+        return timedelta(seconds=2 * self.secret_timeout + 3 * self.connect_timeout + 6 * self.read_timeout + 5)
 
 
 class Settings(Document):

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
-from sbf_service.secret import Secret
+from sbf_service.secret_source import fetch
 from sbf_service.settings import Settings
 from virtcloud.model.errors import Refused
 from virtcloud.model.topology import Device, Edge, Switch, kind_of
@@ -45,19 +44,18 @@ class Sessions:
 
     settings: Settings
     platforms: Platforms
-    _open: dict[Name, tuple[Login, Backbone | None, AnyDriver]] = field(default_factory=dict)
+    _open: dict[Name, tuple[Device, Backbone | None, AnyDriver]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - of the device's kind
         """Give the kept driver, or make one; nothing is connected here. Raises Refused for a missing credential."""
-        login = login_for(device, self.settings)
         kept = self._open.get(device.name)
-        if kept is not None and kept[:2] == (login, backbone):
+        if kept is not None and kept[:2] == (device, backbone):
             return kept[2]
         self.drop(device.name)
-        driver = self.platforms.driver(login, backbone)
+        driver = self.platforms.driver(login_for(device, self.settings), backbone)
         with self._lock:
-            self._open[device.name] = (login, backbone, driver)
+            self._open[device.name] = (device, backbone, driver)
         return driver
 
     def drop(self, name: Name) -> None:
@@ -69,7 +67,7 @@ class Sessions:
 
 
 def login_for(device: Device, settings: Settings) -> Login:
-    """Say how to reach a device; reads its secrets' files. Raises Refused when that cannot be done."""
+    """Say how to reach a device; fetches its secrets. Raises Refused when that cannot be done."""
     timing, named = settings.timing, f"{kind_of(device)} {device.name}"
     plain = Login(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
     if device.credential is None:
@@ -78,8 +76,11 @@ def login_for(device: Device, settings: Settings) -> Login:
     if credential is None:
         raise Refused(f"{named}: its credential {device.credential} is not in the service's settings")
     try:
-        password, enable = _secret(credential.password_file), _secret(credential.enable_file)
-    except OSError as error:
+        password, enable = (
+            None if source is None else fetch(source, timing.secret_timeout)
+            for source in (credential.password, credential.enable)
+        )
+    except Refused as error:
         raise Refused(f"{named}: a secret of credential {device.credential}: {error}") from error
     return replace(
         plain,
@@ -96,7 +97,3 @@ def _switch(device: Device) -> Switch:
     if not isinstance(device, Switch):
         raise TypeError(f"{device.name} is neither a switch nor an edge")
     return device
-
-
-def _secret(path: Path | None) -> Secret | None:
-    return None if path is None else Secret(path.read_text(encoding="utf-8").strip())

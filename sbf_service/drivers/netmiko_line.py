@@ -68,7 +68,7 @@ class NetmikoLine:
                     "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
                 ) from error
             if "enable mode" in str(error):
-                raise Refused(f"{self._whom()} does not let us enable: check the credential's enable_file") from error
+                raise Refused(f"{self._whom()} does not let us enable: check the credential's 'enable'") from error
             raise Unreachable(f"{self._whom()} does not answer: {_first_line(error)}; it is tried again") from error
 
     def _converse(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:

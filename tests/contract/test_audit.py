@@ -9,6 +9,7 @@ import pytest
 from sbf_fakes.talk import ask, client
 from sbf_fakes.world import World, make_world, spec
 
+from sbf_service.secret_source import SecretSource
 from sbf_service.settings import Credential
 from sbf_service.store.audit import record
 from virtcloud.model.access import Role
@@ -107,7 +108,7 @@ def test_no_secret_is_in_a_row_nor_in_the_log_whatever_a_driver_says(
 ) -> None:
     """A driver that fails with all it knows about the login in its words: the password is not among them."""
     (tmp_path / "password").write_text(SECRET)
-    account = Credential(username="sbf", password_file=tmp_path / "password")
+    account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
     described = world.topology().model_dump(mode="json")
     described["sites"][0]["switches"][0]["credential"] = "site"

@@ -12,6 +12,7 @@ from sbf_service.converge.sessions import login_for as login_for_settings
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.registry import PLATFORMS
+from sbf_service.secret_source import SecretSource
 from sbf_service.settings import Credential, Settings
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -361,10 +362,11 @@ def test_a_switch_that_does_not_know_about_internal_vlans_is_read_all_the_same(m
 
 def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = make_bench("cisco_ios")
-    files = {"password_file": tmp_path / "login", "enable_file": tmp_path / "enable"}
-    files["password_file"].write_text(f"{bench.switch.password}\n")
-    files["enable_file"].write_text(f"{bench.switch.secret}\n")
-    credential = Credential(username=bench.switch.username, **files)
+    files = {"password": tmp_path / "login", "enable": tmp_path / "enable"}
+    files["password"].write_text(f"{bench.switch.password}\n")
+    files["enable"].write_text(f"{bench.switch.secret}\n")
+    sources = {name: SecretSource(file=path) for name, path in files.items()}
+    credential = Credential(username=bench.switch.username, **sources)
     element = login_for(bench.switch, bench.a).device.model_copy(update={"credential": Name("lab")})
     login = login_for_settings(element, Settings(credentials={Name("lab"): credential}))
     driver = PLATFORMS["cisco_ios"].driver(login)

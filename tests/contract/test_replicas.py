@@ -124,7 +124,7 @@ class Installation:
         path.write_text(
             f'database = "{self.database}"\nlisten = "127.0.0.1:0"\nsocket = "{folder}/{name}.sock"\n'
             f'replica = "{name}"\n[timing]\n{TIMING}[credentials.lab]\nusername = "admin"\n'
-            f'password_file = "{folder}/password"\nenable_file = "{folder}/enable"\n'
+            f'password = {{file = "{folder}/password"}}\nenable = {{file = "{folder}/enable"}}\n'
         )
         command = [sys.executable, "-m", "sbf_service", "serve", "--config", str(path)]
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -1,0 +1,100 @@
+"""Where secrets are, and that what fails names the place and never the secret."""
+
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sbf_service.converge.sessions import login_for
+from sbf_service.secret_source import SecretSource, fetch
+from sbf_service.settings import Settings, read_settings
+from virtcloud.model.errors import BadDocument, Refused
+from virtcloud.model.topology import Switch
+
+SECRET = "hunter2"  # noqa: S105 - the tests look for it
+SWITCH = Switch.model_validate({"name": "sw1", "platform": "fake", "ports": ["p1"], "credential": "site"})
+
+
+def command(code: str) -> SecretSource:
+    return SecretSource(command=(sys.executable, "-c", code))
+
+
+def test_a_secret_is_in_a_file_the_environment_or_a_commands_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
+    sources = [SecretSource(file=tmp_path / "p"), SecretSource(env="SWITCH_PASSWORD"), command(f"print('{SECRET}')")]
+    assert [fetch(source, 30).reveal() for source in sources] == [SECRET] * 3
+
+
+def test_a_space_at_its_end_is_a_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text(" a b \r\n")
+    assert fetch(SecretSource(file=tmp_path / "p"), 1).reveal() == " a b "
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (SecretSource(file=Path("/none")), "file /none cannot be read: No such file or directory"),
+        (SecretSource(env="NO_SUCH"), "the service's environment variable NO_SUCH: expected a secret, got nothing"),
+        (SecretSource(command=("/none", SECRET)), "command /none cannot be run: No such file or directory"),
+        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "ended with 1; run it by hand"),
+        (command(f"import sys; sys.stdout.buffer.write(b'{SECRET}' + bytes([255]))"), r"printed no text \(utf-8\)"),
+        (command("pass"), "expected a secret, got nothing"),
+    ],
+)
+def test_what_fails_names_the_place_and_not_what_was_found(source: SecretSource, words: str) -> None:
+    with pytest.raises(Refused, match=words) as raised:
+        fetch(source, 30)
+    seen = raised.value
+    assert SECRET not in f"{seen!r} {seen.__cause__!r}"
+
+
+def test_a_command_that_hangs_is_given_up() -> None:
+    with pytest.raises(Refused, match=re.escape(f"command {sys.executable} took longer than 0.2 s")) as raised:
+        fetch(command(f"import time; print('{SECRET}', flush=True); time.sleep(60)"), 0.2)
+    assert SECRET not in repr(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("given", [{}, {"file": "/x", "env": "X"}, {"command": []}, {"env": ""}, {"vault": "x"}])
+def test_a_source_is_one_place(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SecretSource.model_validate(given)
+
+
+def test_a_secret_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "sbf.toml"
+    path.write_text(f'[credentials.site]\nusername = "sbf"\npassword = "{SECRET}"\n')
+    with pytest.raises(BadDocument) as raised:
+        read_settings(path)
+    assert str(raised.value) == (
+        f"{path}: credentials.site.password: expected where the secret is, "
+        "{file = …}, {env = …} or {command = […]}, got something else"
+    )
+
+
+def test_a_login_shows_no_secret_in_its_words_nor_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
+    credential = {"username": "sbf", "password": {"env": "SWITCH_PASSWORD"}, "enable": {"env": "SWITCH_PASSWORD"}}
+    settings = Settings.model_validate({"credentials": {"site": credential}})
+    with caplog.at_level(logging.DEBUG):
+        login = login_for(SWITCH, settings)
+    assert login.password is not None
+    assert login.password.reveal() == SECRET
+    assert SECRET not in f"{login!r} {login} {settings!r} {settings.model_dump_json()} {caplog.text}"
+
+
+def test_a_secret_that_cannot_be_had_is_told_with_device_and_credential() -> None:
+    settings = Settings.model_validate({"credentials": {"site": {"username": "x", "password": {"env": "NO_SUCH"}}}})
+    with pytest.raises(Refused) as raised:
+        login_for(SWITCH, settings)
+    assert str(raised.value) == (
+        "switch sw1: a secret of credential site: the service's environment variable NO_SUCH: "
+        "expected a secret, got nothing"
+    )
