@@ -36,7 +36,7 @@ class CommandLineEdge:
         backbone = replace(self._filling.backbone, transports=managed.transports)
         seen = self._look(managed.vlans)
         self._seen = seen
-        return carried_from(replace(self._filling, backbone=backbone), seen, managed)
+        return carried_from(replace(self._filled(seen), backbone=backbone), seen, managed)
 
     def apply(self, difference: EdgeDifference) -> None:
         """Make the change and save once.
@@ -47,7 +47,7 @@ class CommandLineEdge:
         if not difference:
             return
         seen, self._seen = self._seen or self._look(EVERY), None
-        asked = steps(self._filling, difference, seen)
+        asked = steps(self._filled(seen), difference, seen)
         faults = [*self._moved(self._dialect.configure)]
         faults += [] if faults else self._taken(asked)
         faults += self._finished(faults)
@@ -58,13 +58,17 @@ class CommandLineEdge:
         """Give the lines of this change, saving included; nothing for no change."""
         if not difference:
             return ()
-        asked = steps(self._filling, difference, self._seen or self._look(EVERY))
+        seen = self._seen or self._look(EVERY)
+        asked = steps(self._filled(seen), difference, seen)
         told = (line for step in asked for line in step.lines)
         return (*self._dialect.configure, *told, *self._dialect.leave, *self._dialect.save)
 
     def close(self) -> None:
         """End the session."""
         self._device.close()
+
+    def _filled(self, seen: Seen) -> Filling:
+        return replace(self._filling, known=seen.known)
 
     def _taken(self, asked: list[Step]) -> Iterator[str]:
         """Take steps; give what was refused. With a candidate the first refusal ends it."""

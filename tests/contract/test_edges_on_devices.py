@@ -35,6 +35,8 @@ PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
     ("cisco_iosxe", "qinq"),
+    ("arista_eos", "evpn"),
+    ("cisco_nxos", "evpn"),
 ]
 THEIRS = {
     "cisco_iosxe": (
@@ -52,6 +54,37 @@ THEIRS = {
         "encapsulation dot1q 112",
         "bridge-domain 51",
     ),
+    "arista_eos": (
+        "vlan 50",
+        "name theirs",
+        "interface Vxlan1",
+        "vxlan vlan 50 vni 500",
+        "router bgp 65001",
+        "vlan 50",
+        "rd 10.0.0.1:50",
+        "interface Ethernet2",
+        "switchport trunk allowed vlan 50",
+        "interface Ethernet5",
+        "switchport mode trunk",
+        "switchport trunk allowed vlan 1-4094",
+    ),
+    "cisco_nxos": (
+        "vlan 50",
+        "name theirs",
+        "vn-segment 500",
+        "interface nve1",
+        "member vni 500",
+        "ingress-replication protocol bgp",
+        "evpn",
+        "vni 500 l2",
+        "rd 10.0.0.1:50",
+        "interface Ethernet1/2",
+        "switchport trunk allowed vlan 50",
+        "interface Ethernet1/5",
+        "switchport",
+        "switchport mode trunk",
+        "switchport trunk allowed vlan 1-3967",
+    ),
 }
 """What others have on the same device: other numbers on our port, our numbers on a port that is not ours."""
 MISUSE = {
@@ -68,14 +101,40 @@ MISUSE = {
         ),
         ("interface Te0/0/12", "service instance 1012 ethernet", "encapsulation dot1q 1012", "bridge-domain 60"),
     ),
+    "arista_eos": (
+        ("vlan 112", "name theirs"),
+        ("interface Vxlan1", "vxlan vlan 60 vni 10112"),
+        ("interface Vxlan1", "vxlan vlan 112 vni 600"),
+        ("interface Ethernet6", "switchport access vlan 112"),
+        ("interface Ethernet2", "switchport trunk native vlan 112"),
+    ),
+    "cisco_nxos": (
+        ("vlan 112", "name theirs"),
+        ("vlan 60", "vn-segment 10112"),
+        ("vlan 112", "name vc-10112", "vn-segment 600"),
+        ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
+    ),
 }
 """Managed numbers in other use: what was configured, each of which must stop everything."""
-ATTACH = {"cisco_iosxe": "^service instance 112 "}
+READY = {
+    "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
+    "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
+}
+"""How a managed port is made a trunk without VLANs beforehand, where it must be one."""
+ATTACH = {
+    "cisco_iosxe": "^service instance 112 ",
+    "arista_eos": "allowed vlan add 112",
+    "cisco_nxos": "allowed vlan add 112",
+}
 """The line that puts VLAN 112 on a port."""
 SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
-IGNORED = {"cisco_iosxe": "^bridge-domain"}
+IGNORED = {"cisco_iosxe": "^bridge-domain", "arista_eos": "^vxlan vlan", "cisco_nxos": "^vn-segment"}
 """A line without which nothing is joined."""
-OTHER_FORMS = {"cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2")}
+OTHER_FORMS = {
+    "cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2"),
+    "arista_eos": ("Et2", "ethernet3"),
+    "cisco_nxos": ("Eth1/2", "ethernet1/3"),
+}
 
 
 @dataclass
@@ -136,6 +195,12 @@ def edge_element(device: Emulated, *ports: str) -> Edge:
     )
 
 
+def make_ready(device: Emulated, *ports: str) -> None:
+    for port in ports:
+        if lines := READY.get(device.platform):
+            device.configure(f"interface {port}", *lines)
+
+
 def backbone_of(transport: Transport) -> Backbone:
     return Backbone((transport,), {transport.name: ("10.0.0.2", "10.0.0.3")})
 
@@ -154,6 +219,7 @@ def make_bench() -> Iterator[MakeBench]:
             device = stack.enter_context(emulate_edge(platform, **options))
             transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
             ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
+            make_ready(device, *ports)
             driver = driver_for(device, transport, *ports, read_timeout=read_timeout)
             stack.callback(driver.close)
             return Bench(device, driver, transport, ports)
@@ -178,6 +244,7 @@ def directly(name: str, kind: str) -> Bench:
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
     line = DirectLine(device, device.first_mode if device.first_mode != "user" else "exec")
+    make_ready(device, *ports)
     driver = CommandLineEdge(edge_element(device, *ports), EDGE_DIALECTS[name], backbone_of(transport), line)
     return Bench(device, driver, transport, ports)
 
@@ -393,6 +460,45 @@ def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: B
     with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot make"):
         plain.driver.apply(EdgeDifference(add=(circuit,)))
     assert plain.device.running_config() == before
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: str) -> None:
+    """DESIGN.md §7.4: before the first VLAN is made, the list of the port is explicitly empty."""
+    bench = directly(platform, "evpn")
+    for port in bench.ports:
+        bench.device.running.ports[port].allowed = None
+    bench.device.timeline.clear()
+    assert not bench.converge(112)
+    assert bench.device.running.ports[bench.ports[0]].allowed == {112}
+    told = bench.device.commands
+    assert told.index("switchport trunk allowed vlan none") < told.index("vlan 112")
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> None:
+    bench = directly(platform, "evpn")
+    bench.device.configure("vlan 112", "name vc-10112", "vlan 113", f"interface {bench.ports[1]}")
+    bench.device.configure(f"interface {bench.ports[1]}", "switchport trunk allowed vlan add 114")
+    name = bench.transport.name
+    assert bench.read().parts == (
+        Part(transport=name, service=10112, vlan=VlanId(112)),
+        Part(transport=name, service=10100, vlan=VlanId(113)),
+        Part(transport=name, service=10100, port=bench.ports[1], vlan=VlanId(114)),
+    )
+    assert not bench.converge()
+    assert set(bench.device.running.vlans) == {1}
+
+
+def test_an_eos_without_bgp_is_refused_untouched() -> None:
+    bench = directly("arista_eos", "evpn")
+    bench.device.fail(
+        "say", "^show", text="interface Ethernet2\n   switchport mode trunk\ninterface Ethernet3", times=9
+    )
+    before = bench.device.running_config()
+    with pytest.raises(Refused, match="edge pe1: expected it to speak BGP, found no process"):
+        bench.converge(112)
+    assert bench.device.running_config() == before
 
 
 @pytest.mark.parametrize("kind", ["vpls", "shared"])

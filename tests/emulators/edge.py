@@ -32,7 +32,7 @@ class Edge(Industry):
 
     def __init__(self, **more: object) -> None:
         super().__init__(hostname="pe1", **more)  # type: ignore[arg-type]
-        self.running = EdgeState({}, {name: EdgePort() for name in self.port_names})
+        self.running = EdgeState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
         self.startup = deepcopy(self.running)
 
     @property

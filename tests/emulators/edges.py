@@ -3,10 +3,12 @@
 from contextlib import AbstractContextManager
 
 from emulators.edge import Edge
+from emulators.edge_eos import EdgeEos
 from emulators.edge_iosxe import EdgeIosXe
+from emulators.edge_nxos import EdgeNxos
 from emulators.server import listening
 
-EDGES: dict[str, type[Edge]] = {kind.platform: kind for kind in (EdgeIosXe,)}
+EDGES: dict[str, type[Edge]] = {kind.platform: kind for kind in (EdgeIosXe, EdgeEos, EdgeNxos)}
 
 
 def emulate_edge(platform: str, **options: object) -> AbstractContextManager[Edge]:

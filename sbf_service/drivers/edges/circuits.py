@@ -83,8 +83,9 @@ def _ports(filling: Filling, seen: Seen, managed: ManagedEdge) -> dict[str, Port
 
 def _is_managed(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> bool:
     numbered = any(filling.transport(service) for service in group.services)
-    attached = any(one.port in ports and one.vlan in managed.vlans for one in group.attachments)
-    return numbered or attached or (filling.dialect.global_vlans and group.vlan in managed.vlans)
+    everywhere = filling.dialect.global_vlans
+    used = any((everywhere or one.port in ports) and one.vlan in managed.vlans for one in group.pieces)
+    return numbered or used
 
 
 def _check(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> None:

@@ -47,10 +47,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A whole edge as it was read: pieces, and every port with whether it takes circuits as it is."""
+    """A whole edge as it was read: pieces, and every port with whether it takes circuits as it is.
+
+    ``known`` is what templates need of the device, such as the number of its BGP process.
+    """
 
     pieces: tuple[Piece, ...]
     ports: Mapping[str, bool]
+    known: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,8 @@ class EdgeDialect:
 
     ``see`` understands the answers to ``show``, in their order, and is told which VLAN numbers matter; it raises
     ValueError. ``domain`` says what a circuit's domain is called, or raises Refused. In templates ``{port}``,
-    ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{asn}``, ``{core}``, ``{rd}`` and ``{rt}`` stand for the
-    circuit's; a line with ``{peer}`` is repeated for every other edge. ``unmake`` is in the order of taking away.
+    ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}`` and ``{bgp}`` stand for
+    the circuit's; a line with ``{peer}`` is repeated for every other edge. ``unmake`` is in the order of taking away.
     """
 
     title: str

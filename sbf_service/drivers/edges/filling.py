@@ -1,12 +1,12 @@
 """Filling in the templates of an edge's dialect. Pure."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address
 
 from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.drivers.edge import Backbone
-from sbf_service.drivers.edges.dialect import CORE, EdgeDialect, Piece, Recipe, Seen, name_of
+from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, EdgeDialect, Piece, Recipe, Seen, name_of
 from virtcloud.model.edge import Circuit
 from virtcloud.model.errors import Refused
 from virtcloud.model.topology import Edge
@@ -22,6 +22,7 @@ class Filling:
     edge: Edge
     dialect: EdgeDialect
     backbone: Backbone
+    known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
         """Find the transport that a service belongs to, among those that this platform makes."""
@@ -37,9 +38,19 @@ class Filling:
         return tuple(self._recipe(circuit).make)
 
     def placed(self, seen: Seen) -> Seen:
-        """Tell the service VLANs on the core port from attachments."""
-        core = self.dialect.ports.canonical(self.edge.core_port) if self.edge.core_port else None
-        return replace(seen, pieces=tuple(_cored(piece) if piece.port == core else piece for piece in seen.pieces))
+        """Tell the service VLANs on the core port from attachments.
+
+        Where VLANs are the same on all ports, lists of others' ports are left out: whoever made them meant them.
+        """
+        canonical = self.dialect.ports.canonical
+        ours = {canonical(port) for port in self.edge.ports}
+        core = canonical(self.edge.core_port) if self.edge.core_port else None
+        told = (_cored(piece) if piece.port == core else piece for piece in seen.pieces)
+        return replace(seen, pieces=tuple(one for one in told if not self._is_anothers(one, ours)))
+
+    def _is_anothers(self, piece: Piece, ours: set[str]) -> bool:
+        listed = piece.kind == ATTACHMENT and piece.ours and self.dialect.global_vlans
+        return listed and piece.port not in ours
 
     def domain(self, circuit: Circuit) -> str:
         """Give the bridge domain, VLAN or instance of a circuit."""
@@ -60,16 +71,16 @@ class Filling:
         number = piece.service or service
         known: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
         known |= {"service": number, "name": name_of(number), "port": self._spelt(piece.port or "")}
-        known |= {"asn": next((one.asn for one in self.makes if one.asn), None), "core": self._spelt(piece.port or "")}
-        return [line.format(**known) for line in self.dialect.unmake[piece.kind]]
+        known["core"] = known["port"]
+        return [line.format(**known, **self._of_the_device(line)) for line in self.dialect.unmake[piece.kind]]
 
     def _lines(self, template: Lines, circuit: Circuit) -> Iterator[str]:
         transport = self._known(circuit)
         known: dict[str, object] = {"vlan": circuit.vlan, "service": circuit.service, "name": name_of(circuit.service)}
-        known |= {"domain": self.dialect.domain(circuit, transport), "asn": transport.asn}
+        known["domain"] = self.dialect.domain(circuit, transport)
         known |= {"port": self._spelt(circuit.port)}
         for line in template:
-            further: dict[str, object] = {}
+            further: dict[str, object] = {**self._of_the_device(line)}
             if "{rd}" in line:
                 further["rd"] = f"{self._loopback()}:{circuit.vlan}"
             if "{rt}" in line:
@@ -89,6 +100,12 @@ class Filling:
             what = f"wanted service {circuit.service} of transport {circuit.transport}"
             raise Refused(f"edge {self.edge.name}: {what}, which {self.dialect.title} cannot make: it makes {makes}")
         return transport
+
+    def _of_the_device(self, line: str) -> Mapping[str, str]:
+        """Give what the device was seen to have, for a line that needs it."""
+        if "{bgp}" in line and "bgp" not in self.known:
+            raise Refused(f"edge {self.edge.name}: expected it to speak BGP, found no process: set it up first")
+        return self.known
 
     def _loopback(self) -> IPv4Address:
         """Give what makes route distinguishers different from every other edge's (RFC 4364, type 1: IPv4)."""

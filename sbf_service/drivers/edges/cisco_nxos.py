@@ -1,0 +1,100 @@
+"""Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
+
+A cluster is a VLAN with our name and its VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication by BGP, its
+MAC-VRF under ``evpn``, and the VLAN on the trunk, made in this order. The features, ``nve1``, BGP and its neighbours
+are there before, made by the backbone's administrators.
+
+From published configurations: all forms. From Ansible's ``nxos_evpn_vni``: that a route distinguisher is not changed in
+place; here a MAC-VRF that is not whole is taken away first. From memory, to be checked on a device: that a VLAN without
+a name has no block of its own.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sbf_service.drivers.dialects.cisco_nxos import PORTS as NXOS_PORTS
+from sbf_service.drivers.dialects.dialect import PortNames
+from sbf_service.drivers.dialects.reading import vlan_set
+from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, service_named
+from sbf_service.drivers.edges.reading import Block, ports_of, starting, tree
+from sbf_service.drivers.edges.trunks import ALLOW, PREPARE, REMOVE, attachments, readiness
+from virtcloud.model.transport import TransportKind
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({**NXOS_PORTS.kinds, "Vlan": (), "nve": (), "loopback": (), "mgmt": ()})
+VLAN, NVE, MAC_VRF = "VLAN", "nve", "MAC-VRF"
+REPLICATION = "ingress-replication protocol bgp"
+NAMED = ("name {name}", "vn-segment {service}")
+IN_EVPN = ("rd {rd}", "route-target import {rt}", "route-target export {rt}")
+
+
+def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
+    """Understand the whole configuration."""
+    (text,) = answers
+    blocks = tree(text)
+    ports = ports_of(blocks, PORTS, text)
+    made = list(_vlans(blocks, vlans))
+    domains = {piece.service: piece.domain for piece in made if piece.service is not None}
+    members = [one for _, nve in starting(blocks, "interface nve") for one in nve.below("member vni ")]
+    instances = [one for _, evpn in starting(blocks, "evpn") for one in evpn.below("vni ")]
+    pieces = [
+        *made,
+        *(_member(NVE, words, "", block, domains) for words, block in members),
+        *(_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
+        *attachments(ports, vlans),
+    ]
+    return Seen(tuple(pieces), readiness(ports))
+
+
+def _vlans(blocks: list[Block], vlans: VlanSet) -> Iterator[Piece]:
+    """Read the list of all VLANs, and the blocks of those that have something to say."""
+    heads = [(words, block) for words, block in starting(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
+    said = {int(words): block for words, block in heads if words.isdigit() and block.body}
+    for vlan in VlanSet(number for words, _ in heads for number in vlan_set(words)):
+        block = said.get(vlan, Block(f"vlan {vlan}"))
+        name, segment = block.after("name "), block.after("vn-segment ")
+        service = int(segment) if segment else service_named(name)
+        ours = service_named(name) is not None or (name in (None, f"VLAN{vlan:04}") and not segment)
+        if vlan in vlans or service is not None:
+            body = frozenset({block.head, *block.lines})
+            yield Piece(kind=VLAN, domain=str(vlan), service=service, vlan=vlan, body=body, ours=ours)
+
+
+def _member(kind: str, words: str, expected: str, block: Block, domains: dict[int, str]) -> Piece:
+    number, _, rest = words.partition(" ")
+    vni = int(number)
+    body = frozenset({block.head, *block.lines})
+    return Piece(kind=kind, domain=domains.get(vni, f"vni {vni}"), service=vni, body=body, ours=rest == expected)
+
+
+DIALECT = EdgeDialect(
+    title="Cisco NX-OS",
+    netmiko="cisco_nxos",
+    recipes={
+        (TransportKind.EVPN, False): Recipe(
+            {
+                VLAN: ("vlan {vlan}", *NAMED, "exit"),
+                NVE: ("interface nve1", "member vni {service}", REPLICATION, "exit", "exit"),
+                MAC_VRF: ("evpn", "vni {service} l2", *IN_EVPN, "exit", "exit"),
+                ATTACHMENT: ALLOW,
+            },
+            {VLAN: NAMED, NVE: (REPLICATION,), MAC_VRF: IN_EVPN},
+        )
+    },
+    show=("show running-config",),
+    see=see,
+    domain=lambda circuit, _: str(circuit.vlan),
+    unmake={
+        ATTACHMENT: REMOVE,
+        MAC_VRF: ("evpn", "no vni {service} l2", "exit"),
+        NVE: ("interface nve1", "no member vni {service}", "exit"),
+        VLAN: ("no vlan {vlan}",),
+    },
+    prepare=PREPARE,
+    save=("copy running-config startup-config",),
+    errors=re.compile(r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*", re.MULTILINE),
+    global_vlans=True,
+    reserved=VlanSet([1, *range(3968, 4095)]),
+    ports=PORTS,
+    privileged=True,
+)
