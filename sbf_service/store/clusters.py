@@ -1,11 +1,11 @@
 """Clusters: asking for one, looking at it, ending it. What a repeated call means is decided in ``calls.py``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
-from sbf_service.calls import Blocked, Former, New, Same, decide
+from sbf_service.calls import Blocked, Former, New, decide
 from sbf_service.store.audit import record
 from sbf_service.store.create import Asked, create
 from sbf_service.store.moves import drain
@@ -42,18 +42,10 @@ def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limi
     Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
     Conflict, NoVlanFree, QuotaExceeded, Gone. A Conflict with a former attempt that still runs ends that attempt.
     """
-    with store.change(who=who) as unit:
-        row = latest(unit, key)
-        decision = decide(key, request, _former(row))
-        if isinstance(decision, Same) and row is not None:
-            return Put(view(unit, row), created=False)
-        if isinstance(decision, New):
-            check_new(unit, quota, request.spec)
-            asked = Asked(store.new_id(), key, decision.attempt, row.version + 1 if row else 1, request.spec)
-            return Put(create(unit, asked, reserved), created=True)
-        if row is not None:
-            drain(unit, row, f"attempt {request.attempt} was asked for")
-    raise Conflict(decision.message if isinstance(decision, Blocked) else f"cluster {key} cannot be made")
+    made = store.together(lambda unit: _put(replace(unit, who=who), store.new_id(), key, request, reserved, quota))
+    if isinstance(made, Conflict):
+        raise made
+    return made
 
 
 def get_cluster(unit: Unit, key: str) -> ClusterView:
@@ -101,6 +93,24 @@ def extend_lease(unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_L
 
 def _utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _put(  # noqa: PLR0913, PLR0917 - as put_cluster
+    unit: Unit, new_id: str, key: str, request: ClusterRequest, reserved: Reserved, quota: QuotaLimits
+) -> Put | Conflict:
+    """Give a conflict that ends the former attempt, so that this is kept; raise what keeps nothing."""
+    row = latest(unit, key)
+    decision = decide(key, request, _former(row))
+    if isinstance(decision, New):
+        check_new(unit, quota, request.spec)
+        asked = Asked(new_id, key, decision.attempt, row.version + 1 if row else 1, request.spec)
+        return Put(create(unit, asked, reserved), created=True)
+    if row is None:
+        raise NotFound(f"cluster {key} is not known")
+    if isinstance(decision, Blocked):
+        drain(unit, row, f"attempt {request.attempt} was asked for")
+        return Conflict(decision.message)
+    return Put(view(unit, row), created=False)
 
 
 def _found(unit: Unit, key: str) -> ClusterRow:

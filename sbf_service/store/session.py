@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from threading import Lock
+from typing import TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, select
@@ -24,10 +25,12 @@ from sqlalchemy.orm import Session
 from sbf_service.store.columns import database_now
 from sbf_service.store.faults import translated
 from sbf_service.store.tables import TopologyRow
+from sbf_service.store.together import Together
 from virtcloud.model.topology import Topology
 
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
+T = TypeVar("T")
 
 _LOCK = select(TopologyRow.version).with_for_update()
 _NOW = select(database_now())
@@ -72,6 +75,7 @@ class Store:
     new_id: Callable[[], str] = random_id
     _turn: Lock = field(default_factory=Lock)
     _topologies: dict[int, Topology] = field(default_factory=dict)
+    _together: Together[Unit] = field(default_factory=Together)
 
     @contextmanager
     def read(self) -> Iterator[Unit]:
@@ -90,6 +94,10 @@ class Store:
         """Change one row of an element (its lease, when it was last seen) and lock nothing else."""
         with self._writing(who) as unit:
             yield unit
+
+    def together(self, work: Callable[[Unit], T]) -> T:
+        """Change anything, in one transaction with others that ask at the same moment: see :mod:`.together`."""
+        return self._together.do(self.change, work)
 
     def close(self) -> None:
         """Close all connections; one that is in use comes back to the same pool, where another call finds it."""
