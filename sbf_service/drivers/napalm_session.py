@@ -4,6 +4,7 @@ NAPALM and the libraries behind it (PyEZ, ncclient, pyeapi, Netmiko) are loaded 
 raise some sixty kinds of exceptions without a common root; what each means to us is a table of their names here.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
@@ -21,6 +22,8 @@ QUOTED_CHARACTERS = 300
 STRANGER = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
 LOCKED = frozenset({"LockError", "SessionLockedException"})
+DENYING_LOCKS = ("lock-denied", "in-use")
+"""NETCONF's tags of errors (RFC 6241, appendix A)."""
 SILENT = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
 SAID_NO = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
 NONSENSE = frozenset({"XMLSyntaxError", "JSONDecodeError"})
@@ -122,7 +125,9 @@ def words_of(error: BaseException) -> str:
     first = error.args[0] if error.args else ""
     if isinstance(first, list):
         first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
-    said = getattr(error, "message", None) or first or type(error).__name__
+    holder = re.search(r"<session-id>(\d+)<", str(getattr(error, "info", None) or ""))
+    said = getattr(error, "message", None) or (f"session {holder[1]} holds the lock" if holder else first)
+    said = said or type(error).__name__
     return " ".join(str(said).split())[:QUOTED_CHARACTERS]
 
 
@@ -135,6 +140,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _meanings(error: BaseException) -> Iterator[frozenset[str]]:
     """Give the meaning of an exception: that of its words, or of the nearest of its classes that has one."""
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
+    if getattr(error, "tag", None) in DENYING_LOCKS:
+        yield LOCKED
     for cls in type(error).__mro__:
         yield from (kind for kind in (STRANGER, DENIED, LOCKED, SAID_NO, NONSENSE) if cls.__name__ in kind)
         if cls.__name__ in SILENT:

@@ -1,0 +1,258 @@
+"""Cisco IOS-XR over NETCONF, with its configuration as text."""
+
+import re
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from lxml import etree
+
+from emulators.committing import Committing
+from emulators.netconf import NetconfSession, RpcFault, command_of
+from emulators.switch import Port, State
+from emulators.terminal import Channel
+
+HELD = "<error-info><session-id>146959354</session-id></error-info>"
+CLI = 'xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-cli-cfg"'
+
+
+@dataclass
+class Config:
+    """A configuration as it is written: subinterfaces with their lines, bridge domains with their interfaces."""
+
+    subinterfaces: dict[str, list[str]] = field(default_factory=dict)
+    domains: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+
+class LockDenied(RpcFault):
+    """Somebody else holds the lock: no words, only the number of their session."""
+
+    def xml(self) -> str:
+        head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
+        return f"<rpc-error>{head}<error-severity>error</error-severity>{HELD}</rpc-error>"
+
+
+class CiscoXr(Committing):
+    """A router; what a session committed and did not confirm is gone when that session is."""
+
+    platform = "cisco_xr"
+    port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="trunk", allowed=set())
+    subsystem = "netconf"
+    capabilities = (
+        "urn:ietf:params:netconf:base:1.0",
+        "urn:ietf:params:netconf:base:1.1",
+        "urn:ietf:params:netconf:capability:candidate:1.0",
+        "urn:ietf:params:netconf:capability:rollback-on-error:1.0",
+        "urn:ietf:params:netconf:capability:confirmed-commit:1.1",
+    )
+
+    def __init__(self, notices: bool = True, **more: object) -> None:
+        """Make a router; ``notices`` is false where it does not see that a session is gone."""
+        super().__init__(**more)
+        self.notices = notices
+        self.candidate: Config | None = None
+        self.holder: NetconfSession | None = None
+        self.committer: NetconfSession | None = None
+
+    def serve(self, channel: Channel) -> None:
+        NetconfSession(self, channel, self.logins).run()
+
+    def request(self, session: NetconfSession, operation: etree._Element) -> str:
+        def perform() -> str:
+            with self.lock:
+                answer = getattr(self, f"do_{operation.tag.replace('-', '_')}", None)
+                if answer is None:
+                    raise RpcFault("operation not supported", "operation-not-supported")
+                return str(answer(session, operation))
+
+        def refuse(_: object) -> str:
+            raise RpcFault("!! SYNTAX/AUTHORIZATION ERRORS: invalid input", "invalid-value")
+
+        return self.with_faults(command_of(operation), perform, refuse)
+
+    def agree(self, command: str) -> str:
+        return "<ok/>"
+
+    def saying(self, text: str) -> str:
+        return text if text.startswith("<") else data_of("".join(filter(str.isprintable, text)))
+
+    def session_over(self, session: NetconfSession) -> None:
+        with self.lock:
+            if self.committer is session and self.notices:
+                self.time_is_up()
+            if self.holder is session and self.notices:
+                self.holder = self.candidate = None
+
+    # the operations
+
+    def do_lock(self, session: NetconfSession, _: etree._Element) -> str:
+        if self.locked_by or self.holder not in (None, session) or self.committer not in (None, session):
+            raise LockDenied("")
+        self.holder = session
+        return "<ok/>"
+
+    def do_unlock(self, session: NetconfSession, _: etree._Element) -> str:
+        if self.holder is not session:
+            raise LockDenied("")
+        self.holder = self.candidate = None
+        return "<ok/>"
+
+    def do_get_config(self, session: NetconfSession, operation: etree._Element) -> str:
+        if operation.find("filter/cli") is None:
+            raise RpcFault("expected a filter for text", "invalid-value")
+        return data_of(self.running_config())
+
+    def do_edit_config(self, session: NetconfSession, operation: etree._Element) -> str:
+        self.candidate = loaded(self.edited, operation.findtext("config/cli", "").splitlines())
+        return "<ok/>"
+
+    def do_get_cli_config_diff(self, session: NetconfSession, _: etree._Element) -> str:
+        before, after = set(text_of(written(self.running))), set(text_of(self.edited))
+        lines = [*(f"- {line}" for line in sorted(before - after)), *(f"+ {line}" for line in sorted(after - before))]
+        return f"<cli-config-diff>{chr(10).join(lines) or ' '}</cli-config-diff>"
+
+    def do_discard_changes(self, session: NetconfSession, _: etree._Element) -> str:
+        self.candidate = None
+        return "<ok/>"
+
+    def do_commit(self, session: NetconfSession, operation: etree._Element) -> str:
+        if self.committer not in (None, session):
+            raise LockDenied("")
+        state = self.checked(self.edited)
+        seconds = operation.findtext("confirm-timeout", "600") if operation.find("confirmed") is not None else None
+        self.activate(state, None if seconds is None else int(seconds) / 60)
+        self.committer = None if seconds is None else session
+        self.candidate = None
+        return "<ok/>"
+
+    def do_cancel_commit(self, session: NetconfSession, _: etree._Element) -> str:
+        if self.committer is not session:
+            raise RpcFault("no confirmed commit in progress")
+        super().time_is_up()
+        self.committer = None
+        return "<ok/>"
+
+    # what they do
+
+    def time_is_up(self) -> None:
+        super().time_is_up()
+        self.holder = self.committer = self.candidate = None
+
+    @property
+    def edited(self) -> Config:
+        return written(self.running) if self.candidate is None else self.candidate
+
+    def committed(self) -> None:
+        self.committer = None
+        self.save()
+
+    def running_config(self) -> str:
+        ports = [row for name in self.port_names for row in (f"interface {name}", " shutdown", "!")]
+        return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
+
+    def checked(self, config: Config) -> State:
+        """Turn what is written into what it does; raises RpcFault where it cannot be."""
+        named = {name: number for number, name in self.running.vlans.items()}
+        vlans = {1: self.default_name}
+        ports = {name: Port("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
+        for (_, domain), members in config.domains.items():
+            ours = re.fullmatch(r"vc-(\d+)", domain)
+            vlans[int(ours[1]) if ours else named[domain]] = domain
+            if wrong := [one for one in members if " l2transport" not in config.subinterfaces.get(one, [])]:
+                raise RpcFault(f"'L2VPN' detected the 'warning' condition: {wrong[0]} is not l2transport")
+        for name, lines in config.subinterfaces.items():
+            port, _, _ = name.partition(".")
+            number = int(next(line.split()[2] for line in lines if "dot1q" in line))
+            if " l2transport" in lines:
+                ports[port].allowed.add(number)  # type: ignore[union-attr]
+            else:
+                ports[port].native, ports[port].mode = number, "access"
+        return State(vlans, ports)
+
+
+def data_of(text: str) -> str:
+    """Write a configuration as the answer to ``get-config``."""
+    return f"<data><cli {CLI}>{text}\n</cli></data>"
+
+
+def written(state: State) -> Config:
+    """Write a state down. A port that somebody uses for a number of theirs has a routed subinterface."""
+    config = Config()
+    for number, name in state.vlans.items():
+        if number > 1:
+            config.domains["virtcloud" if name.startswith("vc-") else "others", name] = []
+    for port, one in state.ports.items():
+        if one.native > 1:
+            config.subinterfaces[f"{port}.{one.native}"] = [f" encapsulation dot1q {one.native}"]
+        for number in sorted(one.allowed or ()):
+            name = f"{port}.{number}"
+            pop = " rewrite ingress tag pop 1 symmetric"
+            config.subinterfaces[name] = [" l2transport", f" encapsulation dot1q {number}", pop]
+            domain = state.vlans.get(number)
+            if domain:
+                config.domains["virtcloud" if domain.startswith("vc-") else "others", domain].append(name)
+    return config
+
+
+def text_of(config: Config) -> Iterator[str]:
+    """Write a configuration as the router shows it."""
+    for name, lines in config.subinterfaces.items():
+        yield f"interface {name}{' l2transport' if ' l2transport' in lines else ''}"
+        yield from (line for line in lines if line != " l2transport")
+        yield "!"
+    if config.domains:
+        yield "l2vpn"
+    for (group, domain), members in sorted(config.domains.items()):
+        yield from (f" bridge group {group}", f"  bridge-domain {domain}")
+        yield from (row for one in sorted(members) for row in (f"   interface {one}", "   !"))
+        yield from ("  !", " !")
+    if config.domains:
+        yield "!"
+
+
+def loaded(config: Config, lines: list[str]) -> Config:
+    """Give a configuration with lines of text; all of them or none.
+
+    Indentation and ``!`` say nothing: a line is tried in the mode that the one before it left, then in the outer ones.
+    """
+    config = deepcopy(config)
+    modes: list[str] = []
+    for line in map(str.strip, lines):
+        if line == "root":
+            modes = []
+        elif line not in ("", "!"):
+            modes = modes_after(config, modes, line)
+    return config
+
+
+def modes_after(config: Config, modes: list[str], line: str) -> list[str]:
+    """Obey a line in the innermost mode that knows it; give the modes that one is in then."""
+    for depth in range(len(modes), -1, -1):
+        where = [*modes[:depth], line]
+        if obeyed(config, " / ".join(where)):
+            return where if re.match("interface|l2vpn|bridge", line) else modes[:depth]
+    raise RpcFault(f"invalid input: {line}", "invalid-value")
+
+
+def obeyed(config: Config, said: str) -> bool:
+    """Obey a line, written with the modes around it; false where it is not known there."""
+    domain = r"l2vpn / bridge group (\S+) / bridge-domain (\S+)"
+    if found := re.fullmatch(r"interface (\S+\.\d+) l2transport", said):
+        config.subinterfaces.setdefault(found[1], [" l2transport"])
+    elif found := re.fullmatch(r"interface (\S+) l2transport / ((?:encapsulation|rewrite) .*)", said):
+        kept = [one for one in config.subinterfaces[found[1]] if one.split()[0] != found[2].split()[0]]
+        config.subinterfaces[found[1]] = [*kept, f" {found[2]}"]
+    elif found := re.fullmatch(r"no interface (\S+\.\d+)", said):
+        config.subinterfaces.pop(found[1], None)
+    elif found := re.fullmatch(r"l2vpn / bridge group (\S+) / no bridge-domain (\S+)", said):
+        config.domains.pop((found[1], found[2]), None)
+    elif found := re.fullmatch(domain, said):
+        config.domains.setdefault((found[1], found[2]), [])
+    elif found := re.fullmatch(domain + r" / (no )?interface (\S+)", said):
+        members = config.domains[found[1], found[2]]
+        members[:] = [one for one in members if one != found[4]] + ([] if found[3] else [found[4]])
+    else:
+        return re.fullmatch(r"l2vpn(?: / bridge group \S+)?", said) is not None
+    return True

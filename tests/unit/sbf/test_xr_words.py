@@ -1,0 +1,128 @@
+"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch; what anybody else does with our numbers."""
+
+import pytest
+
+from sbf_service.drivers.candidates import WORDS
+from sbf_service.drivers.dialects.dialect import EVERY, PortSeen, Seen
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+XR = WORDS["cisco_xr"]
+TAIL = """interface {0}.112 l2transport
+ encapsulation dot1q 112
+ rewrite ingress tag pop 1 symmetric
+!
+"""
+CONFIGURATION = (
+    """!! IOS XR Configuration 7.5.2
+hostname pe1
+interface GigabitEthernet0/0/0/0
+ description to brno-h1
+!
+"""
+    + TAIL.format("GigabitEthernet0/0/0/0")
+    + """interface GigabitEthernet0/0/0/1
+!
+interface GigabitEthernet0/0/0/1.113
+ ipv4 address 192.0.2.1 255.255.255.0
+ encapsulation dot1q 113
+!
+interface GigabitEthernet0/0/0/1.7 l2transport
+ encapsulation dot1q 114-116,120
+!
+interface GigabitEthernet0/0/0/1.117 l2transport
+ encapsulation dot1q 117
+!
+interface GigabitEthernet0/0/0/1.118 l2transport
+ encapsulation dot1q 118 second-dot1q any
+!
+interface GigabitEthernet0/0/0/1.121 l2transport
+ encapsulation dot1q 121
+!
+interface TenGigE0/0/0/2
+ l2transport
+ !
+!
+interface TenGigE0/0/0/3
+!
+interface TenGigE0/0/0/3.9 l2transport
+ encapsulation default
+!
+interface TenGigE0/0/0/30
+ shutdown
+!
+l2vpn
+ bridge group others
+  bridge-domain vc-117
+   interface GigabitEthernet0/0/0/1.117
+   !
+  !
+ !
+ bridge group virtcloud
+  bridge-domain vc-112
+   interface GigabitEthernet0/0/0/0.112
+   !
+  !
+  bridge-domain vc-130
+  !
+ !
+!
+end"""
+)
+
+
+def vlans(text: str) -> VlanSet:
+    return VlanSet.parse(text)
+
+
+def test_an_xr_configuration_is_understood() -> None:
+    """A subinterface of ours that is in no bridge domain carries nothing, and is nobody else's."""
+    seen = XR.see([CONFIGURATION])
+    assert seen.vlans == vlans("112,130")
+    assert seen.ports == {
+        "GigabitEthernet0/0/0/0": PortSeen(vlans("112"), ready=True),
+        "GigabitEthernet0/0/0/1": PortSeen(ready=True, untagged=vlans("113-118,120")),
+        "TenGigE0/0/0/2": PortSeen(ready=True, untagged=EVERY),
+        "TenGigE0/0/0/3": PortSeen(ready=True, untagged=EVERY),
+        "TenGigE0/0/0/30": PortSeen(ready=True),
+    }
+
+
+@pytest.mark.parametrize("said", ["", "busy", "interface Gi0/0/0/0\ninterface Gi0/0/0/0.9\n encapsulation dot1q 1-9-9"])
+def test_what_is_no_xr_configuration_raises(said: str) -> None:
+    with pytest.raises(ValueError, match=r"no interface|1-9-9"):
+        XR.see([said])
+
+
+def test_what_xr_is_told_for_one_change() -> None:
+    change = {
+        "create": "113",
+        "delete": "112",
+        "add": {"Gi0/0/0/1": "113"},
+        "remove": {"GigabitEthernet0/0/0/0": "112"},
+    }
+    told = XR.lines(SwitchDifference.model_validate(change), Seen(vlans("112"), {}))
+    expected = """l2vpn
+ bridge group virtcloud
+  bridge-domain vc-112
+   no interface GigabitEthernet0/0/0/0.112
+root
+no interface GigabitEthernet0/0/0/0.112
+l2vpn
+ bridge group virtcloud
+  no bridge-domain vc-112
+root
+l2vpn
+ bridge group virtcloud
+  bridge-domain vc-113
+root
+interface GigabitEthernet0/0/0/1.113 l2transport
+ encapsulation dot1q 113
+ rewrite ingress tag pop 1 symmetric
+root
+l2vpn
+ bridge group virtcloud
+  bridge-domain vc-113
+   interface GigabitEthernet0/0/0/1.113
+root"""
+    assert "\n".join(told) == expected
