@@ -108,11 +108,8 @@ def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domain
 
 
 def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
-    return (
-        _canonical(head.split(maxsplit=1)[0]) == name
-        and head.endswith(" l2transport")
-        and f"encapsulation dot1q {vlan}" in body
-    )
+    called, _, rest = head.partition(" ")
+    return _canonical(called) == name and rest == "l2transport" and f"encapsulation dot1q {vlan}" in body
 
 
 def _takes(head: str, body: Sequence[str]) -> VlanSet:
