@@ -16,6 +16,7 @@ from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
+from virtcloud.model.preparation import SitePreparation
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, VlanId
@@ -116,6 +117,19 @@ class SbfClient:
     def verify(self, site: str) -> SiteCables:
         """Read a site's switches and compare its cables with the topology; changes nothing. Raises NotFound."""
         return self._document(SiteCables, self._at.send("POST", f"/v1/sites/{Name(site)}/verify", wait=DEVICE_S))
+
+    def preparation(
+        self,
+        site: str,
+        platform: str | None = None,
+        port: str | None = None,
+        core_port: str | None = None,
+        transport: str | None = None,
+    ) -> SitePreparation:
+        """Give what is to be configured once for a site; raises BadInput, NotFound, Conflict with the reason."""
+        query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
+        path = f"/v1/sites/{Name(site)}/preparation"
+        return self._document(SitePreparation, self._at.send("GET", path, query=query))
 
     def quotas(self) -> list[QuotaView]:
         """Give the quotas of all users who have one of their own; raises Forbidden."""

@@ -15,6 +15,7 @@ from sbf_service.http import (
     elements,
     health,
     metrics,
+    preparation,
     problems,
     quotas,
     sites,
@@ -54,7 +55,19 @@ def create_app(service: Service) -> FastAPI:
     problems.install(app)
     app.add_middleware(Gate, service=service)
     app.add_middleware(Timed, meters=service.meters)
-    for resource in (clusters, topology, sites, cables, elements, differences, audit, tokens, quotas, metrics):
+    for resource in (
+        clusters,
+        topology,
+        sites,
+        cables,
+        preparation,
+        elements,
+        differences,
+        audit,
+        tokens,
+        quotas,
+        metrics,
+    ):
         app.include_router(resource.routes(service), responses=answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
     app.include_router(health.routes(service))
     return app

@@ -382,6 +382,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "get_pool": ["401", "403", "404", "422"],
         "say_clean": ["401", "403", "404", "409", "422"],
         "verify_site": ["401", "403", "404", "422"],
+        "get_preparation": ["401", "403", "404", "409", "422"],
         "list_elements": ["401", "403"],
         "get_element": ["401", "403", "404", "422"],
         "get_wanted": ["401", "403", "404", "409", "422"],

@@ -2,7 +2,7 @@
 
 import click
 
-from virtcloud.cli import cables, show
+from virtcloud.cli import cables, preparation, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.model.errors import ElementError
 from virtcloud.model.views import SiteView
@@ -58,6 +58,25 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
     show.json_document(found) if as_json else cables.tell(found)
     if fault := cables.fault(found):
         raise ElementError(fault)
+
+
+@site.command()
+@click.argument("name")
+@click.option("--platform", help="The platform of the backbone's device; without it, words say what must hold.")
+@click.option("--port", help="The backbone's port that the site is attached to.")
+@click.option("--core-port", help="That device's port towards the rest of the backbone.")
+@click.option("--transport", help="Only for this transport.")
+@as_json
+@click.pass_context
+def prepare(context: click.Context, /, name: str, as_json: bool, **asked: str | None) -> None:
+    """Print what is to be configured once for the site NAME: on its uplinks, and in the backbone by its administrators.
+
+    Nothing is done. What only they know stands in angle brackets, and is listed.
+
+    Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
+    """
+    found = client(context).sbf.preparation(name, **asked)
+    show.json_document(found) if as_json else preparation.tell(found)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:

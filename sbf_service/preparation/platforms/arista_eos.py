@@ -1,0 +1,72 @@
+"""Arista EOS.
+
+From Arista's notes on EOS (configurable TPID, 4.15.2F): the ethertype. From public drivers: the tunnel. From
+memory, to be checked on a device: the EVPN parts, that switched ports take frames of 9214 bytes as they are.
+"""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Arista EOS",
+    tunnel=(
+        "configure terminal",
+        "vlan {s_tag}",
+        "name virtcloud-{transport}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport access vlan {s_tag}",
+        "switchport mode dot1q-tunnel",
+        "spanning-tree bpdufilter enable",
+        "no lldp transmit",
+        "exit",
+        "interface {core_port}",
+        "switchport trunk allowed vlan add {s_tag}",
+        "end",
+        "copy running-config startup-config",
+    ),
+    passing=(
+        "configure terminal",
+        "vlan {vlans}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport mode trunk",
+        "switchport trunk allowed vlan {vlans}",
+        "spanning-tree bpdufilter enable",
+        "end",
+        "copy running-config startup-config",
+    ),
+    evpn=(
+        "configure terminal",
+        "service routing protocols model multi-agent",
+        "interface Loopback0",
+        "ip address {loopback}/32",
+        "exit",
+        "interface Vxlan1",
+        "vxlan source-interface Loopback0",
+        "vxlan udp-port 4789",
+        "exit",
+        "router bgp {asn}",
+        "router-id {loopback}",
+        "neighbor virtcloud peer group",
+        "neighbor virtcloud remote-as {asn}",
+        "neighbor virtcloud update-source Loopback0",
+        "neighbor virtcloud send-community extended",
+        "neighbor {peer} peer group virtcloud",
+        "address-family evpn",
+        "neighbor virtcloud activate",
+        "end",
+        "copy running-config startup-config",
+    ),
+    notes=(
+        "Switched ports take large frames as they are; routed ports towards the backbone need 'mtu 9214'.",
+        (
+            "The outer ethertype is 0x8100 unless the model can be told otherwise ('switchport dot1q ethertype'); "
+            "every device of the backbone on the way must have the same one."
+        ),
+        "'service routing protocols model multi-agent' holds after a reload.",
+    ),
+)

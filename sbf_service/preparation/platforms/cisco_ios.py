@@ -1,0 +1,67 @@
+"""Cisco IOS and IOS-XE.
+
+From Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500): the tunnel, the MTU of
+1504, ``vlan dot1q tag native``. From memory, to be checked on a device: VPLS, ``bpdufilter`` on a tunnel port.
+"""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Cisco IOS, IOS-XE",
+    uplink=("system mtu 1504",),
+    tunnel=(
+        "configure terminal",
+        "system mtu 1504",
+        "vlan dot1q tag native",
+        "vlan {s_tag}",
+        "name virtcloud-{transport}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport access vlan {s_tag}",
+        "switchport mode dot1q-tunnel",
+        "no cdp enable",
+        "spanning-tree bpdufilter enable",
+        "exit",
+        "interface {core_port}",
+        "switchport trunk allowed vlan add {s_tag}",
+        "end",
+        "write memory",
+    ),
+    passing=(
+        "configure terminal",
+        "system mtu 1504",
+        "vlan {vlans}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport trunk allowed vlan {vlans}",
+        "switchport mode trunk",
+        "spanning-tree bpdufilter enable",
+        "end",
+        "write memory",
+    ),
+    vpls=(
+        "configure terminal",
+        "interface Loopback0",
+        "ip address {loopback} 255.255.255.255",
+        "exit",
+        "mpls label protocol ldp",
+        "mpls ldp router-id Loopback0 force",
+        "interface {core_port}",
+        "mpls ip",
+        "mtu 9216",
+        "end",
+        "write memory",
+    ),
+    notes=(
+        "'system mtu' holds after a reload on older Catalysts: plan it.",
+        (
+            "The outer ethertype is 0x8100 unless the model can be told otherwise ('dot1q tunneling ethertype'); every "
+            "device of the backbone on the way must have the same one."
+        ),
+        "'switchport trunk allowed vlan add' does nothing on a trunk that carries all VLANs: give it a list first.",
+    ),
+)

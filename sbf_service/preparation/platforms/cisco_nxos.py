@@ -1,0 +1,81 @@
+"""Cisco NX-OS.
+
+From Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000): the tunnel. From memory, to be
+checked on a device: the EVPN parts, ``bpdufilter`` on a tunnel port.
+"""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Cisco NX-OS",
+    uplink=("interface {uplink}", "mtu 9216", "exit"),
+    tunnel=(
+        "configure terminal",
+        "vlan {s_tag}",
+        "name virtcloud-{transport}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport mode dot1q-tunnel",
+        "switchport access vlan {s_tag}",
+        "spanning-tree bpdufilter enable",
+        "mtu 9216",
+        "no shutdown",
+        "exit",
+        "interface {core_port}",
+        "switchport trunk allowed vlan add {s_tag}",
+        "mtu 9216",
+        "end",
+        "copy running-config startup-config",
+    ),
+    passing=(
+        "configure terminal",
+        "vlan {vlans}",
+        "exit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "switchport",
+        "switchport mode trunk",
+        "switchport trunk allowed vlan {vlans}",
+        "spanning-tree bpdufilter enable",
+        "mtu 9216",
+        "no shutdown",
+        "end",
+        "copy running-config startup-config",
+    ),
+    evpn=(
+        "configure terminal",
+        "nv overlay evpn",
+        "feature bgp",
+        "feature nv overlay",
+        "feature vn-segment-vlan-based",
+        "interface loopback0",
+        "ip address {loopback}/32",
+        "exit",
+        "interface nve1",
+        "no shutdown",
+        "source-interface loopback0",
+        "host-reachability protocol bgp",
+        "exit",
+        "router bgp {asn}",
+        "router-id {loopback}",
+        "template peer virtcloud",
+        "remote-as {asn}",
+        "update-source loopback0",
+        "address-family l2vpn evpn",
+        "send-community extended",
+        "exit",
+        "exit",
+        "neighbor {peer} inherit peer virtcloud",
+        "end",
+        "copy running-config startup-config",
+    ),
+    notes=(
+        (
+            "The outer ethertype is 0x8100 unless the model can be told otherwise ('switchport dot1q ethertype'); "
+            "every device of the backbone on the way must have the same one."
+        ),
+        "VLANs 3968-4094 (older: 3968-4047 and 4094) are the switch's own: neither a service VLAN nor a pool's number.",
+    ),
+)

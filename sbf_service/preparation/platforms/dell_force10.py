@@ -1,0 +1,42 @@
+"""Force10 FTOS and Dell OS9.
+
+From Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging"): the tunnel and its ethertype 0x9100.
+From memory, to be checked on a device: the MTU's line.
+"""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Force10 FTOS, Dell OS9",
+    uplink=("interface {uplink}", "mtu 9216", "exit"),
+    tunnel=(
+        "configure terminal",
+        "interface {port}",
+        "description virtcloud {site}",
+        "mtu 9216",
+        "switchport",
+        "vlan-stack access",
+        "no shutdown",
+        "exit",
+        "interface {core_port}",
+        "mtu 9216",
+        "switchport",
+        "vlan-stack trunk",
+        "no shutdown",
+        "exit",
+        "interface vlan {s_tag}",
+        "vlan-stack compatible",
+        "member {port}",
+        "member {core_port}",
+        "end",
+        "write memory",
+    ),
+    notes=(
+        (
+            "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. Where another vendor's device is next on the way, "
+            "both must be told the same ('vlan-stack protocol-type' here): a frame with another is dropped in silence."
+        ),
+        "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site keeps its own tree.",
+        "Dell advises against the same MAC address in two customer VLANs of one stacked VLAN.",
+    ),
+)

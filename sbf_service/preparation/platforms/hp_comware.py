@@ -1,0 +1,51 @@
+"""HP and H3C Comware.
+
+From H3C's configuration guides (S5830V2, S7500E): ``qinq enable`` tags with the port's VLAN, 1504 bytes at least, the
+ethertype 0x8100 by default. From memory, to be checked on a device: ``jumboframe enable 9216``, ``undo stp enable``.
+"""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="HP Comware",
+    uplink=("interface {uplink}", "jumboframe enable 9216", "quit"),
+    tunnel=(
+        "system-view",
+        "vlan {s_tag}",
+        "name virtcloud-{transport}",
+        "quit",
+        "interface {port}",
+        "description virtcloud {site}",
+        "port link-type access",
+        "port access vlan {s_tag}",
+        "qinq enable",
+        "jumboframe enable 9216",
+        "undo stp enable",
+        "quit",
+        "interface {core_port}",
+        "port link-type trunk",
+        "port trunk permit vlan {s_tag}",
+        "qinq ethernet-type service-tag 88a8",
+        "jumboframe enable 9216",
+        "return",
+        "save force",
+    ),
+    passing=(
+        "system-view",
+        "interface {port}",
+        "description virtcloud {site}",
+        "port link-type trunk",
+        "undo port trunk permit vlan 1",
+        "port trunk permit vlan {vlans}",
+        "jumboframe enable 9216",
+        "undo stp enable",
+        "return",
+        "save force",
+    ),
+    notes=(
+        (
+            "The outer ethertype is 0x8100 unless 'qinq ethernet-type service-tag' is said: leave that line out where "
+            "the next device does not know 0x88a8."
+        ),
+    ),
+)

@@ -1,0 +1,36 @@
+"""Linux bridges and FRR; ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as they are printed."""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Linux",
+    uplink=(
+        "ip link set {uplink} mtu 1504",
+        "bridge vlan del dev {uplink} vid 1-4094",
+    ),
+    tunnel=(
+        "ip link add {bridge} type bridge vlan_filtering 1 vlan_default_pvid 0 vlan_protocol 802.1ad",
+        "ip link set {bridge} mtu 1508 up",
+        "ip link set {port} mtu 1508 master {bridge} up",
+        "bridge vlan add dev {port} vid {s_tag} pvid untagged",
+        "ip link set {core_port} mtu 1508 master {bridge} up",
+        "bridge vlan add dev {core_port} vid {s_tag}",
+    ),
+    services=("ip link set {core_port} mtu 1508 up",),
+    evpn=(
+        "ip address add {loopback}/32 dev lo",
+        "ip link set {core_port} mtu 1600 up",
+        "vtysh -c 'configure terminal' \\",
+        "  -c 'router bgp {asn}' \\",
+        "  -c 'bgp router-id {loopback}' \\",
+        "  -c 'no bgp default ipv4-unicast' \\",
+        "  -c 'neighbor virtcloud peer-group' \\",
+        "  -c 'neighbor virtcloud remote-as {asn}' \\",
+        "  -c 'neighbor virtcloud update-source {loopback}' \\",
+        "  -c 'neighbor {peer} peer-group virtcloud' \\",
+        "  -c 'address-family l2vpn evpn' \\",
+        "  -c 'neighbor virtcloud activate' \\",
+        "  -c 'advertise-all-vni' -c 'end' -c 'write memory'",
+    ),
+    notes=("These lines last until the next boot: put them where your distribution keeps its network.",),
+)

@@ -1,0 +1,26 @@
+"""Open vSwitch; ovs-vsctl(8) and ovs-vswitchd.conf.db(5). The tests run the lines as they are printed."""
+
+from sbf_service.preparation.words import Words
+
+WORDS = Words(
+    title="Open vSwitch",
+    uplink=(
+        "ovs-vsctl set port {uplink} vlan_mode=trunk trunks=4095",
+        "ovs-vsctl set interface {uplink} mtu_request=1504",
+    ),
+    tunnel=(
+        "ovs-vsctl set Open_vSwitch . other_config:vlan-limit=2",
+        "ovs-vsctl set port {port} vlan_mode=dot1q-tunnel tag={s_tag} other_config:qinq-ethtype=802.1ad",
+        "ovs-vsctl set interface {port} mtu_request=1504",
+        "ovs-vsctl set port {core_port} vlan_mode=trunk",
+        "ovs-vsctl add port {core_port} trunks {s_tag}",
+        "ovs-vsctl set interface {core_port} mtu_request=1508",
+    ),
+    notes=(
+        (
+            "A trunk without any number carries all: the port towards the backbone has had its own list before, or "
+            "gets one here with the service VLAN alone."
+        ),
+        "BPDUs of the sites are dropped unless 'other_config:forward-bpdu' is set on the bridge: leave it unset.",
+    ),
+)

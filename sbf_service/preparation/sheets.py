@@ -1,0 +1,185 @@
+"""Which sheets a site needs, and what stands on them. Pure.
+
+For each attachment of the site: its own uplink, and the other side of it. Where the transport is made at provider edges
+these are the site's own edges; else it is a device of the backbone, of which SBF knows only what it is told.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sbf_service.drivers.dialects import DIALECTS
+from sbf_service.drivers.dialects.dialect import Lines
+from sbf_service.preparation.platforms import PLATFORMS
+from sbf_service.preparation.sentences import OWN_PORT, ROOM, STRANGERS, TREES, service
+from sbf_service.preparation.words import Words, fill
+from virtcloud.model.errors import BadInput, Conflict
+from virtcloud.model.preparation import Sheet, Side, SitePreparation
+from virtcloud.model.topology import Attachment, Edge, Site, Switch, Topology
+from virtcloud.model.transport import Transport, TransportKind
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+
+EDGES = {"linux_edge": "linux_bridge", "cisco_iosxe": "cisco_ios", "cisco_iosxr": "cisco_xr"}
+"""Platforms of provider edges whose texts stand under another name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the administrators say of the backbone's device; ``transport`` limits the sheets to one transport."""
+
+    platform: str | None = None
+    port: str | None = None
+    core_port: str | None = None
+    transport: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One attachment of a site, with all that is known around it."""
+
+    topology: Topology
+    site: Site
+    attachment: Attachment
+    transport: Transport
+    vlans: VlanSet
+    asked: Asked
+    known: Mapping[str, object] = field(default_factory=dict)
+
+
+def prepare(topology: Topology, site: Site, vlans: VlanSet, asked: Asked) -> SitePreparation:
+    """Give all sheets of a site, its own side first.
+
+    Raises BadInput for an unknown platform or transport, Conflict for a site without any attachment, and for a
+    platform that must not be used there, with the reason.
+    """
+    if asked.platform is not None and asked.platform not in PLATFORMS:
+        raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {asked.platform}")
+    places = [_place(topology, site, one, vlans, asked) for one in site.attachments]
+    if asked.transport is not None:
+        topology.transport(asked.transport)
+        places = [one for one in places if one.transport.name == asked.transport]
+    if not places:
+        wanted = f"transport {asked.transport}" if asked.transport else "any transport"
+        raise Conflict(f"site {site.name} is not attached to {wanted}: give it an attachment in the topology")
+    sheets = [*(_uplink(one) for one in places), *(_other_side(one) for one in places)]
+    return SitePreparation(site=site.name, sheets=tuple(one for n, one in enumerate(sheets) if one not in sheets[:n]))
+
+
+def _place(topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, asked: Asked) -> _Place:
+    transport = topology.transport(attachment.transport)
+    given = {
+        "site": site.name,
+        "transport": transport.name,
+        "s_tag": transport.s_tag,
+        "asn": transport.asn,
+        "vlans": _listed(vlans, asked.platform),
+        "port": asked.port,
+        "core_port": asked.core_port,
+        "bridge": f"br{transport.s_tag}" if transport.s_tag else None,
+    }
+    known = {word: value for word, value in given.items() if value is not None}
+    return _Place(topology, site, attachment, transport, vlans, asked, known)
+
+
+def _listed(vlans: VlanSet, platform: str | None) -> str | None:
+    dialect = DIALECTS.get(platform or "")
+    return (dialect.listed(vlans.ranges()) if dialect else str(vlans)) or None
+
+
+def _uplink(place: _Place) -> Sheet:
+    """Write the site's own side: the switch's port that the attachment is, or is linked to."""
+    port = place.attachment.port
+    if isinstance(place.topology.element(port.element), Edge):
+        port = place.topology.peers[port]
+    switch = place.topology.element(port.element)
+    if not isinstance(switch, Switch):
+        raise TypeError(f"{port} is no switch's")
+    words = PLATFORMS.get(switch.platform, Words(title=switch.platform))
+    lines = fill(_uplink_lines(switch.platform, words), {"uplink": port.port})
+    notes = (OWN_PORT, ROOM)
+    return Sheet(side=Side.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes)
+
+
+def _uplink_lines(platform: str, words: Words) -> Lines:
+    dialect = DIALECTS.get(platform)
+    if dialect is None:
+        return words.uplink
+    prepared = tuple(line.replace("{port}", "{uplink}") for line in dialect.prepare)
+    return (*dialect.configure, *prepared, *words.uplink, *dialect.leave, *dialect.save)
+
+
+def _other_side(place: _Place) -> Sheet:
+    edge = place.topology.element(place.attachment.port.element)
+    return _edge(place, edge) if isinstance(edge, Edge) else _backbone(place)
+
+
+def _edge(place: _Place, edge: Edge) -> Sheet:
+    """Write a provider edge's one-time part; SBF adds services and circuits to it at run time."""
+    name = EDGES.get(edge.platform, edge.platform)
+    words = PLATFORMS.get(name, Words(title=edge.platform))
+    templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
+        place.transport.kind, words.services
+    )
+    own = {"loopback": edge.loopback, "core_port": edge.core_port}
+    filled = fill(templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _peers(place, edge))
+    needs = f"{place.transport.name}: {service(place.transport)}. SBF makes each cluster's service, and removes it."
+    notes = (needs, *_missing(templates, edge.platform), ROOM, *words.notes)
+    return Sheet(
+        side=Side.BACKBONE,
+        device=f"provider edge {edge.name}",
+        platform=edge.platform,
+        lines=filled.lines,
+        notes=notes,
+        to_fill=filled.to_fill,
+    )
+
+
+def _backbone(place: _Place) -> Sheet:
+    """Write the backbone's side of a switch's port: exact lines for a platform, what they must do for none."""
+    platform = place.asked.platform
+    words = Words(title="any") if platform is None else PLATFORMS[platform]
+    if words.no_tunnel and place.transport.kind is TransportKind.QINQ:
+        raise Conflict(f"{words.title} as the backbone's device: {words.no_tunnel}")
+    templates = words.tunnel if place.transport.kind is TransportKind.QINQ else words.passing
+    filled = fill(templates, place.known)
+    needs = f"{place.transport.name}: {service(place.transport)}."
+    notes = (
+        needs,
+        *(_missing(templates, platform) if platform else (_choose(),)),
+        TREES,
+        STRANGERS,
+        ROOM,
+        *words.notes,
+    )
+    return Sheet(
+        side=Side.BACKBONE,
+        device=f"the backbone's device at {place.attachment.port}",
+        platform=platform or "any",
+        lines=filled.lines,
+        notes=tuple(note.format_map(_Words(place.known)) for note in notes),
+        to_fill=filled.to_fill,
+    )
+
+
+class _Words(dict[str, object]):
+    """Words of a note; those that are not known stay visible."""
+
+    def __missing__(self, key: str) -> str:
+        return f"<{key}>"
+
+
+def _missing(templates: Lines, platform: str) -> Lines:
+    return () if templates else (f"There is no text for {platform} here: what is said above in words must hold.",)
+
+
+def _choose() -> str:
+    able = sorted(name for name, words in PLATFORMS.items() if words.tunnel)
+    return f"With --platform the lines for the device are printed: {', '.join(able)}."
+
+
+def _peers(place: _Place, edge: Edge) -> list[str]:
+    """Give the loopbacks of the other edges on the same transport, as far as the topology has them."""
+    attached = [one for site in place.topology.sites for one in site.attachments]
+    ends = sorted({one.port for one in attached if one.transport == place.transport.name})
+    others = [place.topology.element(end.element) for end in ends]
+    return [str(one.loopback) for one in others if isinstance(one, Edge) and one.loopback and one.name != edge.name]

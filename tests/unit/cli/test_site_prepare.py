@@ -1,0 +1,43 @@
+"""``site prepare`` on the command line: sheets that can be handed on as they are."""
+
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS
+
+Run = Callable[..., Result]
+PATH = "/v1/sites/brno/preparation"
+SHEETS = {
+    "site": "brno",
+    "sheets": [
+        {"side": "site", "device": "brno-sw1:up", "platform": "linux_bridge", "lines": ["ip link set up mtu 1504"]},
+        {
+            "side": "backbone",
+            "device": "the backbone's device at brno-sw1:up",
+            "platform": "cisco_ios",
+            "lines": ["interface <port>"],
+            "notes": ["Look twice."],
+            "to_fill": {"<port>": "the backbone's port"},
+        },
+    ],
+}
+
+
+def test_each_side_gets_a_sheet_with_notes_as_comments_and_what_is_to_be_filled_in_at_its_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DOCUMENTS, f"{PATH}?platform=cisco_ios", SHEETS)
+    monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
+    done = run("site", "prepare", "brno", "--platform", "cisco_ios")
+    assert done.exit_code == 0
+    assert done.stdout == (
+        "# the site's own side: brno-sw1:up (linux_bridge), once\n"
+        "ip link set up mtu 1504\n"
+        "\n"
+        "# for the backbone's administrators: the backbone's device at brno-sw1:up (cisco_ios), once\n"
+        "# - Look twice.\n"
+        "interface <port>\n"
+        "# to be filled in:\n"
+        "#   <port>  the backbone's port\n"
+    )
