@@ -17,9 +17,15 @@ ENCODING = "utf-8"
 class SecretSource(Document):
     """One of three places; the secret is what stands there, without the line's end."""
 
-    file: Path | None = None
-    env: Annotated[str, Field(min_length=1)] | None = None
-    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    file: Path | None = Field(None, description="File with the secret.")
+    env: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Or: the service's environment variable with it."
+    )
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None,
+        description='Or: a command that prints it, such as `["pass", "show", "switches"]`; it is run whenever a '
+        "session is opened, as the service's user.",
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -1,6 +1,8 @@
 """Listening: on TCP and, when set, on an AF_UNIX socket; one process, one event loop."""
 
+import asyncio
 import errno
+import signal
 import socket
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from sbf_service import tls
 from sbf_service.http.app import create_app
 from sbf_service.http.peer import Protocol
 from sbf_service.service import Service
@@ -21,9 +24,26 @@ GRACE_S = 1
 
 
 class Server(uvicorn.Server):
-    """Ends long polls as soon as a signal comes, and ends in peace: the signal is not raised again."""
+    """Speaks TLS on TCP only; ends long polls as soon as a signal comes, and in peace: no signal is raised again."""
 
     service: Service
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; uvicorn would speak TLS on every socket or on none."""
+        every = sockets or []
+        await super().startup([one for one in every if one.family != socket.AF_UNIX])
+        loop = asyncio.get_running_loop()
+        for one in every:
+            if one.family == socket.AF_UNIX:
+                self.servers.append(await loop.create_unix_server(self._protocol, sock=one, backlog=BACKLOG))
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    def _read_again(self) -> None:
+        if self.config.ssl is not None:
+            tls.read_again(self.config.ssl, self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop."""
@@ -35,6 +55,7 @@ def listen(service: Service) -> list[socket.socket]:
     """Open the sockets that the settings ask for; raises BadInput when one cannot be had."""
     settings = service.settings
     _refuse_plaintext(settings)
+    tls.make_context(settings)
     sockets = [_listen_tcp(settings.listen)]
     if settings.socket is not None:
         sockets.append(_listen_unix(settings.socket))
@@ -42,7 +63,8 @@ def listen(service: Service) -> list[socket.socket]:
 
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:
-    """Answer until SIGTERM or SIGINT."""
+    """Answer until SIGTERM or SIGINT; on SIGHUP the certificate is read anew."""
+    context = tls.make_context(service.settings)
     config = uvicorn.Config(
         create_app(service),
         http=Protocol,
@@ -50,6 +72,7 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
         lifespan="on",
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
     )
     server = Server(config)
     server.service = service
@@ -62,7 +85,7 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
 
 def _refuse_plaintext(settings: Settings) -> None:
     host = settings.listen.rpartition(":")[0].strip("[]")
-    if not settings.allow_plaintext and not _is_loopback(host):
+    if settings.tls_certificate is None and not settings.allow_plaintext and not _is_loopback(host):
         raise BadInput(
             f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
             "tls_key, listen on the loopback, or say allow_plaintext = true where the network is wholly yours"

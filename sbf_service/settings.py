@@ -3,9 +3,9 @@
 import tomllib
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from sbf_service.access.local import LocalUsers
 from sbf_service.secret_source import SecretSource
@@ -30,18 +30,15 @@ class ListenAddress(Text):
 
 
 class Credential(Document):
-    """Who to be on a device. Here is only where its secrets are: ``{file = …}``, ``{env = …}``, ``{command = […]}``."""
+    """Who to be on a device. Here is only where its secrets are: ``{file = …}``, ``{env = …}``, ``{command = […]}``.
+
+    ``enable`` is the password of the privileged mode, where it is not the account's.
+    """
 
     username: str = Field(description="The account on the device.")
     key_file: Path | None = Field(None, description="File with the account's SSH key.")
-    password: SecretSource | None = Field(
-        None,
-        description='Where the account\'s password is: `{file = "/etc/virtcloud/password"}`, `{env = "PASSWORD"}`, or '
-        '`{command = ["pass", "show", "switches"]}`, whose output it is. It is fetched whenever a session is opened.',
-    )
-    enable: SecretSource | None = Field(
-        None, description="Where the password of the privileged mode is, where it is not the account's; likewise."
-    )
+    password: SecretSource | None = None
+    enable: SecretSource | None = None
     known_hosts: Path | None = Field(
         None,
         description="File with the devices' SSH host keys, as OpenSSH writes it. A device whose key is not there, or "
@@ -95,7 +92,20 @@ class Settings(Document):
     allow_plaintext: bool = Field(
         default=False, description="`true` lets tokens cross a network unencrypted, on a `listen` that is not loopback."
     )
-    socket: Path | None = Field(None, description="Where to listen for users of the same machine (AF_UNIX).")
+    tls_certificate: Path | None = Field(
+        None,
+        description="File with the certificate of `listen`, and those between it and its authority (PEM). SIGHUP has "
+        "it read anew.",
+    )
+    tls_key: Path | None = Field(None, description="File with the certificate's key, without a password.")
+    tls_client_ca: Path | None = Field(
+        None,
+        description="File with the certificates of an authority: callers of `listen` must show a certificate of it, "
+        "besides their token.",
+    )
+    socket: Path | None = Field(
+        None, description="Where to listen for users of the same machine (AF_UNIX, never with TLS)."
+    )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
         description="What those are on `socket` who are neither root nor the service itself, which are operators: "
@@ -106,6 +116,14 @@ class Settings(Document):
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
     timing: Timing = Timing()
+
+    @model_validator(mode="after")
+    def _has_a_key_for_its_certificate(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise BadInput("expected tls_certificate and tls_key, or neither of them, got one")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise BadInput("expected tls_certificate and tls_key besides tls_client_ca, got neither")
+        return self
 
 
 def read_settings(path: Path) -> Settings:

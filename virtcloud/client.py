@@ -1,13 +1,12 @@
 """SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from virtcloud.connection import Answer, Connection
+from virtcloud.connection import PLAIN, Answer, Connection, Trust
 from virtcloud.credentials import TokenSource, no_token
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.audit import AuditEntry
@@ -42,14 +41,14 @@ class SbfClient:
         timeout: float = 10.0,
         *,
         token: TokenSource = no_token,
-        ca_file: str | Path | None = None,
+        trust: Trust = PLAIN,
     ) -> None:
         """Prepare the connection; nothing is sent yet. Raises :class:`BadInput` when the address cannot be one.
 
-        ``token`` gives the token to show (:func:`virtcloud.credentials.token_source`); ``ca_file`` has the certificates
-        of the authority that is believed, instead of those that this machine trusts.
+        ``token`` gives the token to show (:func:`virtcloud.credentials.token_source`); ``trust`` says whose
+        certificates are believed.
         """
-        self._at = Connection(url, timeout, token, ca_file)
+        self._at = Connection(url, timeout, token, trust)
 
     def __enter__(self) -> Self:
         """Use it as a context."""

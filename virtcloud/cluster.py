@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Self
 
 from virtcloud.client import DEFAULT_URL, SbfClient
-from virtcloud.credentials import CA_VARIABLE, token_source
+from virtcloud.connection import Trust
+from virtcloud.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
 from virtcloud.model.errors import ClusterFailed, NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.preview import ClusterPreview
@@ -35,7 +36,7 @@ URL_VARIABLE = "VIRTCLOUD_URL"
 class Client:
     """The virtual clusters of one installation, at ``url`` (see :class:`SbfClient`) or where ``VIRTCLOUD_URL`` says."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is given by its name
         self,
         url: str | None = None,
         timeout: float = 10.0,
@@ -43,15 +44,19 @@ class Client:
         token: str | None = None,
         token_file: str | Path | None = None,
         ca_file: str | Path | None = None,
+        certificate: str | Path | None = None,
     ) -> None:
         """Prepare; nothing is sent yet. ``timeout`` is in seconds, of one call.
 
         Without a token or its file, it is looked for where :mod:`virtcloud.credentials` says. ``ca_file`` has the
-        certificates of the authority to believe (``VIRTCLOUD_CA_FILE``); else this machine's are.
+        certificates of the authority to believe (``VIRTCLOUD_CA_FILE``), else this machine's are; ``certificate`` has
+        one to show and its key (``VIRTCLOUD_CERTIFICATE``), where SBF wants one.
         """
         where = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
-        believed = ca_file or os.environ.get(CA_VARIABLE) or None
-        self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), ca_file=believed)
+        trust = Trust(
+            ca_file or os.environ.get(CA_VARIABLE) or None, certificate or os.environ.get(CERTIFICATE_VARIABLE) or None
+        )
+        self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), trust=trust)
 
     def __enter__(self) -> Self:
         """Use it as a context."""

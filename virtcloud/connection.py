@@ -20,7 +20,19 @@ from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
 LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
+UNBELIEVED = "CERTIFICATE_VERIFY_FAILED"
 R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Whose certificates are believed (``None``: as this machine does), and which is shown where one is wanted."""
+
+    ca_file: str | Path | None = None
+    certificate: str | Path | None = None
+
+
+PLAIN = Trust()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +57,12 @@ class Answer:
 class Connection:
     """Calls to the service at ``url``; see :class:`virtcloud.client.SbfClient`."""
 
-    def __init__(
-        self, url: str, timeout: float, token: TokenSource = no_token, ca_file: str | Path | None = None
-    ) -> None:
+    def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: Trust = PLAIN) -> None:
         """Prepare; nothing is sent yet."""
         self._url = url
         self._timeout = timeout
         self._token = token
-        self._http = _http(url, ca_file)
+        self._http = _http(url, trust)
 
     def close(self) -> None:
         """Close the connections."""
@@ -91,7 +101,7 @@ class Connection:
         return self.send("GET", path, query={"after": after, "wait": wait}, wait=wait)
 
 
-def _http(url: str, ca_file: str | Path | None) -> httpx.Client:
+def _http(url: str, trust: Trust) -> httpx.Client:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -99,19 +109,27 @@ def _http(url: str, ca_file: str | Path | None) -> httpx.Client:
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_unix(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
-        return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, ca_file))
+        return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, trust))
     raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
 
 
-def _verify(scheme: str, ca_file: str | Path | None) -> ssl.SSLContext | bool:
-    """Say which certificates are believed: those of ``ca_file``, or of the authorities that this machine trusts."""
+def _verify(scheme: str, trust: Trust) -> ssl.SSLContext | bool:
+    """Make our side of TLS 1.2 or later."""
     if scheme != "https":
         return False
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        context = ssl.create_default_context(cafile=trust.ca_file)
     except OSError as error:
-        raise BadInput(f"CA file {ca_file}: expected certificates (PEM): {error}") from error
+        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if trust.certificate is not None:
+            context.load_cert_chain(trust.certificate, password=lambda: "")
+    except OSError as error:
+        raise BadInput(
+            f"certificate file {trust.certificate}: expected a certificate and its key (PEM, the key without a "
+            f"password): {error}"
+        ) from error
     return context
 
 
@@ -142,6 +160,11 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         if isinstance(error, httpx.TimeoutException)
         else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
     )
+    if UNBELIEVED in why:
+        return (
+            f"SBF at {url} shows a certificate that is not believed: {why.rpartition(': ')[2]}; nothing was told to "
+            "it. Name the file of its authority with --ca-file or VIRTCLOUD_CA_FILE"
+        )
     return (
         f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
         "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"

@@ -19,6 +19,7 @@ from virtcloud.model.errors import BadInput, Unauthenticated
 
 FILE_VARIABLE = "VIRTCLOUD_TOKEN_FILE"
 CA_VARIABLE = "VIRTCLOUD_CA_FILE"
+CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 TokenSource = Callable[[], str | None]
 """Gives the token, at each call: a file that was replaced is felt at once."""

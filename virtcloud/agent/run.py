@@ -14,6 +14,7 @@ from virtcloud.agent.loop import Converger, Timing
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.stopping import Stop
 from virtcloud.client import SbfClient
+from virtcloud.connection import Trust
 from virtcloud.credentials import token_source
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 
@@ -49,7 +50,7 @@ def _service(settings: AgentSettings) -> SbfClient:
     token = token_source(settings.sbf, file=settings.token_file)
     with suppress(Unauthenticated):
         token()
-    return SbfClient(settings.sbf, token=token, ca_file=settings.ca_file)
+    return SbfClient(settings.sbf, token=token, trust=Trust(settings.ca_file, settings.certificate))
 
 
 def _timing(settings: AgentSettings) -> Timing:

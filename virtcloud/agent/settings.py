@@ -51,6 +51,9 @@ class AgentSettings(Document):
         None,
         description="File with the certificates (PEM) of the authority to believe, instead of this machine's.",
     )
+    certificate: Path | None = Field(
+        None, description="File with a certificate to show and its key (PEM), where SBF wants one."
+    )
     images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"), description="Folder for the lock and the guests' serial logs."

@@ -32,6 +32,7 @@ class Asking:
     url: str | None
     token_file: Path | None
     ca_file: Path | None
+    certificate: Path | None
 
 
 @click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,13 +54,21 @@ class Asking:
     type=click.Path(path_type=Path),
     help="File with the certificates of the authority that SBF's was signed by.  [default: this machine's]",
 )
+@click.option(
+    "--certificate",
+    envvar="VIRTCLOUD_CERTIFICATE",
+    type=click.Path(path_type=Path),
+    help="File with a certificate to show and its key, where SBF wants one.",
+)
 @click.version_option(__version__, prog_name="virtcloud")
 @click.pass_context
-def main(context: click.Context, url: str | None, token_file: Path | None, ca_file: Path | None) -> None:
+def main(
+    context: click.Context, url: str | None, token_file: Path | None, ca_file: Path | None, certificate: Path | None
+) -> None:
     """Private layer-2 networks across sites, with virtual machines on them.
 
     Exit codes: 0 done; 1 the cluster failed, or SBF said no; 2 bad input, or SBF not reachable; 130 interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
     """
-    context.obj = Asking(url, token_file, ca_file)
+    context.obj = Asking(url, token_file, ca_file, certificate)

@@ -29,7 +29,7 @@ def login(context: click.Context, given: TextIO | None) -> None:
     if not token:
         raise BadInput("expected a token such as vc_…, got nothing")
     asking = context.find_root().obj
-    with Client(asking.url, token=token, ca_file=asking.ca_file) as shower:
+    with Client(asking.url, token=token, ca_file=asking.ca_file, certificate=asking.certificate) as shower:
         found = shower.sbf.whoami()
     write_token(default_file(), token)
     click.echo(f"you are {_identity(found)}; the token is kept in {default_file()}")

@@ -15,6 +15,6 @@ as_json: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 def client(context: click.Context) -> Client:
     """Give a client for the address and the token that the command line says, closed when the command ends."""
     asking = context.find_root().obj
-    made = Client(asking.url, token_file=asking.token_file, ca_file=asking.ca_file)
+    made = Client(asking.url, token_file=asking.token_file, ca_file=asking.ca_file, certificate=asking.certificate)
     context.call_on_close(made.close)
     return made
