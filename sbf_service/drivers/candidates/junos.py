@@ -7,7 +7,7 @@ carries nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sbf_service.drivers.candidate import CandidateWords
@@ -125,7 +125,7 @@ def _port(unit: Any, members: Mapping[str, VlanSet]) -> PortSeen:  # noqa: ANN40
 
 
 def _also(seen: PortSeen, others: VlanSet) -> PortSeen:
-    return PortSeen(seen.tagged, seen.ready, seen.open, seen.untagged | others)
+    return replace(seen, untagged=seen.untagged | others)
 
 
 def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:

@@ -1,0 +1,67 @@
+"""A cluster on a switch with a confirm timer: active when the switch keeps it, not while it might take it back."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from emulators import emulate
+from emulators.bench import login_for
+from emulators.committing import Committing
+from sbf_fakes.world import World, spec, three_sites
+
+from sbf_service.converge.worker import Outcome
+from sbf_service.drivers.driver import Login, Platform
+from sbf_service.drivers.registry import PLATFORMS
+from virtcloud.model.cluster import State
+from virtcloud.model.topology import Switch
+from virtcloud.model.values import PortName
+
+PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink": "ge-0/0/2"}
+
+
+@pytest.fixture
+def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Committing]:
+    """Brno's switch is an emulated Junos; the others are fakes."""
+    document = three_sites().model_dump_json()
+    for port, name in PORTS.items():
+        document = document.replace(f'"{port}"', f'"brno-sw1:{name}"')
+    brno, rest = document.split('"praha"', 1)
+    brno = brno.replace('"p1","p2","uplink"', '"ge-0/0/0","ge-0/0/1","ge-0/0/2"')
+    world.put_topology(three_sites().model_validate_json(f'{brno}"praha"{rest}'))
+    with emulate("juniper_junos") as switch:
+        assert isinstance(switch, Committing)
+        real, fakes = PLATFORMS["juniper_junos"], world.switches.platform_of
+
+        def driver(_: Login) -> object:
+            return real.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
+
+        def platform_of(element: Switch) -> Platform:
+            return Platform(real.facts, driver) if element.name == "brno-sw1" else fakes(element)
+
+        sessions = world.service.converger.worker.sessions
+        monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))
+        yield switch
+        sessions.drop("brno-sw1")
+
+
+def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: Committing) -> None:
+    world.put("c1", spec("brno-h1", "praha-h1"))
+    world.settle()
+    assert world.view("c1").state is State.ACTIVE
+    assert junos.carrying()["ge-0/0/0"] == {100}
+    assert (junos.unconfirmed, junos.saves) == (None, 1)
+
+
+def test_a_cluster_is_not_active_while_the_switch_may_take_it_back(world: World, junos: Committing) -> None:
+    """The worker dies before it confirms; the next one finds everything as it is wanted, and believes none of it."""
+    world.put("c1", spec("brno-h1", "praha-h1"))
+    junos.fail("cut", "^commit-configuration$")
+    assert world.converge("brno-sw1") is Outcome.FAILED
+    assert junos.carrying()["ge-0/0/0"] == {100}
+    world.settle()
+    assert world.view("c1").state is State.CONFIGURING
+    junos.time_is_up()
+    assert junos.carrying() == {}
+    world.settle()
+    assert world.view("c1").state is State.ACTIVE
+    assert junos.carrying()["ge-0/0/0"] == {100}
