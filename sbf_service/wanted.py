@@ -80,9 +80,9 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[
     service = topology.transport(cluster.transport).shared if cluster.service is None else cluster.service
     if service is None:
         return
-    vlan = cluster.vlans[topology.site_of[edge.name].name]
     for end in ports_of(topology, cluster.spec, cluster.transport):
         if end.element == edge.name:
+            vlan = cluster.vlans[topology.site_of[edge.name].name]
             yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
 
 

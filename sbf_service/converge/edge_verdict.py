@@ -56,11 +56,10 @@ def _is_ours(one: Circuit | Part, managed: ManagedEdge) -> bool:
 def _said(one: Circuit | Part) -> str:
     vlan = "" if one.vlan is None else f"VLAN {one.vlan} "
     port = "" if one.port is None else f"on port {one.port} "
-    return f"{vlan}{port}in service {one.service} of {one.transport}"
+    within = "in " if vlan or port else ""
+    return f"{vlan}{port}{within}service {one.service} of {one.transport}"
 
 
 def _range(transport: Transport) -> str:
-    own = transport.services
-    return (
-        f"services {own[0]}-{own[-1]} of {transport.name}" if own else f"service {transport.shared} of {transport.name}"
-    )
+    numbers = transport.numbers
+    return f"services {numbers[0]}-{numbers[-1]} of {transport.name}"

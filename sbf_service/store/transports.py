@@ -43,7 +43,7 @@ def _gives(known: Mapping[Name, Transport], before: Transport, number: int | Non
         return after is None or not after.on_edges
     if after is None or after.kind is not before.kind:
         return False
-    return number in after.services if before.services else number == after.shared
+    return number in after.numbers and bool(before.services) is bool(after.services)
 
 
 def _number(transport: Transport, number: int | None) -> str:

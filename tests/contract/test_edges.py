@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
+from sbf_fakes.talk import ask, body, problem
 from sbf_fakes.world import World, spec, three_edges
 
 from sbf_service.converge.worker import Outcome
+from sbf_service.store.quarantine import say_clean
 from virtcloud.model.cluster import State
 from virtcloud.model.edge import Circuit, Part
-from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName, VlanId
 
 TWO = spec("brno-h1", "praha-h1")
@@ -276,3 +279,140 @@ def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -
     world.converge_switches()
     assert len(world.edges["brno-pe1"].applied) == changes + 1
     assert len(world.edges["brno-pe1"].circuits) == 100
+
+
+# What administrators may change meanwhile.
+
+
+def two_edges_at_brno(at: str) -> Topology:
+    """Describe a second edge at Brno, on another port of its switch; the site is attached at one of them."""
+    made = three_edges().model_dump(mode="json")
+    brno = made["sites"][0]
+    brno["switches"][0]["ports"].append("uplink2")
+    brno["edges"].append(brno["edges"][0] | {"name": "brno-pe2", "loopback": "192.0.2.11"})
+    brno["attachments"][0]["port"] = f"{at}:ac"
+    made["links"].append({"a": "brno-sw1:uplink2", "b": "brno-pe2:ac"})
+    return Topology.model_validate(made)
+
+
+def test_a_cluster_moves_to_another_edge_of_its_site_and_is_cleaned_away_on_the_former(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe1"))
+    world.put("demo", TWO)
+    world.settle()
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == []
+    assert world.edges["brno-pe2"].carried() == [("ac", 100, 10100)]
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink2": "100"}
+    assert world.view("demo").state is State.ACTIVE
+
+
+def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.settle()
+    assert world.edges["praha-pe1"].backbones[-1].peers == {"evpn": ("192.0.2.11", "192.0.2.3")}
+
+
+@pytest.mark.parametrize(
+    ("vnis", "why"), [("10101-10199", "change its kind or its numbers"), (None, "vanish")], ids=["shrinks", "vanishes"]
+)
+@pytest.mark.parametrize("when", ["active", "draining"])
+def test_a_transport_in_use_neither_vanishes_nor_loses_a_number(
+    world: World, when: str, vnis: str | None, why: str
+) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    if when == "draining":
+        world.delete("demo")
+    instead = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
+    with pytest.raises(Conflict) as caught:
+        world.put_topology(three_edges(instead))
+    assert str(caught.value) == (
+        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep it until these have ended"
+    )
+
+
+def test_a_transport_whose_circuits_were_last_seen_on_an_edge_stays(world: World) -> None:
+    """An administrator said that the number is clean, and the edge has not been seen since."""
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["praha-pe1"].cut_off = True
+    world.delete("demo")
+    for _ in range(2):
+        world.clock.advance(61)
+        world.settle()
+    with world.store.change() as unit:
+        say_clean(unit, "praha", VlanId(100), "looked myself", world.service.settings.timing.drain)
+    assert not world.view("demo").quarantined
+    with pytest.raises(Conflict, match="in use: 10100 by VLAN 100, last seen on praha-pe1; keep it until"):
+        world.put_topology(three_edges(VPLS))
+
+
+def test_a_transport_may_grow_and_another_one_come(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    more = {"name": "evpn", "kind": "evpn", "vnis": "10000-10299", "asn": 65000}
+    world.put_topology(three_edges(VPLS, more))
+    world.settle()
+    assert world.view("demo").joined.transport == "evpn"
+    assert world.put("next", TWO).view.joined.transport == "vpls"
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 7)]
+
+
+def test_a_site_of_a_running_cluster_stays_on_its_transport(world: World) -> None:
+    world.put("demo", TWO)
+    made = world.topology().model_dump(mode="json")
+    made["sites"][0]["attachments"] = []
+    with pytest.raises(Conflict, match="cluster demo needs brno on transport evpn: end the cluster first"):
+        world.put_topology(Topology.model_validate(made))
+
+
+def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.put("demo", TWO)
+    world.settle()
+    with pytest.raises(Conflict, match="needs brno-pe2, which would vanish"):
+        world.put_topology(three_edges())
+
+
+# Looking beforehand, and looking now.
+
+
+def test_a_dry_run_says_the_service_and_the_circuits_that_would_be_made(world: World) -> None:
+    found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
+    assert found["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
+    edge = next(one for one in found["elements"] if one["element"] == "brno-pe1")
+    made = {"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}
+    assert edge["edge"] == {"clear": [], "remove": [], "add": [made]}
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
+    world.edges["brno-pe1"].circuits = {circuit(100, 10150)}
+    kept = ask(world, "GET", "/v1/elements/brno-pe1/difference").json()
+    read = ask(world, "GET", "/v1/elements/brno-pe1/difference?read=true").json()
+    assert kept["edge"]["remove"] == []
+    assert read["edge"]["remove"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10150}]
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_check_mends_an_edge_now_and_says_what_it_changed(world: World) -> None:
+    world.edges["brno-pe1"].parts = {Part(transport=Name("evpn"), service=10150)}
+    found = ask(world, "POST", "/v1/elements/brno-pe1/check").json()
+    assert found["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]
+    assert world.edges["brno-pe1"].parts == set()
+    assert ask(world, "GET", "/v1/audit?element=brno-pe1").json()[-2]["what"] == "edge_change"
+
+
+def test_what_an_edge_carries_is_shown(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    found = ask(world, "GET", "/v1/elements/brno-pe1").json()
+    assert (found["kind"], found["carried"]) == ("edge", None)
+    assert found["circuits"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}]
+
+
+def test_an_edge_has_no_agent(world: World) -> None:
+    found = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
+    assert problem(found)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"

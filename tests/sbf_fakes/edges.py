@@ -91,10 +91,7 @@ class FakeEdgeDriver:
 
 
 def _serves(one: Circuit | Part, managed: ManagedEdge) -> bool:
-    return any(
-        one.transport == each.name and (one.service in each.services or one.service == each.shared)
-        for each in managed.transports
-    )
+    return any(one.transport == each.name and one.service in each.numbers for each in managed.transports)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cached_property
+from itertools import combinations
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, IPvAnyAddress, model_validator
@@ -227,6 +228,7 @@ def _faults(topology: Topology) -> Iterator[BadInput]:
     """Give what makes a topology impossible; names come first, since all else relies on them."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
+    yield from _transport_faults(topology)
     yield from _attachment_faults(topology)
     yield from _link_faults(topology)
     yield from _unlinked(topology)
@@ -277,6 +279,20 @@ def _ends(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
     for index, link in enumerate(topology.links):
         yield link.a, ("links", index, "a")
         yield link.b, ("links", index, "b")
+
+
+def _transport_faults(topology: Topology) -> Iterator[BadInput]:
+    """Say which transports would put two clusters into one service at an edge: their backbones may be one."""
+    numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
+    for (_, one), (index, other) in combinations(numbered, 2):
+        first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
+        if one.kind is other.kind and first <= last and (one.on_edges or other.on_edges):
+            both = f"{first}-{last}" if first < last else str(first)
+            yield BadInput(
+                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service number in one of "
+                f"them, got {both} in both",
+                ("transports", index),
+            )
 
 
 def _attachment_faults(topology: Topology) -> Iterator[BadInput]:

@@ -83,6 +83,11 @@ class Transport(Document):
         return self.s_tag or self.vpn_id
 
     @property
+    def numbers(self) -> range:
+        """The numbers of its services, clusters' own or the shared one; empty where tags simply pass."""
+        return range(self.shared, self.shared + 1) if self.shared else self.services
+
+    @property
     def on_edges(self) -> bool:
         """Whether sites are attached at provider edges, which are configured for each cluster."""
         return bool(self.services) or self.vpn_id is not None

@@ -1,6 +1,7 @@
 """What a topology refuses, each with file, line, key and expectation."""
 
 import pytest
+from pydantic import ValidationError
 
 from virtcloud.model.documents import read_document
 from virtcloud.model.errors import BadDocument, NotFound
@@ -21,6 +22,11 @@ sites:
 links:
   - {a: "brno-h1:eth0", b: "brno-sw1:p1"}
 """
+
+ALONE = {
+    "name": "one",
+    "sites": [{"name": "brno", "switches": [{"name": "sw", "platform": "fake", "ports": ["p1"]}]}],
+}
 
 
 def read(text: str) -> Topology:
@@ -133,3 +139,27 @@ def test_an_aggregate_that_cannot_be_is_refused(old: str, new: str, message: str
     with pytest.raises(BadDocument) as caught:
         read(AGGREGATES.replace(old, new))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ({"kind": "evpn", "vnis": "100-199", "asn": 1}, {"kind": "evpn", "vnis": "150-250", "asn": 2}, "150-199"),
+        ({"kind": "vpls", "vpn_id": 7, "asn": 1}, {"kind": "vpls", "vpn_ids": "1-10", "asn": 1}, "7"),
+        ({"kind": "qinq", "s_tag": 2000}, {"kind": "qinq", "s_tags": "2000-2999"}, "2000"),
+    ],
+)
+def test_two_transports_of_a_kind_may_not_give_the_same_service_number(
+    one: dict[str, object], other: dict[str, object], both: str
+) -> None:
+    transports = [{"name": "a"} | one, {"name": "b"} | other]
+    with pytest.raises(ValidationError, match=rf"transports a and b of kind .* expected .* got {both} in both"):
+        Topology.model_validate(ALONE | {"transports": transports})
+
+
+def test_transports_of_different_kinds_may_have_the_same_numbers() -> None:
+    transports = [
+        {"name": "a", "kind": "evpn", "vnis": "100-199", "asn": 1},
+        {"name": "b", "kind": "vpls", "vpn_ids": "100-199", "asn": 1},
+    ]
+    assert len(Topology.model_validate(ALONE | {"transports": transports}).transports) == 2
