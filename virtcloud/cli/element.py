@@ -6,8 +6,9 @@ from virtcloud.cli import differences, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.model.errors import ElementError
 from virtcloud.model.views import ElementView
+from virtcloud.model.vlans import VlanSet
 
-COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "trouble")
+COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "carries", "trouble")
 
 
 @click.group()
@@ -84,4 +85,23 @@ def check(context: click.Context, name: str, as_json: bool) -> None:
 
 def _row(view: ElementView) -> tuple[object, ...]:
     seen = show.moment(view.last_seen) if view.last_seen else "never"
-    return (view.name, view.kind, view.site, view.wanted_revision, view.confirmed_revision, seen, view.trouble)
+    return (
+        view.name,
+        view.kind,
+        view.site,
+        view.wanted_revision,
+        view.confirmed_revision,
+        seen,
+        _carries(view),
+        view.trouble,
+    )
+
+
+def _carries(view: ElementView) -> str | None:
+    """Say what a device was last seen to carry, in few words."""
+    if view.circuits is not None:
+        return f"{len(view.circuits)} circuit{'' if len(view.circuits) == 1 else 's'}"
+    if view.carried is not None:
+        vlans = VlanSet(number for carried in view.carried.values() for number in carried)
+        return f"VLAN {vlans}" if vlans else "nothing"
+    return None

@@ -1,0 +1,98 @@
+"""What commands print of provider edges, and of clusters that go over them."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS, SWITCH, FakeSbf
+
+Run = Callable[..., Result]
+EDGE = SWITCH | {"name": "brno-pe", "kind": "edge"}
+CIRCUIT = {"transport": "evpn", "port": "ac1", "vlan": 100, "service": 10100}
+PART = {"transport": "evpn", "service": 10107}
+CHANGE = {"clear": [PART], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
+LINES = [
+    "  ! service 10107 of evpn: what is left of it",
+    "  - ac1: VLAN 101 in service 10101 of evpn",
+    "  + ac1: VLAN 100 in service 10100 of evpn",
+]
+
+
+@pytest.fixture(autouse=True)
+def _edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = {
+        "/v1/elements": [SWITCH | {"carried": {"p1": "100,102"}}, EDGE | {"circuits": [CIRCUIT]}],
+        "/v1/elements/brno-pe": EDGE | {"circuits": [CIRCUIT]},
+        "/v1/elements/brno-pe/difference": {"element": "brno-pe", "kind": "edge", "site": "brno", "edge": CHANGE},
+        "/v1/elements/brno-pe/check": {"element": EDGE, "mended": CHANGE},
+        "/v1/audit": [
+            {
+                "id": 7,
+                "at": "2026-07-01T12:00:00Z",
+                "who": "sbf",
+                "what": "edge_change",
+                "element": "brno-pe",
+                "difference": CHANGE,
+            }
+        ],
+    }
+    for path, document in documents.items():
+        monkeypatch.setitem(DOCUMENTS, path, document)
+
+
+def test_the_list_says_what_switches_and_edges_carry(run: Run) -> None:
+    rows = [line.split() for line in run("element", "list").stdout.splitlines()]
+    assert [row[-3:] for row in rows[1:]] == [["never", "VLAN", "100,102"], ["never", "1", "circuit"]]
+
+
+def test_an_edge_is_shown_with_its_circuits(run: Run) -> None:
+    rows = [line.split() for line in run("element", "show", "brno-pe").stdout.splitlines()[3:]]
+    assert rows == [["port", "VLAN", "transport", "service"], ["ac1", "100", "evpn", "10100"]]
+
+
+def test_the_difference_of_an_edge_has_a_line_for_each_circuit(run: Run) -> None:
+    lines = run("element", "diff", "brno-pe").stdout.splitlines()
+    assert lines == ["edge brno-pe at brno, never read:", *LINES]
+
+
+def test_a_check_of_an_edge_says_what_was_mended(run: Run) -> None:
+    assert run("element", "check", "brno-pe").stdout.splitlines() == ["edge brno-pe was read and changed:", *LINES]
+
+
+def test_the_audit_log_says_what_was_changed_on_an_edge(run: Run) -> None:
+    assert run("audit").stdout.splitlines()[1:] == [f"  {line}" for line in LINES]
+
+
+def test_json_of_a_difference_is_of_the_edge(run: Run) -> None:
+    found = json.loads(run("element", "diff", "brno-pe", "--json").stdout)
+    assert (found["edge"]["add"], found["switch"]) == ([CIRCUIT], None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "service", "shown"),
+    [
+        ("evpn", 10100, "evpn: VNI 10100"),
+        ("vpls", 7, "vpls: VPN id 7"),
+        ("qinq", 3000, "qinq: S-tag 3000"),
+        ("direct", None, "direct"),
+    ],
+)
+def test_a_dry_run_says_what_joins_the_sites_and_numbers_that_differ(
+    run: Run, sbf: FakeSbf, kind: str, service: int | None, shown: str
+) -> None:
+    joined = {"transport": kind, "kind": kind, "service": service}
+    vlans = {"praha": 200, "brno": 100}
+    sbf.preview = {"key": "demo", "created": True, "vlans": vlans, "joined": joined, "elements": []}
+    assert run("cluster", "create", "demo", "--host", "brno-h1", "--dry-run").stdout == (
+        f"cluster demo would take VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; nothing was changed\n"
+    )
+
+
+def test_a_cluster_is_shown_with_what_joins_its_sites(run: Run, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--host", "brno-h1")
+    joined = {"transport": "evpn", "kind": "evpn", "service": 10100}
+    sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(
+        sbf.clusters["demo"].model_dump(mode="json") | {"joined": joined}
+    )
+    assert "its sites are joined by evpn: VNI 10100" in run("cluster", "show", "demo").stdout.splitlines()
