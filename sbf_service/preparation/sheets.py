@@ -120,7 +120,8 @@ def _edge(place: _Place, edge: Edge) -> Sheet:
     templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
         place.transport.kind, words.services
     )
-    own = {"loopback": edge.loopback, "core_port": edge.core_port}
+    services_port = edge.core_port if place.transport.kind is TransportKind.QINQ else None
+    own = {"loopback": edge.loopback, "core_port": services_port}
     filled = fill(templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _peers(place, edge))
     needs = f"{place.transport.name}: {service(place.transport)}. SBF makes each cluster's service, and removes it."
     notes = (needs, *_missing(templates, edge.platform), ROOM, *words.notes)

@@ -60,6 +60,15 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     running.down()
 
 
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of two sites' switches with a Linux bridge and an Open vSwitch between them, and no SBF."""
+    file = read_lab_file(Path(__file__).parent / "topologies/prepared.yaml")
+    running = start(file, State(tmp_path_factory.mktemp("prepared") / "state"), Wishes(bare=True))
+    yield running
+    running.down()
+
+
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""

@@ -128,7 +128,7 @@ def test_an_evpn_edge_gets_its_sessions_with_all_other_edges_from_the_topology()
     assert theirs.device == "provider edge brno-pe1"
     assert "ip address add 10.255.0.1/32 dev lo" in theirs.lines
     assert "  -c 'neighbor 10.255.0.2 peer-group virtcloud' \\" in theirs.lines
-    assert theirs.to_fill == {}
+    assert theirs.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
 
 
 def test_an_edge_with_a_service_vlan_for_each_cluster_gets_only_its_way_into_the_backbone() -> None:

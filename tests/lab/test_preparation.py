@@ -1,0 +1,68 @@
+"""What ``site prepare`` prints for Linux, Open vSwitch and FRR is run as it is printed, and works."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from sbf_service.preparation.sheets import Asked, prepare
+from virtcloud.lab import Lab
+from virtcloud.model.topology import Topology
+from virtcloud.model.vlans import VlanSet
+
+pytestmark = pytest.mark.lab
+
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "two",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [
+            {
+                "name": name,
+                "attachments": [{"transport": "core", "port": f"{name}-sw1:uplink"}],
+                "switches": [{"name": f"{name}-sw1", "platform": "linux_bridge", "ports": ["p1", "uplink"]}],
+            }
+            for name in ("brno", "praha")
+        ],
+    }
+)
+BACKBONE = {"brno": ("linux-pe", "linux_bridge"), "praha": ("ovs-pe", "openvswitch")}
+FULL = ("-M", "do", "-s", "1472")
+"""A frame of 1500 bytes, which must not be cut into pieces."""
+
+
+def sh(lab: Lab, node: str, *lines: str) -> None:
+    lab.run(node, ["sh", "-e"], given="\n".join(lines), check=True)
+
+
+def set_up(lab: Lab, site: str, address: str) -> None:
+    """Type what is printed, then do what SBF and the agent do for a cluster in VLAN 100."""
+    device, platform = BACKBONE[site]
+    asked = Asked(platform=platform, port="cust", core_port="core")
+    ours, theirs = prepare(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), asked).sheets
+    assert theirs.to_fill == {}
+    sh(lab, f"{site}-sw1", *ours.lines)
+    sh(lab, device, *theirs.lines)
+    sh(lab, f"{site}-sw1", *(f"bridge vlan add dev {port} vid 100" for port in ("p1", "uplink")))
+    made = "ip link add link eth0 name eth0.100 type vlan id 100"
+    sh(lab, f"{site}-h1", made, f"ip address add {address}/24 dev eth0.100", "ip link set eth0.100 up")
+
+
+def test_the_printed_lines_carry_full_frames_between_sites_with_both_tags(prepared: Lab) -> None:
+    set_up(prepared, "brno", "10.9.0.1")
+    set_up(prepared, "praha", "10.9.0.2")
+    listen = ["timeout", "20", "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-c", "2", "-i", "core"]
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(prepared.run, "linux-pe", [*listen, "vlan", "2000", "and", "greater", "1500"])
+        pinged = prepared.run("brno-h1", ["ping", "-c", "8", "-i", "0.5", *FULL, "10.9.0.2"])
+        frames = heard.result().stdout.splitlines()
+    assert " 0% packet loss" in pinged.stdout, pinged.stdout
+    assert len(frames) == 2
+    for frame in frames:
+        assert "ethertype 802.1Q-QinQ (0x88a8)" in frame
+        assert "vlan 2000" in frame
+        assert "ethertype 802.1Q (0x8100), vlan 100" in frame
+
+
+def test_the_printed_uplink_carries_nothing_that_was_not_allowed_on_it(prepared: Lab) -> None:
+    said = prepared.run("brno-sw1", ["bridge", "vlan", "show", "dev", "uplink"], check=True).stdout
+    assert said.split() == ["port", "vlan-id", "uplink", "100"]
