@@ -9,9 +9,11 @@ from sbf_service.store.session import Unit
 from sbf_service.store.tables import AuditRow, ClusterRow
 from virtcloud.model.audit import AuditEntry
 from virtcloud.model.device import DeviceDifference
+from virtcloud.model.preview import HostDifference
 from virtcloud.model.values import ClusterKey, Name
 
 _DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
+_APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDifference | HostDifference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None
     """Give what was last changed on a device since the row ``after``, if anything was."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
-    return _difference(found)
+    return None if found is None else _DIFFERENCE.validate_json(found)
 
 
 def _entry(row: AuditRow, key: str | None) -> AuditEntry:
@@ -65,9 +67,5 @@ def _entry(row: AuditRow, key: str | None) -> AuditEntry:
         element=None if row.element is None else Name(row.element),
         cluster=None if key is None else ClusterKey(key),
         cluster_id=row.cluster_id,
-        difference=_difference(row.difference),
+        difference=None if row.difference is None else _APPLIED.validate_json(row.difference),
     )
-
-
-def _difference(shown: str | None) -> DeviceDifference | None:
-    return None if shown is None else _DIFFERENCE.validate_json(shown)

@@ -7,6 +7,7 @@ from sqlalchemy import ColumnElement, func, select
 
 from sbf_service.store.audit import record
 from sbf_service.store.carried import circuits_carried, keep_carried, ports_carried
+from sbf_service.store.host_changes import confirmed_change
 from sbf_service.store.moves import settle_clusters, touch_clusters
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
@@ -14,7 +15,7 @@ from sbf_service.store.session import Unit
 from sbf_service.store.standing import live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.wanted import Wanted, wanted
-from virtcloud.model.device import DeviceCarried
+from virtcloud.model.device import DEVICES, DeviceCarried
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
@@ -72,7 +73,8 @@ def confirm(
     if before == revision and well:
         return
     unit.session.flush()
-    record(unit, "element_confirmed", element=name, why=f"revision {revision}")
+    change = None if row.kind in DEVICES else confirmed_change(unit, name, before, revision)
+    record(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     touch_clusters(unit, _progressed(name, before, revision) if well else on_element(name))
     settle_clusters(unit, drain_deadline, on_element(name))
 

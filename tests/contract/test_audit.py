@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from sbf_fakes.world import World, make_world, spec
 from sbf_service.secret_source import SecretSource
 from sbf_service.settings import Credential
 from sbf_service.store.audit import record
+from sbf_service.store.elements import set_back
 from virtcloud.model.access import Role
+from virtcloud.model.preview import HostDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
@@ -136,3 +139,34 @@ def test_a_row_is_written_with_the_change_or_not_at_all(world: World) -> None:
     with pytest.raises(RuntimeError, match="crash"):
         crash()
     assert len(world.audit()) == before
+
+
+def test_the_rows_of_a_host_say_which_clusters_it_set_up_and_lost(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert [(one["what"], one["who"], changed(one)) for one in found] == [
+        ("element_confirmed", "brno-h1", ([("demo", 100, "eth0", ["g1"])], [])),
+        ("element_confirmed", "brno-h1", ([], ["demo"])),
+    ]
+
+
+def test_a_host_that_was_put_right_after_a_drift_has_it_in_its_row(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        set_back(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert [changed(one) for one in found] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
+
+
+def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
+    """Give what a host set up (cluster, number, port, guests) and which clusters it lost."""
+    difference = HostDifference.model_validate(row["difference"])
+    added = [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in difference.add]
+    return added, list(difference.remove)

@@ -53,14 +53,16 @@ def tell_check(found: ElementCheck) -> None:
         click.echo(f"  {line}")
 
 
-def change_lines(change: DeviceDifference) -> list[str]:
-    """Write the change of a device: a line for each port and number set of a switch, each circuit of an edge."""
+def change_lines(change: DeviceDifference | HostDifference) -> list[str]:
+    """Write a change, line by line: ports and numbers of a switch, circuits of an edge, clusters of a host."""
+    if isinstance(change, HostDifference):
+        return list(_host(change))
     return list(_edge(change) if isinstance(change, EdgeDifference) else _switch(change))
 
 
 def _lines(found: ElementDifference) -> list[str]:
-    change = found.switch or found.edge
-    return [*(change_lines(change) if change else ()), *_host(found.host or HostDifference())]
+    change = found.switch or found.edge or found.host
+    return change_lines(change) if change else []
 
 
 def _edge(change: EdgeDifference) -> Iterator[str]:

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from virtcloud.model.device import DeviceDifference
 from virtcloud.model.document import Document
+from virtcloud.model.preview import HostDifference
 from virtcloud.model.values import ClusterKey, Name
 
 
@@ -21,4 +22,4 @@ class AuditEntry(Document):
     element: Name | None = None
     cluster: ClusterKey | None = None
     cluster_id: str | None = None
-    difference: DeviceDifference | None = None
+    difference: DeviceDifference | HostDifference | None = None
