@@ -28,6 +28,10 @@ class Recognizer:
         found = self._believed.get(token.digest)
         return found[0] if found and self.clock() < found[1] else None
 
+    def was_valid(self, token: Token) -> bool:
+        """Say whether this replica has seen the token valid before."""
+        return token.digest in self._believed
+
     def ask(self, token: Token) -> Principal:
         """Ask the database whose a token is. Raises Unauthenticated with the reason."""
         try:

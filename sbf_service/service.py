@@ -16,6 +16,7 @@ from sbf_service.settings import Settings
 from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
 from sbf_service.store.session import Clock, Store, database_clock
+from sbf_service.throttle import Throttle
 from virtcloud.model.topology import Device
 from virtcloud.model.vlans import VlanSet
 
@@ -34,6 +35,7 @@ class Service:
     platforms: Platforms
     meters: Meters
     recognizer: Recognizer
+    throttle: Throttle
 
     def reserved(self, device: Device) -> VlanSet:
         """Say which numbers a switch or a provider edge keeps for itself."""
@@ -70,7 +72,7 @@ def make_service(
     recognizer = Recognizer(store)
     notifier.listen(converger.wake)
     notifier.listen(recognizer.heard)
-    return Service(settings, store, notifier, converger, found, meters, recognizer)
+    return Service(settings, store, notifier, converger, found, meters, recognizer, Throttle(settings.rates))
 
 
 def replica_name(settings: Settings) -> str:

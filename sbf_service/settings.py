@@ -52,6 +52,27 @@ class Credential(Document):
     )
 
 
+class Rate(Text):
+    """How often something may be done, written ``60/minute``."""
+
+    __slots__ = ()
+    pattern = r"[1-9][0-9]{0,5}/(second|minute|hour)"
+    meaning = "a rate such as 60/minute"
+
+
+class Rates(Document):
+    """How often callers may do what can hurt, counted by each replica for itself."""
+
+    failed_tokens: Rate = Field(
+        Rate("20/minute"),
+        description="Tokens from one address that are not valid; then only ones that were valid before are heard.",
+    )
+    clusters: Rate = Field(Rate("60/minute"), description="Clusters, and dry runs of them, that one user asks for.")
+    device_reads: Rate = Field(
+        Rate("120/minute"), description="Devices that one caller has read: `diff --read`, `check`, `verify`."
+    )
+
+
 class Timing(Document):
     """How long to wait, in seconds."""
 
@@ -115,6 +136,7 @@ class Settings(Document):
     workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
+    rates: Rates = Rates()
     timing: Timing = Timing()
 
     @model_validator(mode="after")

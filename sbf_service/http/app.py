@@ -39,6 +39,8 @@ what was wanted, what was found, and what to do. Long polls take `after` and `wa
 something newer than `after`, or after `wait` seconds with what there is.
 """
 
+DENIED = answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+
 
 def create_app(service: Service) -> FastAPI:
     """Make the application for a service; it starts and stops the service with itself."""
@@ -68,7 +70,7 @@ def create_app(service: Service) -> FastAPI:
         quotas,
         metrics,
     ):
-        app.include_router(resource.routes(service), responses=answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN))
+        app.include_router(resource.routes(service), responses=DENIED)
     app.include_router(health.routes(service))
     return app
 

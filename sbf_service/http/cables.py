@@ -27,6 +27,7 @@ def routes(service: Service) -> APIRouter:
     )
     def verify(name: Name, caller: Who) -> SiteCables:
         caller.must(Action.VERIFY_SITE, of_site(name))
+        caller.may_read_devices_now()
         return verifying.site(name)
 
     return router

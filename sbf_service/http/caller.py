@@ -1,5 +1,7 @@
 """The caller of a route: who it is, and whether it may do what it asks."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,7 +12,8 @@ from sbf_service.access.principal import Principal
 from sbf_service.access.rights import WHOLE, Action, Reach, Subject, may, reach, refusal
 from sbf_service.log import get_log
 from sbf_service.meters import Meters
-from virtcloud.model.errors import Forbidden, VirtcloudError
+from sbf_service.throttle import Throttle
+from virtcloud.model.errors import Forbidden, TooManyRequests, VirtcloudError
 
 KEY = "virtcloud.caller"
 log = get_log(__name__)
@@ -23,6 +26,7 @@ class Caller:
     principal: Principal
     address: str
     meters: Meters
+    throttle: Throttle
 
     @property
     def who(self) -> str:
@@ -42,6 +46,25 @@ class Caller:
     def reaches_all(self, action: Action) -> bool:
         """Say whether the caller may do this whatever it is about."""
         return reach(self.principal, action) is Reach.ALL
+
+    def may_create_now(self) -> None:
+        """Raise TooManyRequests for a user who asks for clusters too often."""
+        with self._counted():
+            self.throttle.create_cluster(self.principal)
+
+    def may_read_devices_now(self) -> None:
+        """Raise TooManyRequests for a caller who has devices read too often."""
+        with self._counted():
+            self.throttle.read_device(self.principal)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except TooManyRequests as error:
+            self.meters.denied(error.slug)
+            log.warning("throttled", who=self.who, why=error)
+            raise
 
     def denied(self, error: VirtcloudError, action: Action, subject: Subject) -> VirtcloudError:
         """Log and count that the caller was denied something; gives the error that says so."""

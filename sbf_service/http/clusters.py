@@ -42,6 +42,7 @@ def routes(service: Service) -> APIRouter:
     async def put(key: Key, request: ClusterRequest, caller: Who, dry_run: DryRun = False) -> Response:
         owner = request.spec.owner
         caller.must(Action.CREATE_CLUSTER, Subject(f"a cluster of {owner}", owner=owner))
+        caller.may_create_now()
         if dry_run:
             return await run_in_threadpool(_preview, service, key, request)
         return await run_in_threadpool(_put, service, key, request, caller.who)

@@ -34,6 +34,7 @@ def routes(service: Service) -> APIRouter:
     def get(name: Name, caller: Who, read: ReadNow = False) -> ElementDifference:
         must_on_element(service.store, caller, Action.COMPARE_ELEMENT, name)
         if read:
+            caller.may_read_devices_now()
             return looking.difference(name)
         with service.store.read() as unit:
             return element_difference(unit, name)
@@ -46,6 +47,7 @@ def routes(service: Service) -> APIRouter:
     )
     def check(name: Name, caller: Who) -> ElementCheck:
         must_on_element(service.store, caller, Action.CHECK_ELEMENT, name)
+        caller.may_read_devices_now()
         return looking.check(name)
 
     return router

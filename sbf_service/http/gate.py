@@ -16,11 +16,12 @@ from sbf_service.http.caller import Caller
 from sbf_service.http.problems import answer
 from sbf_service.log import get_log
 from sbf_service.service import Service
-from virtcloud.model.errors import Unauthenticated, VirtcloudError
+from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudError
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """These say nothing of what the service holds."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
+HEADER: Final = b"authorization"
 log = get_log(__name__)
 
 
@@ -37,7 +38,13 @@ class Gate:
             await self.app(scope, receive, send)
             return
         try:
-            scope[caller.KEY] = Caller(await self._principal(scope), address_of(scope), self.service.meters)
+            scope[caller.KEY] = Caller(
+                await self._principal(scope), address_of(scope), self.service.meters, self.service.throttle
+            )
+        except TooManyRequests as error:
+            self.service.meters.denied(error.slug)  # no line in the log: it is not to be filled from outside
+            await answer(error)(scope, receive, send)
+            return
         except VirtcloudError as error:
             await answer(error)(scope, receive, send)
             return
@@ -45,15 +52,27 @@ class Gate:
 
     async def _principal(self, scope: Scope) -> Principal:
         try:
-            shown = token_of(scope)
-            if shown is None:
-                return self._local(scope)
-            known = self.service.recognizer
-            found = known.believed(shown)
-            return await run_in_threadpool(known.ask, shown) if found is None else found
+            return await self._shown(scope) or self._local(scope)
         except Unauthenticated as error:
             self.service.meters.denied(error.slug)
             log.warning("denied", why=error, path=scope["path"], address=address_of(scope))
+            raise
+
+    async def _shown(self, scope: Scope) -> Principal | None:
+        """Say whose token is shown, if one is."""
+        if all(name != HEADER for name, _ in scope["headers"]):
+            return None
+        address, known = address_of(scope), self.service.recognizer
+        try:
+            shown = token_of(scope)
+            found = known.believed(shown)
+            if found is not None:
+                return found
+            if not known.was_valid(shown):
+                self.service.throttle.check_failures(address)
+            return await run_in_threadpool(known.ask, shown)
+        except Unauthenticated:
+            self.service.throttle.note_failure(address)
             raise
 
     def _local(self, scope: Scope) -> Principal:
@@ -86,12 +105,10 @@ def address_of(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else "unknown"
 
 
-def token_of(scope: Scope) -> Token | None:
-    """Give the token of a call; None where it shows none. Raises Unauthenticated for one that cannot be (RFC 6750)."""
-    given = [value for name, value in scope["headers"] if name == b"authorization"]
-    if not given:
-        return None
-    scheme, _, text = given[0].decode("latin-1").partition(" ")
+def token_of(scope: Scope) -> Token:
+    """Give the token that a call shows (RFC 6750). Raises Unauthenticated for what cannot be one."""
+    given = next(value for name, value in scope["headers"] if name == HEADER)
+    scheme, _, text = given.decode("latin-1").partition(" ")
     found = Token.parse(text.strip()) if scheme.lower() == "bearer" else None
     if found is None:
         raise Unauthenticated("expected the header 'Authorization: Bearer vc_…' with a whole token, got another one")

@@ -21,6 +21,7 @@ from virtcloud.model.errors import (
     Gone,
     NotFound,
     ServiceUnreachable,
+    TooManyRequests,
     Unauthenticated,
     Unreachable,
     VirtcloudError,
@@ -37,6 +38,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (NotFound, HTTPStatus.NOT_FOUND),
     (Conflict, HTTPStatus.CONFLICT),
     (Gone, HTTPStatus.GONE),
+    (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
     (ServiceUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (Unreachable, HTTPStatus.GATEWAY_TIMEOUT),
     (ElementError, HTTPStatus.BAD_GATEWAY),
@@ -80,6 +82,8 @@ def answer(error: VirtcloudError) -> ProblemResponse:
     made = problem(status_of(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
         made.headers["www-authenticate"] = "Bearer"
+    if isinstance(error, TooManyRequests):
+        made.headers["retry-after"] = str(error.retry_after_s)
     return made
 
 

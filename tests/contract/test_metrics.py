@@ -13,7 +13,7 @@ from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from sbf_service.converge.switches import candidates
+from sbf_service.converge.candidates import candidates
 from sbf_service.http.timing import route_of, waits
 
 

@@ -12,6 +12,7 @@
     │   ├── NoVlanFree        no number is free at all the sites
     │   ├── QuotaExceeded     a user would have more than it may
     │   └── IllegalMove       a state machine was asked for a move it does not have
+    ├── TooManyRequests       a caller asks too often                   HTTP 429
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
     │   └── DatabaseUnavailable  … because its database does not       HTTP 503
@@ -91,6 +92,17 @@ class IllegalMove(Conflict):
     """A state machine was asked for a move that its table does not have."""
 
     slug = "illegal-move"
+
+
+class TooManyRequests(VirtcloudError):
+    """A caller asks too often; nothing was changed. ``retry_after_s`` seconds later it may be asked again."""
+
+    slug = "too-many-requests"
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        """Keep the message, and when to try again."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Gone(VirtcloudError):
