@@ -60,7 +60,7 @@ class JunosSession(NapalmSession):
 
     def commit(self) -> None:
         """Commit with the timer."""
-        self._patiently(lambda driver: driver.commit_config("virtcloud", REVERT_IN))
+        self._patiently(lambda driver: driver.commit_config(revert_in=REVERT_IN))
 
     def confirm(self) -> None:
         """Commit once more, for good, and unlock."""

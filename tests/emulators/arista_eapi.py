@@ -181,6 +181,11 @@ class AristaEapi(Committing, AristaEos):
     def keep_startup(self, session: Session, file: str) -> None:
         """Keep it; nobody asks for it."""
 
+    @says("exec", "configure replace <file>")
+    def replace_all(self, session: Session, file: str) -> None:
+        """Bring back the copy of the startup configuration."""
+        self.activate(deepcopy(self.startup))
+
     def refuse_if_one_waits(self, name: str) -> None:
         others = [key for key, one in self.config_sessions.items() if one.phase == "pendingCommitTimer" and key != name]
         if others:
