@@ -7,15 +7,16 @@ confirmed only when what was asked for was read back.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sbf_service.drivers.command_line import carried_from
 from sbf_service.drivers.dialects.dialect import Lines, PortNames, Seen
 from sbf_service.drivers.dialects.lines import port_seen
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.log import get_log
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
@@ -53,6 +54,14 @@ class CandidateSession(Protocol):
 
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
+
+
+@runtime_checkable
+class HearsNeighbours(Protocol):
+    """A session that can be asked for the device's neighbours (LLDP)."""
+
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Give all that are heard; raises ValueError with what is not understood."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +113,16 @@ class CandidateSwitch:
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give what would be put into the candidate; nothing for no change."""
         return tuple(self._words.lines(difference, self._seen or self._look())) if difference else ()
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
+        """Ask for all neighbours, whatever the ports; one question."""
+        if not isinstance(self._session, HearsNeighbours):
+            raise Refused(f"switch {self._name}: SBF does not know how {self._words.title} shows its neighbours")
+        try:
+            return self._session.neighbours()
+        except ValueError as error:
+            said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
+            raise Unsafe(f"switch {self._name}: what it said of its neighbours is not understood: {said}") from error
 
     def close(self) -> None:
         """End the session."""

@@ -11,8 +11,10 @@ from typing import Any
 from uuid import uuid4
 
 from sbf_service.drivers.candidate import REVERT_IN
-from sbf_service.drivers.dialects.arista_eos import DIALECT
+from sbf_service.drivers.dialects.arista_eos import DIALECT, LLDP
+from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unreachable
 
 HTTPS_PORT = 443
@@ -57,6 +59,10 @@ class EosSession(NapalmSession):
         """Give the answers to the questions of the command line."""
         self.guarded(self._settled)
         return [self._answer(command) for command in DIALECT.show]
+
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Ask as on the command line."""
+        return neighbours(LLDP, self._answer(LLDP.show))
 
     def load(self, lines: Sequence[str]) -> str:
         """Make a session, put the lines in, compare."""

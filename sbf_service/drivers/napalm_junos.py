@@ -9,9 +9,10 @@ from math import ceil
 from typing import Any
 
 from sbf_service.drivers.candidate import REVERT_IN
-from sbf_service.drivers.candidates.junos import FILTER
-from sbf_service.drivers.napalm_netconf import NETCONF_PORT, hang_up, ssh_config
+from sbf_service.drivers.candidates.junos import FILTER, heard
+from sbf_service.drivers.napalm_netconf import NETCONF_PORT, hang_up, ssh_config, text_of
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Unreachable
 
 ACTIVE = {"database": "committed", "inherit": "inherit"}
@@ -54,6 +55,10 @@ class JunosSession(NapalmSession):
         """Give the active configuration's VLANs and interfaces in XML."""
         return (self.guarded(self._shown),)
 
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Ask for the short list: one question, where details would be one for each port."""
+        return heard(self.guarded(lambda driver: text_of(driver.device.rpc.get_lldp_neighbors_information())))
+
     def load(self, lines: Sequence[str]) -> str:
         """Lock, load, compare."""
         return self.guarded(lambda driver: self._loaded(driver, "\n".join(lines)))
@@ -76,12 +81,10 @@ class JunosSession(NapalmSession):
             self.guarded(self._unlocked)
 
     def _shown(self, driver: Any) -> str:  # noqa: ANN401
-        from lxml import etree  # noqa: PLC0415 - slow to load
-
         if not self._changing and driver.has_pending_commit():
             why = "a commit waits to be confirmed and may be taken back"
             raise Unreachable(f"{self._whom()} is being configured: {why}; it is read again after that")
-        return str(etree.tostring(driver.device.rpc.get_config(FILTER, ACTIVE), encoding="unicode"))
+        return text_of(driver.device.rpc.get_config(FILTER, ACTIVE))
 
     def _loaded(self, driver: Any, text: str) -> str:  # noqa: ANN401
         driver.device.cu.lock()

@@ -26,3 +26,10 @@ def hang_up(manager: Any) -> None:  # noqa: ANN401 - ncclient's
     """Close the connection under an ncclient manager; what was locked is free then, as the device sees it."""
     manager._session.close()  # noqa: SLF001 - its public close says good-bye and waits for an answer
     manager._session.join(1)  # noqa: SLF001
+
+
+def text_of(element: Any) -> str:  # noqa: ANN401 - lxml's
+    """Write an answer as text; what is none (PyEZ gives True for an empty one) is empty."""
+    from lxml import etree  # noqa: PLC0415 - slow to load
+
+    return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

@@ -141,6 +141,9 @@ class Junos(Committing):
         now = f'<date-time seconds="{int(time.time())}">2026-11-20 10:00:00 UTC</date-time>'
         return f"<system-uptime-information><current-time>{now}</current-time></system-uptime-information>"
 
+    def do_get_lldp_neighbors_information(self, session: NetconfSession, _: etree._Element) -> str:
+        return self.neighbours()
+
     # what they do
 
     @property

@@ -146,6 +146,21 @@ def lldpctl(peers: Peers) -> str:
     return "\n".join([BAR, "LLDP neighbors:", BAR, *blocks])
 
 
+def junos(peers: Peers) -> str:
+    """Show ``get-lldp-neighbors-information`` of Junos: the short list, without addresses."""
+    rows = [
+        f"<lldp-neighbor-information><lldp-local-port-id>{port}</lldp-local-port-id>"
+        f"<lldp-local-parent-interface-name>-</lldp-local-parent-interface-name>"
+        f"<lldp-remote-chassis-id-subtype>Mac address</lldp-remote-chassis-id-subtype>"
+        f"<lldp-remote-chassis-id>{one.chassis}</lldp-remote-chassis-id>"
+        f"<lldp-remote-port-description>{one.description}</lldp-remote-port-description>"
+        f"<lldp-remote-port-id>{one.port}</lldp-remote-port-id>"
+        f"<lldp-remote-system-name>{one.name}</lldp-remote-system-name></lldp-neighbor-information>"
+        for port, one in peers.items()
+    ]
+    return f"<lldp-neighbors-information>{''.join(rows)}</lldp-neighbors-information>"
+
+
 SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "cisco_ios": lambda peers, _: ios(peers),
     "cisco_nxos": lambda peers, _: nxos(peers),
@@ -156,4 +171,6 @@ SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "dell_force10": lambda peers, _: dell(peers, counts=True),
     "dell_os10": lambda peers, _: dell(peers, counts=False),
     "sonic": lambda peers, _: lldpctl(peers),
+    "arista_eapi": eos,
+    "juniper_junos": lambda peers, _: junos(peers),
 }

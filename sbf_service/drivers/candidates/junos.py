@@ -14,6 +14,7 @@ from sbf_service.drivers.candidate import CandidateWords
 from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, vlan_set
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -53,14 +54,7 @@ class JunosSeen(Seen):
 
 def see(shown: Sequence[str]) -> JunosSeen:
     """Understand the XML of VLANs and interfaces; raises ValueError."""
-    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
-
-    try:
-        root = etree.fromstring(shown[0], etree.XMLParser(resolve_entities=False))
-    except etree.XMLSyntaxError as error:
-        raise ValueError(beginning(shown[0])) from error
-    if root.tag != "configuration":
-        raise ValueError(" ".join("".join(root.itertext()).split()) or beginning(shown[0]))
+    root = _root(shown[0], "configuration")
     names = dict(_vlans(root))
     members = {PORTS.canonical(name): _members(unit, names) for name, unit in _units(root)}
     ports = {PORTS.canonical(name): _port(unit, members[PORTS.canonical(name)]) for name, unit in _units(root)}
@@ -70,6 +64,35 @@ def see(shown: Sequence[str]) -> JunosSeen:
         names=names,
         members=members,
     )
+
+
+def heard(shown: str) -> tuple[Neighbour, ...]:
+    """Understand the XML of LLDP's neighbours; raises ValueError."""
+    return tuple(_neighbour(one) for one in _root(shown, "lldp-neighbors-information"))
+
+
+def _neighbour(one: Any) -> Neighbour:  # noqa: ANN401
+    said = {part.tag: (part.text or "").strip() for part in one}
+    local = said.get("lldp-local-port-id") or said.get("lldp-local-interface", "")
+    description = said.get("lldp-remote-port-description", "")
+    port = said.get("lldp-remote-port-id") or description
+    if not local or not port:
+        raise ValueError(f"a neighbour without a port: {said}")
+    chassis, name = said.get("lldp-remote-chassis-id", ""), said.get("lldp-remote-system-name", "")
+    return Neighbour(local=local, chassis=chassis, port=port, name=name, port_description=description)
+
+
+def _root(shown: str, tag: str) -> Any:  # noqa: ANN401
+    """Read XML that must be about ``tag``; raises ValueError with what it says instead."""
+    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
+
+    try:
+        root = etree.fromstring(shown, etree.XMLParser(resolve_entities=False))
+    except etree.XMLSyntaxError as error:
+        raise ValueError(beginning(shown)) from error
+    if root.tag != tag:
+        raise ValueError(" ".join("".join(root.itertext()).split()) or beginning(shown))
+    return root
 
 
 def _active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
