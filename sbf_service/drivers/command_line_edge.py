@@ -99,10 +99,12 @@ class CommandLineEdge:
 
     def _moved(self, lines: Lines) -> list[str]:
         """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""
-        faults = list(self._device.tell(lines, SAVING_PATIENCE))
-        if faults:
-            self._device.close()
-        return faults
+        for line in lines:
+            faults = list(self._device.tell([line], SAVING_PATIENCE))
+            if faults:
+                self._device.close()
+                return faults
+        return []
 
     def _look(self, vlans: VlanSet) -> Seen:
         asked: Lines = self._dialect.show

@@ -35,6 +35,11 @@ PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
     ("cisco_iosxe", "qinq"),
+    ("cisco_iosxr", "vpls"),
+    ("cisco_iosxr", "shared"),
+    ("juniper_junos", "vpls"),
+    ("juniper_junos", "shared"),
+    ("juniper_junos", "evpn"),
     ("arista_eos", "evpn"),
     ("cisco_nxos", "evpn"),
 ]
@@ -53,6 +58,24 @@ THEIRS = {
         "service instance 112 ethernet",
         "encapsulation dot1q 112",
         "bridge-domain 51",
+    ),
+    "cisco_iosxr": (
+        "l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 500",
+        "l2vpn bridge group theirs bridge-domain theirs vfi theirs neighbor 192.0.2.9 pw-id 500",
+        "interface GigabitEthernet0/0/0/1.50 l2transport",
+        "encapsulation dot1q 50",
+        "l2vpn bridge group theirs bridge-domain theirs interface GigabitEthernet0/0/0/1.50",
+        "interface GigabitEthernet0/0/0/3.112 l2transport",
+        "encapsulation dot1q 112",
+    ),
+    "juniper_junos": (
+        "set interfaces ge-0/0/1 unit 50 encapsulation vlan-vpls",
+        "set interfaces ge-0/0/1 unit 50 vlan-id 50",
+        "set routing-instances theirs instance-type vpls",
+        "set routing-instances theirs interface ge-0/0/1.50",
+        "set routing-instances theirs protocols vpls vpls-id 500",
+        "set interfaces ge-0/0/3 unit 112 vlan-id 112",
+        "set interfaces ge-0/0/3 unit 112 family inet",
     ),
     "arista_eos": (
         "vlan 50",
@@ -101,6 +124,21 @@ MISUSE = {
         ),
         ("interface Te0/0/12", "service instance 1012 ethernet", "encapsulation dot1q 1012", "bridge-domain 60"),
     ),
+    "cisco_iosxr": (
+        ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 112"),
+        ("interface Gi0/0/0/1.112 l2transport", "encapsulation dot1q 112", "description theirs"),
+        ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 90-112"),
+        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 10112",),
+        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 77",),
+    ),
+    "juniper_junos": (
+        ("set interfaces ge-0/0/1 unit 5 vlan-id 112",),
+        ("set interfaces ge-0/0/1 unit 5 vlan-id-range 90-112",),
+        ("set interfaces ge-0/0/1 unit 112 vlan-id 112", "set interfaces ge-0/0/1 unit 112 family inet"),
+        ("set routing-instances theirs protocols vpls vpls-id 10112",),
+        ("set routing-instances theirs protocols vpls vpls-id 77",),
+        ("set routing-instances theirs vxlan vni 10112",),
+    ),
     "arista_eos": (
         ("vlan 112", "name theirs"),
         ("interface Vxlan1", "vxlan vlan 60 vni 10112"),
@@ -123,15 +161,25 @@ READY = {
 """How a managed port is made a trunk without VLANs beforehand, where it must be one."""
 ATTACH = {
     "cisco_iosxe": "^service instance 112 ",
+    "cisco_iosxr": r"^interface \S+\.112 ",
+    "juniper_junos": "unit 112 vlan-id",
     "arista_eos": "allowed vlan add 112",
     "cisco_nxos": "allowed vlan add 112",
 }
 """The line that puts VLAN 112 on a port."""
 SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
-IGNORED = {"cisco_iosxe": "^bridge-domain", "arista_eos": "^vxlan vlan", "cisco_nxos": "^vn-segment"}
+IGNORED = {
+    "cisco_iosxe": "^bridge-domain",
+    "cisco_iosxr": "^commit$",
+    "juniper_junos": "^commit",
+    "arista_eos": "^vxlan vlan",
+    "cisco_nxos": "^vn-segment",
+}
 """A line without which nothing is joined."""
 OTHER_FORMS = {
     "cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2"),
+    "cisco_iosxr": ("Gi0/0/0/1", "gigabitethernet0/0/0/2"),
+    "juniper_junos": ("ge-0/0/1", "ge-0/0/2"),
     "arista_eos": ("Et2", "ethernet3"),
     "cisco_nxos": ("Eth1/2", "ethernet1/3"),
 }

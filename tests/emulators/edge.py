@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from emulators.industry import Industry
-from emulators.switch import Port, State
+from emulators.switch import Port, Rejected, Session, State
 
 
 @dataclass
@@ -66,6 +66,44 @@ class Edge(Industry):
     def carrying(self) -> dict[str, set[int]]:
         """Give the VLANs of each domain; kept at each change, for what must hold at every instant."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
+
+
+class CandidateEdge(Edge):
+    """An edge on which lines change a candidate of the session, until they are committed, all or none.
+
+    A session that ends takes its candidate with it.
+    """
+
+    first_mode = "exec"
+    words_of_failure: ClassVar[str]
+
+    def configure(self, *lines: str) -> None:
+        super().configure(*lines, "commit")
+
+    def candidate(self, session: Session) -> EdgeState:
+        """Give what this session is changing."""
+        if not hasattr(session, "candidate"):
+            session.candidate = deepcopy(self.running)  # type: ignore[attr-defined]
+        found: EdgeState = session.candidate  # type: ignore[attr-defined]
+        return found
+
+    def drop(self, session: Session) -> None:
+        if hasattr(session, "candidate"):
+            del session.candidate
+
+    def activate(self, session: Session) -> None:
+        """Make the candidate the configuration that is run, and that a reboot brings back; raises Rejected."""
+        wrong = next(self.faults_of(self.candidate(session)), None)
+        if wrong:
+            raise Rejected(self.words_of_failure.format(wrong=wrong))
+        self.running = self.candidate(session)
+        self.startup = deepcopy(self.running)
+        self.saves += 1
+        self.drop(session)
+
+    def faults_of(self, state: EdgeState) -> Iterator[str]:
+        """Say what of a candidate cannot be."""
+        raise NotImplementedError
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:

@@ -5,10 +5,12 @@ from contextlib import AbstractContextManager
 from emulators.edge import Edge
 from emulators.edge_eos import EdgeEos
 from emulators.edge_iosxe import EdgeIosXe
+from emulators.edge_iosxr import EdgeIosXr
+from emulators.edge_junos import EdgeJunos
 from emulators.edge_nxos import EdgeNxos
 from emulators.server import listening
 
-EDGES: dict[str, type[Edge]] = {kind.platform: kind for kind in (EdgeIosXe, EdgeEos, EdgeNxos)}
+EDGES: dict[str, type[Edge]] = {kind.platform: kind for kind in (EdgeIosXe, EdgeIosXr, EdgeJunos, EdgeEos, EdgeNxos)}
 
 
 def emulate_edge(platform: str, **options: object) -> AbstractContextManager[Edge]:

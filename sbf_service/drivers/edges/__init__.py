@@ -1,11 +1,13 @@
 """Dialects of provider edges: one small file of data for each platform, and the table of them for the documentation."""
 
 from sbf_service.drivers.dialects.dialect import Lines
-from sbf_service.drivers.edges import arista_eos, cisco_iosxe, cisco_nxos
+from sbf_service.drivers.edges import arista_eos, cisco_iosxe, cisco_iosxr, cisco_nxos, juniper_junos
 from sbf_service.drivers.edges.dialect import EdgeDialect
 
 EDGE_DIALECTS: dict[str, EdgeDialect] = {
     "cisco_iosxe": cisco_iosxe.DIALECT,
+    "cisco_iosxr": cisco_iosxr.DIALECT,
+    "juniper_junos": juniper_junos.DIALECT,
     "arista_eos": arista_eos.DIALECT,
     "cisco_nxos": cisco_nxos.DIALECT,
 }

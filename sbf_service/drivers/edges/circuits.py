@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from sbf_service.drivers.edge import ManagedEdge
-from sbf_service.drivers.edges.dialect import ATTACHMENT, NOTHING_OF_OURS, Piece, Seen
+from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, NOTHING_OF_OURS, Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
 from virtcloud.model.edge import Circuit, EdgeCarried, Part, in_order
 from virtcloud.model.errors import Unsafe
@@ -141,7 +141,9 @@ def _part(filling: Filling, group: Group, piece: Piece | None, ports: dict[str, 
 
 def _is_whole(filling: Filling, group: Group, attachment: Piece, circuit: Circuit) -> bool:
     """Say whether every kind of piece is there once, and shows the lines that we would have made, no others."""
-    pieces = (*group.core, attachment)
+    place = (attachment.port, attachment.vlan)
+    pieces = [one for one in group.core if one.port is None or one.kind == CORE or (one.port, one.vlan) == place]
+    pieces.append(attachment)
     kinds = Counter(piece.kind for piece in pieces)
     once = kinds == Counter(filling.kinds(circuit))
     return once and all(filling.is_as_shown(piece, circuit) for piece in pieces)

@@ -13,15 +13,13 @@ be checked on a device: that ``section`` takes a pattern, that service instances
 ``no service instance`` needs ``ethernet`` neither way, the ethertype on the core port (``dot1q tunneling ethertype``).
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.dialects.cisco_ios import ERRORS
 from sbf_service.drivers.dialects.cisco_ios import PORTS as IOS_PORTS
 from sbf_service.drivers.dialects.dialect import PortNames
-from sbf_service.drivers.dialects.reading import vlan_set
 from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, EdgeDialect, Piece, Recipe, Seen, service_named
-from sbf_service.drivers.edges.reading import Block, ports_of, starting, tree
+from sbf_service.drivers.edges.reading import Block, outer_tags, ports_of, starting, tree
 from virtcloud.model.edge import Circuit
 from virtcloud.model.errors import Refused
 from virtcloud.model.transport import Transport, TransportKind
@@ -73,7 +71,7 @@ def _instances(port: str, block: Block, vlans: VlanSet) -> Iterator[Piece]:
     for words, instance in block.below("service instance "):
         number = words.partition(" ")[0]
         service = service_named(instance.after("description "))
-        tags = _tags(instance, number)
+        tags = outer_tags(instance, number)
         single = len(tags) == 1 and str(*tags) == number
         yield Piece(
             kind=ATTACHMENT,
@@ -84,16 +82,6 @@ def _instances(port: str, block: Block, vlans: VlanSet) -> Iterator[Piece]:
             body=instance.lines,
             ours=single and (service is not None or _is_empty(instance)),
         )
-
-
-def _tags(instance: Block, number: str) -> VlanSet:
-    """Give the outer tags that a service instance takes; one without an encapsulation is about to take its number."""
-    words = instance.after("encapsulation dot1q ") or instance.after("encapsulation dot1ad ")
-    if words is None:
-        other = instance.after("encapsulation ")
-        return VlanSet() if other or int(number) > 4094 else VlanSet([int(number)])  # noqa: PLR2004 - not a VLAN
-    listed = re.match(r"[\d,\- ]+", words)
-    return vlan_set(re.sub(r"\s+", "", listed[0]), words) if listed else VlanSet()
 
 
 def _is_empty(instance: Block) -> bool:

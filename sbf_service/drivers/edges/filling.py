@@ -33,9 +33,13 @@ class Filling:
         """Give the transports that this platform makes."""
         return tuple(one for one in self.backbone.transports if _sort(one) in self.dialect.recipes and one.on_edges)
 
-    def kinds(self, circuit: Circuit) -> tuple[str, ...]:
-        """Give the kinds of pieces that a circuit is made of, in the order in which they are made."""
-        return tuple(self._recipe(circuit).make)
+    def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
+        """Give the kinds of pieces that a circuit is made of, in the order in which they are made.
+
+        ``joined`` says that its service is there: then only what is of its port.
+        """
+        make = self._recipe(circuit).make
+        return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
     def placed(self, seen: Seen) -> Seen:
         """Tell the service VLANs on the core port from attachments.

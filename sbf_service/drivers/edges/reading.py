@@ -1,10 +1,13 @@
 """Understanding configurations that are written as a tree of indented lines."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sbf_service.drivers.dialects.dialect import PortNames
-from sbf_service.drivers.dialects.reading import beginning
+from sbf_service.drivers.dialects.reading import beginning, vlan_set
+from virtcloud.model.values import VlanId
+from virtcloud.model.vlans import VlanSet
 
 
 @dataclass(slots=True)
@@ -56,3 +59,16 @@ def ports_of(blocks: Iterable[Block], names: PortNames, text: str) -> dict[str, 
     if not found:
         raise ValueError(f"no interface in {beginning(text)!r}")
     return found
+
+
+def outer_tags(block: Block, number: str) -> VlanSet:
+    """Give the outer tags that a service instance or subinterface takes (Cisco's ``encapsulation``).
+
+    One without an encapsulation is about to take that of its number.
+    """
+    words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
+    if words is None:
+        bare = block.after("encapsulation ") is None and number.isdigit() and 0 < int(number) <= VlanId.highest
+        return VlanSet([int(number)]) if bare else VlanSet()
+    listed = re.match(r"[\d,\- ]+", words)
+    return vlan_set(re.sub(r"\s+", "", listed[0]), words) if listed else VlanSet()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sbf_service.drivers.edges.circuits import Group, groups_of
-from sbf_service.drivers.edges.dialect import ATTACHMENT, NOTHING_OF_OURS, Piece, Seen
+from sbf_service.drivers.edges.dialect import NOTHING_OF_OURS, Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
 from virtcloud.model.edge import Circuit, EdgeDifference, Part
 
@@ -40,13 +40,15 @@ def steps(filling: Filling, difference: EdgeDifference, seen: Seen) -> list[Step
 
 
 def _leaving(filling: Filling, group: Group, difference: EdgeDifference) -> tuple[Piece, ...] | None:
-    """Give the attachments that leave a group; None when the group is left alone, none when it has none."""
+    """Give what leaves a group with its attachments; None when it is left alone, nothing when it has none."""
     gone: tuple[Circuit | Part, ...] = (*difference.clear, *difference.remove)
     asked = [one for one in gone if _is_about(filling, group, one)]
     if not asked:
         return None
     places = [(filling.dialect.ports.canonical(one.port), one.vlan) for one in asked if one.port is not None]
-    return tuple(piece for piece in group.attachments if (piece.port, piece.vlan) in places)
+    order = list(filling.dialect.unmake)
+    leaving = (piece for piece in group.pieces if (piece.port, piece.vlan) in places)
+    return tuple(sorted(leaving, key=lambda piece: order.index(piece.kind)))
 
 
 def _is_about(filling: Filling, group: Group, one: Circuit | Part) -> bool:
@@ -73,7 +75,7 @@ def _dissolved(filling: Filling, group: Group, leaving: tuple[Piece, ...]) -> It
         return
     about, needs = frozenset({f"domain {group.domain}"}), frozenset({f"leaving {group.domain}"})
     for kind in filling.dialect.unmake:
-        for piece in (one for one in group.core if one.kind == kind):
+        for piece in (one for one in group.core if one.kind == kind and one not in leaving):
             yield Step(about, tuple(filling.unmade(piece, group.service)), needs)
 
 
@@ -90,9 +92,9 @@ def _prepared(filling: Filling, difference: EdgeDifference, seen: Seen) -> Itera
 def _additions(filling: Filling, difference: EdgeDifference, staying: list[Group]) -> Iterator[Step]:
     joined = {group.service for group in staying if group.core}
     for circuit in difference.add:
-        kinds = (ATTACHMENT,) if circuit.service in joined else filling.kinds(circuit)
+        kinds = filling.kinds(circuit, joined=circuit.service in joined)
         joined.add(circuit.service)
         domain, vlan = f"domain {filling.domain(circuit)}", f"vlan {circuit.vlan}"
         for kind in kinds:
-            about = frozenset({vlan if kind == ATTACHMENT else domain})
+            about = frozenset({vlan if kind in filling.kinds(circuit, joined=True) else domain})
             yield Step(about, tuple(filling.made(kind, circuit)), frozenset({domain, vlan, f"port {circuit.port}"}))

@@ -1,0 +1,151 @@
+"""Juniper Junos as a provider edge: units, routing instances, a private candidate; statements as ``set`` lines."""
+
+import re
+from collections.abc import Iterator
+
+from emulators.edge import CandidateEdge, EdgeState
+from emulators.grammar import says
+from emulators.switch import Rejected, Session
+from emulators.terminal import Hangup
+
+STATEMENTS = re.compile(
+    r"interfaces \S+ (flexible-vlan-tagging|mtu \d+|encapsulation flexible-ethernet-services)"
+    r"|interfaces \S+ unit \d+ (description \S+|encapsulation (vlan-vpls|vlan-bridge)|vlan-id \d+|family (vpls|inet)"
+    r"|vlan-id-range [\d-]+)"
+    r"|routing-instances \S+ (instance-type (vpls|evpn)|vlan-id (none|all)|interface \S+|vtep-source-interface \S+"
+    r"|vxlan vni \d+|route-distinguisher \S+|vrf-target target:\S+|protocols evpn encapsulation vxlan"
+    r"|protocols vpls (no-tunnel-services|encapsulation-type ethernet|vpls-id \d+|neighbor \S+))"
+)
+SINGLE = re.compile(r"(.* (?:description|encapsulation|vlan-id|instance-type|vpls-id|vni|route-distinguisher)) \S+$")
+"""Statements of which there is one; another value replaces it."""
+
+
+class EdgeJunos(CandidateEdge):
+    """An MX. Its statements are kept under ``services[""]``, in order."""
+
+    platform = "juniper_junos"
+    port_names = ("ge-0/0/0", "ge-0/0/1", "ge-0/0/2", "ge-0/0/3", "xe-0/1/0")
+    more = "---(more)---"
+    words_of_failure = "error: {wrong}\nerror: commit failed: (statements constraint check failed)"
+
+    def __init__(self, **more: object) -> None:
+        super().__init__(**more)
+        for state in (self.running, self.startup):
+            state.services[""] = [  # type: ignore[attr-defined]
+                line
+                for name in self.port_names
+                for line in (
+                    f"interfaces {name} flexible-vlan-tagging",
+                    f"interfaces {name} encapsulation flexible-ethernet-services",
+                )
+            ]
+
+    def prompt(self, session: Session) -> str:
+        return "[edit]\nadmin@pe1# " if session.mode == "config" else "admin@pe1> "
+
+    def invalid(self, session: Session, line: str) -> str:
+        return f"{' ' * 20}^\nsyntax error."
+
+    @says("exec", "set cli <words...>")
+    def set_cli(self, session: Session, words: str) -> None:
+        what, value = words.split()
+        if what == "screen-length":
+            session.page = int(value)
+        said = {"screen-length": "Screen length set to", "screen-width": "Screen width set to"}
+        session.say(f"{said[what]} {value}" if what in said else f"Disabling {what}")
+
+    @says("exec", "configure private")
+    def configure_private(self, session: Session) -> None:
+        self.candidate(session)
+        session.say("warning: uncommitted changes will be discarded on exit\nEntering configuration mode\n")
+        session.enter("config")
+
+    @says("config", "set <words...>")
+    def put_statement(self, session: Session, words: str) -> None:
+        if not STATEMENTS.fullmatch(words):
+            raise Rejected("")
+        lines = self.candidate(session).services[""]
+        single = SINGLE.match(words)
+        lines[:] = [
+            one for one in lines if one != words and not (single and re.match(rf"{re.escape(single[1])} ", one))
+        ]
+        lines.append(words)
+
+    @says("config", "delete <words...>")
+    def delete_statement(self, session: Session, words: str) -> None:
+        lines = self.candidate(session).services[""]
+        left = [one for one in lines if one != words and not one.startswith(f"{words} ")]
+        if len(left) == len(lines):
+            session.say("warning: statement not found")
+        lines[:] = left
+
+    @says("config", "commit")
+    def commit(self, session: Session) -> None:
+        self.activate(session)
+        session.say("commit complete")
+
+    @says("config", "commit and-quit")
+    def commit_and_quit(self, session: Session) -> None:
+        self.activate(session)
+        session.say("commit complete\nExiting configuration mode")
+        session.enter("exec")
+
+    @says("config", "rollback 0")
+    def rollback(self, session: Session) -> None:
+        self.drop(session)
+        session.say("load complete")
+
+    @says("config", "exit", "exit configuration-mode", "end")
+    def leave_configuration(self, session: Session) -> None:
+        if hasattr(session, "candidate") and session.candidate != self.running:
+            session.say("The configuration has been changed but not committed")
+            session.ask("Discard uncommitted changes? [yes,no] (yes) ")
+        self.drop(session)
+        session.say("Exiting configuration mode")
+        session.enter("exec")
+
+    @says("exec", "exit", "quit")
+    def leave(self, session: Session) -> None:
+        raise Hangup
+
+    @says("exec", "show configuration <part> | display set")
+    def show_part(self, session: Session, part: str) -> None:
+        said = "\n".join(line for line in self._written() if line.startswith(f"set {part} "))
+        session.say(f"{said}\n" if said else "")
+
+    def running_config(self) -> str:
+        return "\n".join(sorted(self._written()))
+
+    def faults_of(self, state: EdgeState) -> Iterator[str]:
+        lines = state.services[""]
+        units = {m[1] + "." + m[2] for line in lines if (m := re.match(r"interfaces (\S+) unit (\d+) vlan-id", line))}
+        members = [m[1] for line in lines if (m := re.match(r"routing-instances \S+ interface (\S+)", line))]
+        yield from (f"Interface {one} must already be defined" for one in members if one not in units)
+        yield from (f"RT Instance: {one} is in two instances" for one in members if members.count(one) > 1)
+        tags = [
+            m[1] + " " + m[2] for line in lines if (m := re.match(r"interfaces (\S+) unit \d+ vlan-id (\d+)", line))
+        ]
+        yield from (f"VLAN-ID {one} is used twice" for one in tags if tags.count(one) > 1)
+
+    def joined(self) -> dict[str, set[tuple[str, int]]]:
+        found: dict[str, set[tuple[str, int]]] = {}
+        for line in self.services[""]:
+            member = re.match(r"routing-instances (\S+) interface (\S+)\.(\d+)", line)
+            tag = member and self._value(rf"interfaces {member[2]} unit {member[3]} vlan-id (\d+)")
+            if member and tag:
+                found.setdefault(member[1], set()).add((member[2], int(tag)))
+        return found
+
+    def reached(self) -> dict[int, set[tuple[str, int]]]:
+        joined, found = self.joined(), dict[int, set[tuple[str, int]]]()
+        for line in self.services[""]:
+            number = re.match(r"routing-instances (\S+) (?:protocols vpls vpls-id|vxlan vni) (\d+)", line)
+            if number and self._value(rf"routing-instances {number[1]} instance-type (\S+)"):
+                found[int(number[2])] = joined.get(number[1], set())
+        return found
+
+    def _written(self) -> list[str]:
+        return [f"set {line}" for line in self.services[""]]
+
+    def _value(self, pattern: str) -> str | None:
+        return next((found[1] for line in self.services[""] if (found := re.fullmatch(pattern, line))), None)
