@@ -69,6 +69,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     running.down()
 
 
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab of three sites whose provider edges are on an EVPN fabric, and no SBF."""
+    file = read_lab_file(Path(__file__).parent / "topologies/edges.yaml")
+    running = start(file, State(tmp_path_factory.mktemp("fabric") / "state"), Wishes(bare=True))
+    yield running
+    running.down()
+
+
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""

@@ -1,5 +1,7 @@
 """What ``site prepare`` prints for Linux, Open vSwitch and FRR is run as it is printed, and works."""
 
+import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from sbf_service.preparation.sheets import Asked, prepare
 from virtcloud.lab import Lab
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
 pytestmark = pytest.mark.lab
@@ -66,3 +69,28 @@ def test_the_printed_lines_carry_full_frames_between_sites_with_both_tags(prepar
 def test_the_printed_uplink_carries_nothing_that_was_not_allowed_on_it(prepared: Lab) -> None:
     said = prepared.run("brno-sw1", ["bridge", "vlan", "show", "dev", "uplink"], check=True).stdout
     assert said.split() == ["port", "vlan-id", "uplink", "100"]
+
+
+def sessions(lab: Lab, edge: str) -> dict[str, str]:
+    """Say in which state an edge's sessions are."""
+    done = lab.run(edge, ["vtysh", "-c", "show bgp l2vpn evpn summary json"], check=True)
+    return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
+
+
+def test_the_printed_lines_join_provider_edges_by_bgp_evpn_with_all_others(fabric: Lab) -> None:
+    """The lab's own settings of FRR are taken away first; what is printed replaces them, loopback and all."""
+    topology = fabric.topology
+    for site in topology.sites:
+        (edge,) = site.edges
+        sh(fabric, edge.name, "vtysh -c 'configure terminal' -c 'no router bgp 65000'")
+        sh(fabric, edge.name, f"ip address del {edge.loopback}/32 dev lo")
+    for site in topology.sites:
+        asked = Asked(transport=Name("overlay"), core_port="overlay")
+        theirs = prepare(topology, site, VlanSet(), asked).sheets[-1]
+        assert theirs.to_fill == {}
+        sh(fabric, site.edges[0].name, *theirs.lines)
+    deadline = time.monotonic() + 60
+    while set((found := sessions(fabric, "brno-pe1")).values()) != {"Established"}:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+    assert set(found) == {"10.255.0.2", "10.255.0.3"}

@@ -13,6 +13,8 @@ from virtcloud.model.topology import Edge, Topology
 
 PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
+SHELL = "/etc/frr/vtysh.conf"
+"""vtysh saves beside this file; on a node that folder is the node's own."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -47,7 +49,8 @@ def files(edge: Edge, topology: Topology) -> dict[str, str]:
         loopback=edge.loopback,
         neighbors="\n".join(line for peer in peers for line in _neighbor_lines(edge, peer)),
     )
-    return {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": told}
+    own = {f"{FOLDER}/zebra.conf": ZEBRA.format(name=edge.name), f"{FOLDER}/bgpd.conf": told}
+    return {**own, SHELL: "service integrated-vtysh-config\n"}
 
 
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:

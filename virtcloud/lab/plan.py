@@ -11,7 +11,7 @@ from virtcloud.model.topology import Device, Edge, Gateway, Host, Site, Switch, 
 from virtcloud.model.transport import Transport
 
 DeviceT = TypeVar("DeviceT", bound=Device)
-TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt")  # noqa: S108
+TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
 QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
 
 
