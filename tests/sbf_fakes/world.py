@@ -78,13 +78,13 @@ def edge_site(name: str, *transports: str, hosts: int = 1) -> dict[str, object]:
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000}
 
 
-def three_edges(*transports: dict[str, object]) -> Topology:
-    """Describe three sites of one host each, joined at provider edges by EVPN unless told otherwise."""
+def three_edges(*transports: dict[str, object], hosts: int = 1) -> Topology:
+    """Describe three sites with a few hosts each, joined at provider edges by EVPN unless told otherwise."""
     chosen = transports or (EVPN,)
-    links = [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in SITES]
+    links = [{"a": f"{name}-h{n}:eth0", "b": f"{name}-sw1:p{n}"} for name in SITES for n in range(1, hosts + 1)]
     links += [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES]
     names = [str(one["name"]) for one in chosen]
-    sites = [edge_site(name, *names) for name in SITES]
+    sites = [edge_site(name, *names, hosts=hosts) for name in SITES]
     return Topology.model_validate({"name": "edges", "transports": chosen, "sites": sites, "links": links})
 
 

@@ -1,6 +1,6 @@
 """The store and its workers under any sequence of calls, faults, restarts and passing time (DESIGN.md §7).
 
-Switches and hosts are fakes whose true state the machine sees: what the service believes is held against it.
+Switches, edges and hosts are fakes whose true state the machine sees: what the service believes is held against it.
 """
 
 import shutil
@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from postgres import PostgresServer
-from sbf_fakes.world import SITES, World, spec
+from sbf_fakes.edges import FakeEdge
+from sbf_fakes.switches import FakeSwitch
+from sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.store.clusters import list_clusters
 from sbf_service.store.elements import set_back, target_of
@@ -22,14 +24,19 @@ from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
 from virtcloud.model.errors import Conflict, Gone, NoVlanFree
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import ClusterView
+from virtcloud.model.vlans import VlanSet
 
 SWITCHES = [f"{site}-sw1" for site in SITES]
+EDGES = [f"{site}-pe1" for site in SITES]
+DEVICES = [*SWITCHES, *EDGES]
 HOSTS = [f"{site}-h{number}" for site in SITES for number in (1, 2)]
 KEYS = st.sampled_from(["a", "b", "c", "d", "e"])
 SPECS = st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True).map(
     lambda hosts: spec(*sorted(hosts), lease_s=3000)
 )
-POOL = "100-103"
+POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
+"""Brno has two numbers in common with the others: what goes beyond them is translated."""
+EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
@@ -45,7 +52,9 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.world: World = World(self.database(self.folder))
-        self.world.furnish(POOL)
+        self.world.furnish(topology=three_edges(EVPN, hosts=2))
+        for name, pool in POOLS.items():
+            self.world.put_pool(name, pool)
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -72,11 +81,11 @@ class Machine(RuleBasedStateMachine):
 
     # What workers and agents do.
 
-    @rule(name=st.sampled_from(SWITCHES))
+    @rule(name=st.sampled_from(DEVICES))
     def converge(self, name: str) -> None:
         before = self.world.element(name).last_seen
         self.world.converge(name)
-        if not self.world.switches[name].cut_off and self.world.element(name).trouble is None:
+        if not self.device(name).cut_off and self.world.element(name).trouble is None:
             self.forgot.discard(name)
         assert before is None or self.world.element(name).last_seen >= before
 
@@ -91,7 +100,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def everybody_acts(self) -> None:
-        for name in SWITCHES:
+        for name in DEVICES:
             self.converge(name)
         for host in HOSTS:
             self.agent_acts(host, tells=True)
@@ -104,19 +113,23 @@ class Machine(RuleBasedStateMachine):
 
     # What goes wrong.
 
-    @rule(name=st.sampled_from(SWITCHES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
-    def a_switch_falls_ill_or_recovers(self, name: str, fault: str) -> None:
-        switch = self.world.switches[name]
-        setattr(switch, fault, not getattr(switch, fault))
+    @rule(name=st.sampled_from(DEVICES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
+    def a_device_falls_ill_or_recovers(self, name: str, fault: str) -> None:
+        device = self.device(name)
+        setattr(device, fault, not getattr(device, fault))
 
-    @rule(name=st.sampled_from(SWITCHES), after=st.integers(1, 3))
-    def a_switch_is_cut_off_in_the_middle(self, name: str, after: int) -> None:
-        switch = self.world.switches[name]
-        switch.cut_off_after = len(switch.calls) + after
+    @rule(name=st.sampled_from(DEVICES), after=st.integers(1, 3))
+    def a_device_is_cut_off_in_the_middle(self, name: str, after: int) -> None:
+        device = self.device(name)
+        device.cut_off_after = len(device.calls) + after
 
-    @rule(name=st.sampled_from(SWITCHES))
-    def a_switch_restarts(self, name: str) -> None:
-        self.world.switches[name].restart()
+    @rule(name=st.sampled_from(EDGES))
+    def an_edge_breaks_off_in_the_middle_of_a_circuit(self, name: str) -> None:
+        self.world.edges[name].breaks = True
+
+    @rule(name=st.sampled_from(DEVICES))
+    def a_device_restarts(self, name: str) -> None:
+        self.device(name).restart()
         self.forgot.add(name)
 
     @rule(host=st.sampled_from(HOSTS), notices=st.booleans())
@@ -146,7 +159,20 @@ class Machine(RuleBasedStateMachine):
         """§7.1."""
         held = [(site, vlan) for view in self.views() for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
-        assert all(100 <= vlan <= 103 for _, vlan in held)
+        assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
+
+    @invariant()
+    def no_service_is_held_twice(self) -> None:
+        """§7.1, of service numbers."""
+        held = [view.joined.service for view in self.views() if view.joined is not None and view.joined.service]
+        assert len(held) == len(set(held))
+        assert all(10100 <= number <= 10103 for number in held)
+
+    @invariant()
+    def a_cluster_of_several_sites_that_holds_numbers_holds_a_service(self) -> None:
+        """They come and go together."""
+        for view in self.views():
+            assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
     @invariant()
     def what_is_carried_belongs_to_somebody(self) -> None:
@@ -154,6 +180,8 @@ class Machine(RuleBasedStateMachine):
         for site in SITES:
             held = {vlan for view in self.views() for at, vlan in view.vlans.items() if at == site}
             assert self.carried_at(site) <= held
+        services = {view.joined.service for view in self.views() if view.joined is not None}
+        assert self.services_carried() <= services
 
     @invariant()
     def active_is_true(self) -> None:
@@ -177,20 +205,37 @@ class Machine(RuleBasedStateMachine):
             return list_clusters(unit, None, ended=True)
 
     def carried_at(self, site: str) -> set[int]:
-        ports = self.world.switches[f"{site}-sw1"].ports.values() if hasattr(self, "world") else ()
+        if not hasattr(self, "world"):
+            return set()
+        ports = self.world.switches[f"{site}-sw1"].ports.values()
+        circuits = [{one.vlan for one in self.world.edges[f"{site}-pe1"].circuits}]
         on_hosts = (vlans.values() for host, vlans in self.hosts.items() if host.startswith(site))
-        return {int(vlan) for vlans in (*ports, *on_hosts) for vlan in vlans}
+        return {int(vlan) for vlans in (*ports, *circuits, *on_hosts) for vlan in vlans}
+
+    def services_carried(self) -> set[int]:
+        if not hasattr(self, "world"):
+            return set()
+        edges = [self.world.edges[name] for name in EDGES]
+        return {one.service for edge in edges for one in (*edge.circuits, *edge.parts)}
+
+    def device(self, name: str) -> FakeSwitch | FakeEdge:
+        return self.world.edges[name] if name in EDGES else self.world.switches[name]
 
     def carries(self, view: ClusterView, element: str) -> bool:
         vlan = view.vlans[element.split("-", maxsplit=1)[0]]
         if element in self.hosts:
             return self.hosts[element].get(view.id) == vlan
+        if element in EDGES:
+            service = view.joined.service if view.joined else None
+            return any((one.vlan, one.service) == (vlan, service) for one in self.world.edges[element].circuits)
         return any(vlan in vlans for vlans in self.world.switches[element].ports.values())
 
     def number_is_carried_by_nobody(self, view: ClusterView) -> None:
         """§7.2, at the moment of handing out: at no site of the cluster is the number on anything."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
+        if view.joined is not None:
+            assert view.joined.service not in self.services_carried()
 
     def asking_again_changes_nothing(self, key: str, view: ClusterView) -> None:
         """§7.7."""
@@ -201,10 +246,12 @@ class Machine(RuleBasedStateMachine):
 
     def everybody_is_well_and_left_alone(self) -> None:
         """§7.3: then every element comes to carry exactly what is wanted, and every cluster to rest."""
-        for name in SWITCHES:
-            switch = self.world.switches[name]
-            switch.cut_off = switch.refuses = switch.lies = switch.unsafe = False
-            switch.cut_off_after = None
+        for name in DEVICES:
+            device = self.device(name)
+            device.cut_off = device.refuses = device.lies = device.unsafe = False
+            device.cut_off_after = None
+        for name in EDGES:
+            self.world.edges[name].breaks = False
         self.world.clock.advance(301)
         for _ in range(3):
             self.world.settle()
@@ -217,6 +264,11 @@ class Machine(RuleBasedStateMachine):
             assert {port: set(vlans) for port, vlans in wanted.ports.items() if vlans} == {
                 port: {VlanId(vlan) for vlan in vlans} for port, vlans in carried.items() if vlans
             }
+        for name in EDGES:
+            with self.world.store.read() as unit:
+                must = target_of(unit, name).wanted
+            edge = self.world.edges[name]
+            assert (edge.circuits, edge.parts) == (set(must.circuits), set())
         for view in self.views():
             assert view.state in {State.ACTIVE, *ENDED}
             assert view.state not in LEAVING
