@@ -1,7 +1,7 @@
 """The driver for every switch with a command line; what it says is in the dialect."""
 
 from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
-from sbf_service.drivers.dialects.dialect import Dialect, NamesPorts, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import lines, port_seen
 from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.driver import Managed
@@ -89,6 +89,10 @@ def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) 
         if found is None:
             there = ", ".join(seen.ports) or "none"
             raise Unsafe(f"switch {name}: expected a port {port}, found {quoted(there)}: correct the topology")
+        if port in managed.access:
+            ports[port], is_open = _untagged(name, port, found, managed.vlans)
+            opened += [port] if is_open else []
+            continue
         if misused := found.untagged & managed.vlans:
             cure = "move what uses it off the pool's numbers, or take them out of the pool"
             wanted = f"expected VLAN {misused} tagged or absent, found it untagged"
@@ -96,3 +100,17 @@ def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) 
         ports[port] = VlanSet() if found.open else found.tagged & managed.vlans
         opened += [port] if found.open else []
     return SwitchCarried(vlans=seen.vlans & managed.vlans, ports=ports, open=tuple(opened))
+
+
+def _untagged(name: Name, port: PortName, found: PortSeen, managed: VlanSet) -> tuple[VlanSet, bool]:
+    """Give an access port's number of ours, and whether it carries anything else, so that it must be vacated first."""
+    if found.off:
+        return VlanSet(), False
+    tagged = VlanSet() if found.open else found.tagged
+    if others := (tagged | found.untagged) - managed - DEFAULT:
+        cure = "move who uses it to another port, or take this one out of the topology"
+        expected = f"expected one VLAN of ours untagged or none, found {others}"
+        raise Unsafe(f"switch {name}, access port {port}: {expected}: {cure}")
+    if found.access in managed and not tagged - DEFAULT and found.access is not None:
+        return VlanSet([found.access]), False
+    return VlanSet(), any((found.access, found.untagged, tagged, found.open, found.ready))

@@ -32,13 +32,15 @@ class DriverFacts:
     """What a platform can do, and which numbers it keeps for itself.
 
     ``atomic``: a difference is applied wholly or not at all. ``confirm_timer``: a change that is not confirmed is
-    taken back by the device. ``translation``: a number may differ from port to port.
+    taken back by the device. ``translation``: a number may differ from port to port. ``access``: a port may carry a
+    cluster untagged.
     """
 
     reserved: VlanSet = field(default_factory=VlanSet)
     atomic: bool = False
     confirm_timer: bool = False
     translation: bool = False
+    access: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchCarried, SwitchDifference
 
-FACTS = DriverFacts(reserved=VlanSet([1]))
+FACTS = DriverFacts(reserved=VlanSet([1]), access=True)
 """1 is ``vlan_default_pvid`` unless told otherwise."""
 
 UNTAGGED = " pvid untagged"

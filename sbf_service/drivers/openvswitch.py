@@ -25,7 +25,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
-FACTS = DriverFacts(reserved=VlanSet([1]), atomic=True)
+FACTS = DriverFacts(reserved=VlanSet([1]), atomic=True, access=True)
 STOPPER = 4095
 PATIENCE_S = 8
 SHOW = (

@@ -29,7 +29,9 @@ def _spoken(dialect: Dialect) -> Platform:
         line = NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
         return CommandLineSwitch(login.device.name, dialect, line)
 
-    return Platform(DriverFacts(reserved=dialect.reserved), driver, dialect.ports.canonical)
+    return Platform(
+        DriverFacts(reserved=dialect.reserved, access=bool(dialect.access)), driver, dialect.ports.canonical
+    )
 
 
 SESSIONS: dict[str, Callable[[Login], CandidateSession]] = {
@@ -79,5 +81,10 @@ def table() -> str:
 
 def _abilities(platform: Platform) -> str:
     facts = platform.facts
-    able = {"atomic commit": facts.atomic, "confirm timer": facts.confirm_timer, "translation": facts.translation}
+    able = {
+        "atomic commit": facts.atomic,
+        "confirm timer": facts.confirm_timer,
+        "translation": facts.translation,
+        "access ports": facts.access,
+    }
     return ", ".join(name for name, has in able.items() if has) or "no"

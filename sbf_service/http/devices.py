@@ -15,7 +15,10 @@ def check_devices(topology: Topology, platforms: Platforms, credentials: Collect
     """Raise BadInput for the first device that cannot be configured as it is described."""
     for site in topology.sites:
         for switch in site.switches:
-            platforms.of_switch(switch)
+            can_access = platforms.of_switch(switch).facts.access
+            for link in topology.links:
+                if link.access and not can_access and switch.name in {end.element for end in link.ends}:
+                    raise BadInput(f"access link {link.a} to {link.b}: SBF can have none on a {switch.platform} yet")
             _check_credential(switch, credentials)
         for edge in site.edges:
             can = platforms.of_edge(edge).facts.kinds

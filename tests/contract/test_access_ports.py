@@ -3,8 +3,9 @@
 import pytest
 from sbf_fakes.world import World, spec, three_sites
 
+from sbf_service.http.devices import check_devices
 from virtcloud.model.cluster import State
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology import Topology
 
 MESSAGE = "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
@@ -71,3 +72,9 @@ def test_an_access_link_that_a_cluster_has_stays_one_until_that_has_ended(access
         access.put_topology(described(brno_h2=False))
     access.settle()
     access.put_topology(described(brno_h2=False))
+
+
+def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) -> None:
+    """The fake platform of these tests says of itself that it cannot."""
+    with pytest.raises(BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: SBF can have none on a fake yet"):
+        check_devices(described(brno_h2=True), world.service.platforms, ())

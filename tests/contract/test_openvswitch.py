@@ -81,16 +81,18 @@ def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
     command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
     seen: list[list[int]] = []
     with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
-        assert monitor.stdout
-        assert '"initial"' in monitor.stdout.readline()
-        yield seen
-        switch.alter("br0", "trunks=4000")  # the last state: whoever hears of it has heard of all others
-        for line in monitor.stdout:
-            rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
-            seen += [_members(trunks) for port, trunks in rows if port in PORTS]
-            if ["br0", 4000] in rows:
-                break
-        monitor.kill()
+        try:
+            assert monitor.stdout
+            assert '"initial"' in monitor.stdout.readline()
+            yield seen
+            switch.alter("br0", "trunks=4000")  # the last state: whoever hears of it has heard of all others
+            for line in monitor.stdout:
+                rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
+                seen += [_members(trunks) for port, trunks in rows if port in PORTS]
+                if ["br0", 4000] in rows:
+                    break
+        finally:
+            monitor.kill()
     switch.alter("br0", "trunks=[]")
 
 

@@ -46,7 +46,7 @@ class ArubaAosCx(Industry):
         for number in numbers:
             self.running.vlans.pop(number, None)
 
-    @says("interface", "no routing", "no shutdown")
+    @says("interface", "no routing")
     def no_routing(self, session: Session) -> None:
         """Ports of this model are bridged anyway."""
 
@@ -106,7 +106,7 @@ class ArubaAosCx(Industry):
         for name, port in self.running.ports.items():
             rows += [
                 f"interface {'lag 1' if name == 'lag1' else name}",
-                "    no shutdown",
+                *([] if port.down else ["    no shutdown"]),
                 *(f"    {line}" for line in port.lines),
             ]
             rows += _bridged(port)

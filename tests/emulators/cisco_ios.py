@@ -1,12 +1,13 @@
 """Cisco IOS and IOS-XE."""
 
 import re
+from collections.abc import Callable
 from typing import ClassVar
 
 from emulators import lists
 from emulators.grammar import says
 from emulators.industry import TrunkLists
-from emulators.switch import Rejected, Session
+from emulators.switch import Port, Rejected, Session
 
 
 class CiscoIos(TrunkLists):
@@ -14,6 +15,7 @@ class CiscoIos(TrunkLists):
 
     platform = "cisco_ios"
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="dynamic")
     denied = "% Bad secrets\n"
     saved = "Building configuration...\n[OK]"
     legacy: ClassVar = {
@@ -27,6 +29,12 @@ class CiscoIos(TrunkLists):
         super().__init__(**more)  # type: ignore[arg-type]
         self.vtp, self.encapsulation_first = vtp, encapsulation_first
         self.internal = {1006: "GigabitEthernet1/0/8"}
+
+    def interface_lines(self, indent: str = " ", default_mode: str = "dynamic") -> list[str]:
+        return super().interface_lines(indent, default_mode)
+
+    def is_access(self, port: Port) -> bool:
+        return port.mode in ("access", "dynamic")
 
     @says("exec", "configure terminal")
     def configure_terminal(self, session: Session) -> None:

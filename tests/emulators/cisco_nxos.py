@@ -72,7 +72,7 @@ class CiscoNxos(TrunkLists):
             rows += [] if port.mode in ("routed", default_mode) else [f"{indent}switchport mode {port.mode}"]
             untagged = "trunk native" if port.mode == "trunk" else "access"
             rows += [] if port.native == 1 else [f"{indent}switchport {untagged} vlan {port.native}"]
-            rows += self.allowed_lines(indent, port.allowed)
+            rows += self.allowed_lines(indent, port.allowed) + ([f"{indent}shutdown"] if port.down else [])
         return rows
 
     @says("exec", "show lldp neighbors detail")

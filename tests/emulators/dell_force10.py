@@ -75,6 +75,27 @@ class DellForce10(Industry):
             port.allowed.discard(int(session.about[0]))  # type: ignore[union-attr]
             port.mode = "trunk" if port.allowed else "access"
 
+    @says("vlan", "untagged <ports...>")
+    def untag(self, session: Session, ports: str) -> None:
+        for name in self.members(ports):
+            if self.running.ports[name].mode != "access":
+                raise Rejected(f"% Error: Port is not in Layer-2 mode or has tags {self.shortened(name)}.")
+            self.running.ports[name].native = int(session.about[0])
+
+    @says("vlan", "no untagged <ports...>")
+    def no_untag(self, session: Session, ports: str) -> None:
+        for name in self.members(ports):
+            if self.running.ports[name].native != int(session.about[0]):
+                raise Rejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
+            self.running.ports[name].native = 1
+
+    @says("interface", "no switchport")
+    def no_switchport(self, session: Session) -> None:
+        for port in session.ports:
+            if port.allowed or port.native != 1:
+                raise Rejected("% Error: Port is part of a non-default VLAN.")
+            port.mode = "routed"
+
     @says("interface", "switchport")
     def switchport(self, session: Session) -> None:
         for port in session.ports:
@@ -114,7 +135,12 @@ class DellForce10(Industry):
         rows = [f"hostname {self.hostname}", "!"]
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f" {line}" for line in port.lines)]
-            rows += [" no ip address", *([] if port.mode == "routed" else [" switchport"]), " no shutdown", "!"]
+            rows += [
+                " no ip address",
+                *([] if port.mode == "routed" else [" switchport"]),
+                " shutdown" if port.down else " no shutdown",
+                "!",
+            ]
         for number, name in sorted(self.running.vlans.items()):
             tagged = [port for port, one in self.running.ports.items() if number in one.allowed]  # type: ignore[operator]
             rows += [f"interface Vlan {number}", *([f" description {name}"] if name else []), " no ip address"]

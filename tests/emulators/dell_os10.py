@@ -50,6 +50,11 @@ class DellOs10(Industry):
         for port in session.ports:
             port.mode = mode
 
+    @says("interface", "no switchport access vlan")
+    def no_access(self, session: Session) -> None:
+        for port in session.ports:
+            port.native = 1
+
     @says("interface", "switchport access vlan <number>")
     def native(self, session: Session, number: str) -> None:
         for port in session.ports:
@@ -88,7 +93,12 @@ class DellOs10(Industry):
             rows += ["!", f"interface vlan{number}", *described, " no shutdown"]
         rows += ["!", "interface mgmt1/1/1", " no shutdown", " ip address dhcp"]
         for name, port in self.running.ports.items():
-            rows += ["!", f"interface {name}", " no shutdown", *(f" {line}" for line in port.lines)]
+            rows += [
+                "!",
+                f"interface {name}",
+                " shutdown" if port.down else " no shutdown",
+                *(f" {line}" for line in port.lines),
+            ]
             rows += [
                 *([f" switchport mode {port.mode}"] if port.mode != "access" else []),
                 f" switchport access vlan {port.native}",

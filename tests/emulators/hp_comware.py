@@ -108,6 +108,27 @@ class HpComware(Switch):
         for port in session.ports:
             port.mode, port.allowed = kind, port.allowed if port.mode == kind else {1}
 
+    @says("interface", "port access vlan <number>")
+    def access(self, session: Session, number: str) -> None:
+        if any(port.mode != "access" for port in session.ports):
+            raise Rejected(" Error: The port is not an access port.")
+        for port in session.ports:
+            port.native = int(number)
+
+    @says("interface", "undo port access vlan")
+    def undo_access(self, session: Session) -> None:
+        self.access(session, "1")
+
+    @says("interface", "shutdown")
+    def shutdown(self, session: Session) -> None:
+        for port in session.ports:
+            port.down = True
+
+    @says("interface", "undo shutdown")
+    def undo_shutdown(self, session: Session) -> None:
+        for port in session.ports:
+            port.down = False
+
     @says("interface", "port trunk permit vlan <list...>")
     def permit(self, session: Session, text: str) -> None:
         for port in self.trunks(session):
@@ -150,6 +171,7 @@ class HpComware(Switch):
         rows = []
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f" {line}" for line in port.lines), " port link-mode bridge"]
+            rows += [" shutdown"] if port.down else []
             if port.native != 1:
                 rows.append(f" port {'trunk pvid' if port.mode == 'trunk' else 'access'} vlan {port.native}")
             if port.mode == "trunk":

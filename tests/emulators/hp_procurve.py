@@ -94,6 +94,30 @@ class HpProcurve(Industry):
         for port in self.members(text, ports):
             port.allowed -= {int(text)}  # type: ignore[operator]
 
+    @says("config", "vlan <number> untagged <ports>")
+    def untag(self, session: Session, text: str, ports: str) -> None:
+        for port in self.members(text, ports):
+            port.native = int(text)
+
+    @says("config", "no vlan <number> untagged <ports>")
+    def no_untag(self, session: Session, text: str, ports: str) -> None:
+        """A port that is in no VLAN any more is in the default one."""
+        for port in self.members(text, ports):
+            port.native = 1 if port.native == int(text) else port.native
+
+    @says("config", "interface <ports> disable")
+    def disable_ports(self, session: Session, ports: str) -> None:
+        for port in self.members("1", ports):
+            port.down = True
+
+    @says("config", "interface <ports> enable")
+    def enable_ports(self, session: Session, ports: str) -> None:
+        for port in self.members("1", ports):
+            port.down = False
+
+    def is_access(self, port: Port) -> bool:
+        return True
+
     def members(self, number: str, ports: str) -> list[Port]:
         if self.number(number) not in self.running.vlans:
             raise Rejected(f"VLAN {number} not found.")
@@ -121,6 +145,7 @@ class HpProcurve(Industry):
         rows += [
             f"interface {name}\n   {line}\n   exit" for name, port in self.running.ports.items() for line in port.lines
         ]
+        rows += [f"interface {name}\n   disable\n   exit" for name, port in self.running.ports.items() if port.down]
         for number, name in sorted(self.running.vlans.items()):
             tagged = _port_list(n for n, port in self.running.ports.items() if number in (port.allowed or ()))
             untagged = _port_list(n for n, port in self.running.ports.items() if number == port.native)

@@ -79,6 +79,16 @@ class Industry(Switch):
     def interface(self, session: Session, name: str) -> None:
         session.enter("interface", self.port(name))
 
+    @says("interface", "shutdown")
+    def shutdown(self, session: Session) -> None:
+        for port in session.ports:
+            port.down = True
+
+    @says("interface", "no shutdown")
+    def no_shutdown(self, session: Session) -> None:
+        for port in session.ports:
+            port.down = False
+
     @says("interface", "description <text...>")
     def description(self, session: Session, text: str) -> None:
         for port in session.ports:
@@ -125,6 +135,11 @@ class TrunkLists(Industry):
     def native(self, session: Session, number: str) -> None:
         for port in session.ports:
             port.native = int(number)
+
+    @says("interface", "no switchport access vlan")
+    def no_access(self, session: Session) -> None:
+        for port in session.ports:
+            port.native = 1
 
     @says("interface", "switchport trunk allowed vlan <list>")
     def allow_only(self, session: Session, text: str) -> None:
@@ -192,7 +207,7 @@ class TrunkLists(Industry):
                 rows.append(
                     f"{indent}switchport {'trunk native' if port.mode == 'trunk' else 'access'} vlan {port.native}"
                 )
-            rows += self.allowed_lines(indent, port.allowed)
+            rows += self.allowed_lines(indent, port.allowed) + ([f"{indent}shutdown"] if port.down else [])
             rows += [] if port.mode == default_mode else [f"{indent}switchport mode {port.mode}"]
             rows.append("!")
         return rows

@@ -57,7 +57,7 @@ class Sonic(Switch):
         number = self.number(text)
         if number not in self.running.vlans:
             raise Rejected(f"Error: Vlan{number} does not exist")
-        if any(number in (port.allowed or ()) for port in self.running.ports.values()):
+        if any(number in (port.native, *(port.allowed or ())) for port in self.running.ports.values()):
             raise Rejected(
                 f"Error: VLAN ID {number} can not be removed. First remove all members assigned to this VLAN."
             )
@@ -76,9 +76,26 @@ class Sonic(Switch):
             raise Rejected(f"Error: {name} is already a member of Vlan{number}!")
         port.allowed |= {number}  # type: ignore[operator]
 
+    @says("exec", "sudo -n config vlan member add -u <number> <port>")
+    def member_add_untagged(self, session: Session, text: str, name: str) -> None:
+        number, port = self.number(text), self.running.ports[name]
+        if number not in self.running.vlans:
+            raise Rejected(f"Error: Vlan{number} does not exist")
+        if self.knows_switchport and port.mode != "access":
+            raise Rejected(f"Error: {name} is in {port.mode} mode!\nUse switchport mode command to change port mode")
+        if port.native in self.running.vlans or port.allowed:
+            raise Rejected(f"Error: {name} is already untagged member!")
+        port.native = number
+
+    def is_access(self, port: Port) -> bool:
+        return not port.allowed
+
     @says("exec", "sudo -n config vlan member del <number> <port>", "sudo config vlan member del <number> <port>")
     def member_del(self, session: Session, text: str, name: str) -> None:
         number, port = self.number(text), self.running.ports.get(name)
+        if port is not None and port.native == number:
+            port.native = 1
+            return
         if port is None or number not in (port.allowed or ()):
             raise Rejected(f"Error: {name} is not a member of Vlan{number}")
         port.allowed -= {number}  # type: ignore[operator]
@@ -89,6 +106,8 @@ class Sonic(Switch):
             raise Rejected("")
         if self.running.ports[name].mode == mode:
             raise Rejected(f"Error: {name} is already in {mode} mode")
+        if mode == "access" and self.running.ports[name].allowed:
+            raise Rejected(f"Error: {name} is in {self.running.ports[name].mode} mode and have tagged member(s).")
         self.running.ports[name].mode = mode
 
     @says("exec", "sudo -n config save -y", "sudo config save -y")

@@ -22,6 +22,7 @@ class Port:
     mode: str = "access"
     allowed: set[int] | None = None
     native: int = 1
+    down: bool = False
     lines: list[str] = field(default_factory=list)
 
 
@@ -76,6 +77,7 @@ class Switch:
         self.faults: list[Fault] = []
         self.commands: list[str] = []
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
+        self.untagged_timeline: list[dict[str, int]] = []
         self.peers: dict[str, Peer] = {}
         self.saves = self.logins = 0
         self.address = ""
@@ -92,8 +94,20 @@ class Switch:
         return {
             name: there if port.allowed is None else there & port.allowed
             for name, port in self.running.ports.items()
-            if port.mode == "trunk"
+            if port.mode == "trunk" and not port.down
         }
+
+    def untagged(self) -> dict[str, int]:
+        """Say which VLAN each port is in that takes untagged frames only, now."""
+        return {
+            name: port.native
+            for name, port in self.running.ports.items()
+            if self.is_access(port) and not port.down and port.native in self.running.vlans
+        }
+
+    def is_access(self, port: Port) -> bool:
+        """Say whether a port takes untagged frames only."""
+        return port.mode == "access"
 
     def configure(self, *lines: str) -> None:
         """Set something up beforehand, with the device's own words."""
@@ -217,6 +231,7 @@ class Session:
             now = switch.carrying()
             if not switch.timeline or switch.timeline[-1][1] != now:
                 switch.timeline.append((line, now))
+            switch.untagged_timeline.append(switch.untagged())
 
     def _obey(self, line: str) -> None:
         mode: str | None = self.mode

@@ -41,6 +41,8 @@ def _section(name: str, dialect: Dialect) -> str:
         "allow on a port": dialect.allow,
         "remove from a port": dialect.remove,
         "remove the last": dialect.empty,
+        "put untagged on an access port": dialect.access,
+        "take an access port out of all": tuple(line for lines in dialect.vacate for line in lines),
         "save": dialect.save,
         "ask for neighbours": (dialect.lldp.show,) if dialect.lldp else (),
     }

@@ -13,7 +13,15 @@ from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
-from sbf_service.drivers.dialects.reading import beginning, blocks, interfaces, numbers_after, starting, vlan_set
+from sbf_service.drivers.dialects.reading import (
+    access_number,
+    beginning,
+    blocks,
+    interfaces,
+    numbers_after,
+    starting,
+    vlan_set,
+)
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": ()}, gap=" ")
@@ -31,14 +39,17 @@ def see(answers: Sequence[str]) -> Seen:
 
 
 def _port(lines: list[str]) -> PortSeen:
+    off = "no shutdown" not in lines
     allowed = starting(lines, "vlan trunk allowed ")
     untagged = numbers_after(lines, "vlan access ", "vlan trunk native ")
     if "all" in allowed or (not allowed and starting(lines, "vlan trunk native ")):
-        return PortSeen(EVERY, open=True, untagged=untagged)
+        return PortSeen(EVERY, open=True, untagged=untagged, off=off)
     if not allowed:
-        return PortSeen(untagged=untagged)
+        bridged = "no routing" in lines or starting(lines, "vlan access ")
+        return PortSeen(untagged=untagged, access=access_number(lines, "vlan access ") if bridged else None, off=off)
     listed = [vlan_set(words, f"vlan trunk allowed {words}") for words in allowed]
-    return PortSeen(VlanSet(number for numbers in listed for number in numbers), ready=True, untagged=untagged)
+    tagged = VlanSet(number for numbers in listed for number in numbers)
+    return PortSeen(tagged, ready=True, untagged=untagged, off=off)
 
 
 LLDP = Lldp(
@@ -66,6 +77,8 @@ DIALECT = Dialect(
     allow=("interface {port}", "vlan trunk allowed {vlans}", "exit"),
     remove=("interface {port}", "no vlan trunk allowed {vlans}", "exit"),
     empty=("interface {port}", "vlan trunk allowed 1", "no vlan trunk allowed {vlans}", "exit"),
+    access=("interface {port}", "shutdown", "no routing", "vlan access {vlan}", "no shutdown", "exit"),
+    vacate=(("interface {port}", "shutdown", "no routing", "vlan access 1", "exit"),),
     save=("copy running-config startup-config",),
     errors=re.compile(
         r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE

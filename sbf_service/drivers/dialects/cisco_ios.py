@@ -56,7 +56,11 @@ LLDP = Lldp(
 DIALECT = Dialect(
     title="Cisco IOS, IOS-XE",
     netmiko="cisco_ios",
-    show=("show vlan brief", "show running-config | include ^interface|^ switchport|^ no switchport", INTERNAL),
+    show=(
+        "show vlan brief",
+        "show running-config | include ^interface|^ switchport|^ no switchport|^ shutdown",
+        INTERNAL,
+    ),
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
     create_many=("vlan {vlans}", "exit"),
@@ -72,6 +76,18 @@ DIALECT = Dialect(
     allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
     remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
     empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    access=(
+        "interface {port}",
+        "switchport",
+        "shutdown",
+        "switchport access vlan {vlan}",
+        "switchport mode access",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(
+        ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
+    ),
     save=("write memory",),
     errors=ERRORS,
     may_fail=frozenset({"switchport", ENCAPSULATION, INTERNAL}),

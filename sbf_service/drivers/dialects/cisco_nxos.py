@@ -58,6 +58,18 @@ DIALECT = Dialect(
     allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
     remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
     empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    access=(
+        "interface {port}",
+        "switchport",
+        "shutdown",
+        "switchport access vlan {vlan}",
+        "switchport mode access",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(
+        ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
+    ),
     save=("copy running-config startup-config",),
     errors=re.compile(r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*", re.MULTILINE),
     may_fail=frozenset({RESERVED}),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from sbf_service.drivers.dialects import dell_force10
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
-from sbf_service.drivers.dialects.reading import ALLOWED, interfaces, numbers_after, starting, vlan_set
+from sbf_service.drivers.dialects.reading import ALLOWED, access_number, interfaces, numbers_after, starting, vlan_set
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
@@ -29,10 +29,13 @@ def see(answers: Sequence[str]) -> Seen:
 
 def _port(lines: list[str]) -> PortSeen:
     untagged = numbers_after(lines, "switchport access vlan ")
+    off = "shutdown" in lines
     if "switchport mode trunk" not in lines:
-        return PortSeen(untagged=untagged)
+        number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
+        return PortSeen(untagged=untagged, access=number, off=off)
     listed = [vlan_set(words, ALLOWED + words) for words in starting(lines, ALLOWED)]
-    return PortSeen(VlanSet(number for numbers in listed for number in numbers), ready=True, untagged=untagged)
+    tagged = VlanSet(number for numbers in listed for number in numbers)
+    return PortSeen(tagged, ready=True, untagged=untagged, off=off)
 
 
 DIALECT = Dialect(
@@ -46,6 +49,15 @@ DIALECT = Dialect(
     prepare=("interface {port}", "switchport mode trunk", "exit"),
     allow=("interface {port}", "switchport trunk allowed vlan {vlans}", "exit"),
     remove=("interface {port}", "no switchport trunk allowed vlan {vlans}", "exit"),
+    access=(
+        "interface {port}",
+        "shutdown",
+        "switchport mode access",
+        "switchport access vlan {vlan}",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(("interface {port}", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),),
     save=("copy running-configuration startup-configuration",),
     errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),
     ports=PORTS,

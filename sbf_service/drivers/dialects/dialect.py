@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sbf_service.drivers.dialects.lldp import Lldp
+from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 Lines = tuple[str, ...]
@@ -13,6 +14,8 @@ Lines = tuple[str, ...]
 numbers. A template that says ``{vlan}`` is repeated for each number."""
 
 EVERY = VlanSet(range(1, 4095))
+DEFAULT = VlanSet([1])
+"""What a port is in that nobody configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +23,16 @@ class PortSeen:
     """A port as it was read: the VLANs tagged on it, whoever they belong to, and those that are on it untagged.
 
     ``ready`` says that VLANs may be allowed on it as it is, ``open`` that it carries all VLANs, or would if its
-    neighbour asked for it.
+    neighbour asked for it. ``access`` is the number of one that takes untagged frames only, ``off`` says that it was
+    shut down.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
     ready: bool = False
     open: bool = False
     untagged: VlanSet = field(default_factory=VlanSet)
+    access: VlanId | None = None
+    off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,11 @@ class Dialect:
     """For runs of numbers, where the platform has ranges; such VLANs have no name, since names are given singly."""
     empty: Lines = ()
     """Instead of ``remove`` where nothing at all would be left on the port."""
+    access: Lines = ()
+    """Puts a port into ``{vlan}`` untagged; it is in its VLAN before it is enabled."""
+    vacate: tuple[Lines, ...] = ()
+    """Take an access port out of all VLANs: it is shut down where a port cannot be in none. A template that says
+    ``{vlan}`` is for each number that is untagged there."""
     configure: Lines = ("configure terminal",)
     leave: Lines = ("end",)
     may_fail: frozenset[str] = frozenset()

@@ -10,9 +10,9 @@ published configurations: how trunks look and are told. From memory, to be check
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, Dialect, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
-from sbf_service.drivers.dialects.reading import beginning, interfaces, numbers_after, starting, vlan_set
+from sbf_service.drivers.dialects.reading import access_number, beginning, interfaces, numbers_after, starting, vlan_set
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames(
@@ -40,12 +40,16 @@ def see(answers: Sequence[str]) -> Seen:
 
 def _port(lines: list[str]) -> PortSeen:
     untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
+    off = "shutdown" in lines
+    if "port link-type hybrid" in lines:
+        return PortSeen(untagged=untagged or DEFAULT, off=off)
     if "port link-type trunk" not in lines:
-        return PortSeen(untagged=untagged)
+        number = None if "port link-mode route" in lines else access_number(lines, "port access vlan ")
+        return PortSeen(untagged=untagged, access=number, off=off)
     permitted = [_permitted(words) for words in starting(lines, PERMIT)]
     default = VlanSet() if f"undo {PERMIT}1" in lines else VlanSet([1])
     tagged = VlanSet(number for numbers in (default, *permitted) for number in numbers)
-    return PortSeen(tagged, ready=tagged != EVERY, open=tagged == EVERY, untagged=untagged)
+    return PortSeen(tagged, ready=tagged != EVERY, open=tagged == EVERY, untagged=untagged, off=off)
 
 
 def _permitted(words: str) -> VlanSet:
@@ -79,6 +83,15 @@ DIALECT = Dialect(
     prepare=("interface {port}", "port link-type trunk", "undo port trunk permit vlan all", "quit"),
     allow=("interface {port}", "port trunk permit vlan {vlans}", "quit"),
     remove=("interface {port}", "undo port trunk permit vlan {vlans}", "quit"),
+    access=(
+        "interface {port}",
+        "shutdown",
+        "port link-type access",
+        "port access vlan {vlan}",
+        "undo shutdown",
+        "quit",
+    ),
+    vacate=(("interface {port}", "shutdown", "port link-type access", "undo port access vlan", "quit"),),
     save=("save force",),
     errors=re.compile(r"^\s*% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many).*|^\s*Error.*", re.MULTILINE),
     answers={r"\[Y/N\]:?\s*": "n"},

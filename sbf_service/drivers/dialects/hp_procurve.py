@@ -9,6 +9,7 @@ from recorded sessions (ntc-templates).
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
@@ -31,7 +32,14 @@ def see(answers: Sequence[str]) -> Seen:
         for ports in starting(body, f"{how} ")
         for port in spread(ports)
     ]
-    return Seen(VlanSet(number for number, _ in found), members_seen(members, "tagged", "untagged"))
+    ports = members_seen(members, "tagged", "untagged")
+    off = {PORTS.canonical(head.split()[1]) for head, body in blocks(text) if _is_disabled(head, body)}
+    shown = {name: replace(port, off=name in off) for name, port in ports.items()}
+    return Seen(VlanSet(number for number, _ in found), shown)
+
+
+def _is_disabled(head: str, body: Sequence[str]) -> bool:
+    return head.startswith("interface ") and "disable" in body
 
 
 LLDP = Lldp(
@@ -57,6 +65,8 @@ DIALECT = Dialect(
     prepare=(),
     allow=("vlan {vlan} tagged {port}",),
     remove=("no vlan {vlan} tagged {port}",),
+    access=("interface {port} disable", "vlan {vlan} untagged {port}", "interface {port} enable"),
+    vacate=(("interface {port} disable",), ("no vlan {vlan} untagged {port}",)),
     save=("write memory",),
     errors=re.compile(
         r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from sbf_service.drivers.dialects.dialect import Dialect, Lines, NamesPorts, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Lines, NamesPorts, PortSeen, Seen
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -11,15 +11,22 @@ from virtcloud.model.wanted import SwitchDifference
 def lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
     """Give the lines, without entering and leaving the configuration.
 
-    First ports that carry everything get an empty list, then VLANs leave ports and vanish, then VLANs are created, then
-    ports that take none yet are prepared and VLANs allowed. Nothing is created while a managed port is open.
+    First access ports are vacated and ports that carry everything get an empty list, then VLANs leave ports and vanish,
+    then VLANs are created, then ports that take none yet are prepared and VLANs allowed. Nothing is created while a
+    managed port is open.
     """
+    access = difference.access
+    vacated = [port for port in access if port in difference.close or port in difference.remove]
+    closed = [port for port in difference.close if port not in access]
+    occupied = [(port, difference.add[port]) for port in access if port in difference.add]
     return [
-        *(line for port in difference.close for line in _written(dialect, dialect.prepare, port=port)),
+        *(line for port in vacated for line in _vacation(dialect, seen, port)),
+        *(line for port in closed for line in _written(dialect, dialect.prepare, port=port)),
         *_removals(dialect, difference, seen),
         *_written(dialect, dialect.delete, difference.delete, dialect.runs_only),
         *_creations(dialect, difference.create),
         *_additions(dialect, difference, seen),
+        *(line for port, vlans in occupied for line in _written(dialect, dialect.access, vlans, port=port)),
     ]
 
 
@@ -36,9 +43,24 @@ def port_seen(dialect: NamesPorts, seen: Seen, port: PortName) -> PortSeen | Non
 
 def _removals(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> Iterator[str]:
     for port, vlans in difference.remove.items():
-        before = port_seen(dialect, seen, port) or PortSeen()
-        last = not before.tagged - vlans
-        yield from _written(dialect, dialect.empty if last and dialect.empty else dialect.remove, vlans, port=port)
+        if port not in difference.access:
+            yield from _removal(dialect, seen, port, vlans)
+
+
+def _removal(dialect: Dialect, seen: Seen, port: PortName, vlans: VlanSet) -> Iterator[str]:
+    before = port_seen(dialect, seen, port) or PortSeen()
+    last = not before.tagged - vlans
+    yield from _written(dialect, dialect.empty if last and dialect.empty else dialect.remove, vlans, port=port)
+
+
+def _vacation(dialect: Dialect, seen: Seen, port: PortName) -> Iterator[str]:
+    """Take a port out of what it is in, tagged or not."""
+    before = port_seen(dialect, seen, port) or PortSeen()
+    if tagged := before.tagged - DEFAULT if not before.open else VlanSet():
+        yield from _removal(dialect, seen, port, tagged)
+    for template in dialect.vacate:
+        repeated = before.untagged - DEFAULT if any("{vlan}" in line for line in template) else None
+        yield from _written(dialect, template, repeated, port=port)
 
 
 def _creations(dialect: Dialect, vlans: VlanSet) -> Iterator[str]:
@@ -50,6 +72,8 @@ def _creations(dialect: Dialect, vlans: VlanSet) -> Iterator[str]:
 
 def _additions(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> Iterator[str]:
     for port, vlans in difference.add.items():
+        if port in difference.access:
+            continue
         before = port_seen(dialect, seen, port) or PortSeen()
         if not before.ready and port not in difference.close:
             yield from _written(dialect, dialect.prepare, port=port)

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 
-from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen
+from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen
 from virtcloud.model.errors import BadInput
+from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALLOWED = "switchport trunk allowed vlan "
@@ -62,10 +63,18 @@ def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
     """
     mode = next(iter(starting(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
     untagged = numbers_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
+    off = "shutdown" in lines
     if mode not in ("trunk", "dynamic") or "no switchport" in lines:
-        return PortSeen(untagged=untagged)
+        number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
+        return PortSeen(untagged=untagged, access=number, off=off)
     tagged = reduce(_said, starting(lines, ALLOWED), EVERY)
-    return PortSeen(tagged, ready=mode == "trunk" and tagged != EVERY, open=tagged == EVERY, untagged=untagged)
+    ready = mode == "trunk" and tagged != EVERY
+    return PortSeen(tagged, ready=ready, open=tagged == EVERY, untagged=untagged, off=off)
+
+
+def access_number(lines: Iterable[str], start: str) -> VlanId:
+    """Give the number of an access port: the default one unless a line says another."""
+    return max(numbers_after(lines, start) or DEFAULT)
 
 
 def numbers_after(lines: Iterable[str], *starts: str) -> VlanSet:
@@ -121,6 +130,10 @@ def members_seen(members: Sequence[tuple[str, str, int]], tagged: str, untagged:
     for how, port, number in members:
         found.setdefault(port, {}).setdefault(how, set()).add(number)
     return {
-        port: PortSeen(VlanSet(ways.get(tagged, ())), ready=True, untagged=VlanSet(ways.get(untagged, ())))
-        for port, ways in found.items()
+        port: _member(VlanSet(ways.get(tagged, ())), VlanSet(ways.get(untagged, ()))) for port, ways in found.items()
     }
+
+
+def _member(tagged: VlanSet, untagged: VlanSet) -> PortSeen:
+    only = max(untagged) if len(untagged) == 1 and not tagged else None
+    return PortSeen(tagged, ready=True, untagged=untagged, access=only)

@@ -17,6 +17,7 @@ from sbf_service.drivers.dialects.reading import beginning, members_seen
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Ethernet": (), "PortChannel": ()})
+ACCESS = "sudo -n config switchport mode access {port}"
 MODE = "sudo -n config switchport mode trunk {port}"
 
 
@@ -59,11 +60,13 @@ DIALECT = Dialect(
     prepare=(MODE,),
     allow=("sudo -n config vlan member add {vlan} {port}",),
     remove=("sudo -n config vlan member del {vlan} {port}",),
+    access=(ACCESS, "sudo -n config vlan member add -u {vlan} {port}"),
+    vacate=(("sudo -n config vlan member del {vlan} {port}",),),
     save=("sudo -n config save -y",),
     errors=re.compile(
         r"^\s*(?:Error|Usage|sudo|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*", re.MULTILINE
     ),
-    may_fail=frozenset({MODE}),
+    may_fail=frozenset({MODE, ACCESS}),
     ports=PORTS,
     shows_every_port=False,
     lldp=LLDP,

@@ -6,7 +6,7 @@ from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import EVERY, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import lines
 from sbf_service.drivers.registry import table
-from virtcloud.model.values import PortName
+from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
@@ -243,4 +243,150 @@ def test_the_table_shows_every_platform_and_what_it_is_told() -> None:
     shown = table()
     assert all(f"`{name}`" in shown for name in (*DIALECTS, "linux_bridge"))
     assert "| create several | `vlan {vlans}` / `exit` |" in shown
-    assert "`show running-config \\| include ^interface\\|^ switchport\\|^ no switchport`" in shown
+    assert "`show running-config \\| include ^interface\\|^ switchport\\|^ no switchport\\|^ shutdown`" in shown
+
+
+ACCESS = {
+    "cisco_ios": """
+interface GigabitEthernet1/0/1
+switchport
+shutdown
+switchport mode access
+no switchport access vlan
+exit
+no vlan 111
+vlan 112
+name vc-112
+exit
+interface GigabitEthernet1/0/1
+switchport
+shutdown
+switchport access vlan 112
+switchport mode access
+no shutdown
+exit
+""",
+    "dell_force10": """
+interface TenGigabitEthernet 0/1
+shutdown
+exit
+interface vlan 111
+no untagged TenGigabitEthernet 0/1
+exit
+interface TenGigabitEthernet 0/1
+no switchport
+exit
+no interface vlan 111
+interface vlan 112
+description vc-112
+exit
+interface TenGigabitEthernet 0/1
+shutdown
+switchport
+exit
+interface vlan 112
+untagged TenGigabitEthernet 0/1
+exit
+interface TenGigabitEthernet 0/1
+no shutdown
+exit
+""",
+    "dell_os10": """
+interface ethernet1/1/1
+shutdown
+switchport mode access
+no switchport access vlan
+exit
+no interface vlan 111
+interface vlan 112
+description vc-112
+exit
+interface ethernet1/1/1
+shutdown
+switchport mode access
+switchport access vlan 112
+no shutdown
+exit
+""",
+    "hp_procurve": """
+interface 1 disable
+no vlan 111 untagged 1
+no vlan 111
+vlan 112
+name vc-112
+exit
+interface 1 disable
+vlan 112 untagged 1
+interface 1 enable
+""",
+    "aruba_aoscx": """
+interface 1/1/1
+shutdown
+no routing
+vlan access 1
+exit
+no vlan 111
+vlan 112
+name vc-112
+exit
+interface 1/1/1
+shutdown
+no routing
+vlan access 112
+no shutdown
+exit
+""",
+    "hp_comware": """
+interface Ten-GigabitEthernet1/0/1
+shutdown
+port link-type access
+undo port access vlan
+quit
+undo vlan 111
+vlan 112
+name vc-112
+quit
+interface Ten-GigabitEthernet1/0/1
+shutdown
+port link-type access
+port access vlan 112
+undo shutdown
+quit
+""",
+    "sonic": """
+sudo -n config vlan member del 111 Ethernet0
+sudo -n config vlan del 111
+sudo -n config vlan add 112
+sudo -n config switchport mode access Ethernet0
+sudo -n config vlan member add -u 112 Ethernet0
+""",
+}
+ACCESS["cisco_nxos"] = ACCESS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1/1")
+ACCESS["arista_eos"] = ACCESS["cisco_ios"].replace("GigabitEthernet1/0/1", "Ethernet1")
+ACCESS_PORTS = {
+    "cisco_ios": "Gi1/0/1",
+    "cisco_nxos": "Eth1/1",
+    "arista_eos": "Et1",
+    "dell_force10": "Te0/1",
+    "dell_os10": "ethernet1/1/1",
+    "hp_procurve": "1",
+    "aruba_aoscx": "1/1/1",
+    "hp_comware": "XGE1/0/1",
+    "sonic": "Ethernet0",
+}
+
+
+@pytest.mark.parametrize("platform", DIALECTS)
+def test_an_access_port_goes_from_one_cluster_to_the_next(platform: str) -> None:
+    """Shut down while it is in no VLAN or the default one, where a port cannot be in none."""
+    dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
+    before = PortSeen(ready=True, untagged=VlanSet([111]), access=VlanId(111))
+    difference = SwitchDifference(
+        access=(port,),
+        create=VlanSet([112]),
+        delete=VlanSet([111]),
+        add={port: VlanSet([112])},
+        remove={port: VlanSet([111])},
+    )
+    told = lines(dialect, difference, Seen(VlanSet([1, 111]), {dialect.ports.canonical(port): before}))
+    assert told == ACCESS[platform].strip().splitlines()

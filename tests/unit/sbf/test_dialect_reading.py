@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import EVERY, PortSeen, Seen
+from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 
@@ -55,7 +56,7 @@ def test_ios() -> None:
     )
     assert found.ports["GigabitEthernet1/0/2"] == PortSeen(EVERY, open=True)
     assert found.ports["GigabitEthernet1/0/3"] == PortSeen(ready=True)
-    assert found.ports["GigabitEthernet1/0/4"] == PortSeen(untagged=vlans("20"))
+    assert found.ports["GigabitEthernet1/0/4"] == PortSeen(untagged=vlans("20"), access=VlanId(20))
     assert found.ports["GigabitEthernet1/0/5"].open, "a neighbour may make it a trunk (DTP)"
     assert found.ports["GigabitEthernet1/0/6"] == PortSeen()
 
@@ -113,7 +114,7 @@ interface ethernet1/1/2
     found = seen("dell_os10", text)
     assert found.vlans == vlans("1,112")
     assert found.ports["ethernet1/1/1"] == PortSeen(vlans("112,200-201"), ready=True, untagged=vlans("1"))
-    assert found.ports["ethernet1/1/2"] == PortSeen(untagged=vlans("7"))
+    assert found.ports["ethernet1/1/2"] == PortSeen(untagged=vlans("7"), access=VlanId(7))
 
 
 def test_procurve() -> None:
@@ -145,6 +146,7 @@ interface lag 1
     vlan trunk native 1
     vlan trunk allowed all
 interface 1/1/1
+    no shutdown
     no routing
     vlan trunk native 1
     vlan trunk allowed 1,112
@@ -157,7 +159,7 @@ interface vlan 10
     assert found.vlans == vlans("1,10-12,112")
     assert found.ports["lag1"].open
     assert found.ports["1/1/1"] == PortSeen(vlans("1,112"), ready=True, untagged=vlans("1"))
-    assert found.ports["1/1/2"] == PortSeen(untagged=vlans("10"))
+    assert found.ports["1/1/2"] == PortSeen(untagged=vlans("10"), access=VlanId(10), off=True)
     assert set(found.ports) == {"lag1", "1/1/1", "1/1/2"}
 
 
@@ -198,7 +200,7 @@ def test_comware_7_and_5(listed: str) -> None:
     assert ports[0] == PortSeen(vlans("100-105,112,200"), ready=True)
     assert ports[1].tagged == vlans("1,112")
     assert ports[2].open
-    assert ports[3] == PortSeen(untagged=vlans("7"))
+    assert ports[3] == PortSeen(untagged=vlans("7"), access=VlanId(7))
 
 
 def test_sonic() -> None:
@@ -240,3 +242,26 @@ def test_what_is_not_understood_is_quoted(platform: str, answers: tuple[str, ...
 def test_nothing_but_valueerror_comes_of_nonsense(platform: str, answers: list[str]) -> None:
     with contextlib.suppress(ValueError):
         DIALECTS[platform].see(answers[: len(DIALECTS[platform].show)])
+
+
+IOS_OFF = "interface Gi1/0/1\n switchport mode access\n shutdown\n"
+
+
+@pytest.mark.parametrize(
+    ("platform", "answers", "port"),
+    [
+        ("cisco_ios", (IOS_TABLE, IOS_OFF), "GigabitEthernet1/0/1"),
+        ("dell_os10", ("interface ethernet1/1/1\n shutdown\n switchport access vlan 1\n",), "ethernet1/1/1"),
+        ("aruba_aoscx", ("vlan 1\ninterface 1/1/1\n    no routing\n    vlan access 1\n",), "1/1/1"),
+        (
+            "hp_comware",
+            ("The VLANs include:\n 1(default)", "interface XGE1/0/1\n shutdown\n"),
+            "Ten-GigabitEthernet1/0/1",
+        ),
+        ("hp_procurve", ("interface A1\n   disable\n   exit\nvlan 1\n   untagged A1-A2\n   exit\n",), "A1"),
+    ],
+)
+def test_a_port_that_is_shut_down_is_seen_so(platform: str, answers: tuple[str, ...], port: str) -> None:
+    found = seen(platform, *answers)
+    assert found.ports[port].off
+    assert found.ports[port].access == 1
