@@ -11,7 +11,7 @@ from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.preparation.platforms import PLATFORMS
 from sbf_service.preparation.sentences import OWN_PORT, ROOM, STRANGERS, TREES, service
-from sbf_service.preparation.words import Words, fill
+from sbf_service.preparation.words import LABELS, Words, fill
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.preparation import Sheet, Side, SitePreparation
 from virtcloud.model.topology import Attachment, Edge, Site, Switch, Topology
@@ -19,8 +19,13 @@ from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
-EDGES = {"linux_edge": "linux_bridge", "cisco_iosxe": "cisco_ios", "cisco_iosxr": "cisco_xr"}
-"""Platforms of provider edges whose texts stand under another name."""
+SAME = {
+    "linux_edge": "linux_bridge",
+    "cisco_iosxe": "cisco_ios",
+    "cisco_iosxr": "cisco_xr",
+    "arista_eapi": "arista_eos",
+}
+"""Platforms whose texts stand under another name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +99,14 @@ def _uplink(place: _Place) -> Sheet:
     switch = place.topology.element(port.element)
     if not isinstance(switch, Switch):
         raise TypeError(f"{port} is no switch's")
-    words = PLATFORMS.get(switch.platform, Words(title=switch.platform))
-    lines = fill(_uplink_lines(switch.platform, words), {"uplink": port.port})
-    notes = (OWN_PORT, ROOM)
+    templates = _uplink_lines(SAME.get(switch.platform, switch.platform))
+    lines = fill(templates, {"uplink": port.port})
+    notes = (OWN_PORT, *_missing(templates, switch.platform), ROOM)
     return Sheet(side=Side.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes)
 
 
-def _uplink_lines(platform: str, words: Words) -> Lines:
-    dialect = DIALECTS.get(platform)
+def _uplink_lines(platform: str) -> Lines:
+    words, dialect = PLATFORMS.get(platform, Words(title=platform)), DIALECTS.get(platform)
     if dialect is None:
         return words.uplink
     prepared = tuple(line.replace("{port}", "{uplink}") for line in dialect.prepare)
@@ -115,16 +120,16 @@ def _other_side(place: _Place) -> Sheet:
 
 def _edge(place: _Place, edge: Edge) -> Sheet:
     """Write a provider edge's one-time part; SBF adds services and circuits to it at run time."""
-    name = EDGES.get(edge.platform, edge.platform)
-    words = PLATFORMS.get(name, Words(title=edge.platform))
+    words = PLATFORMS.get(SAME.get(edge.platform, edge.platform), Words(title=edge.platform))
     templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
         place.transport.kind, words.services
     )
     services_port = edge.core_port if place.transport.kind is TransportKind.QINQ else None
-    own = {"loopback": edge.loopback, "core_port": services_port}
+    own = {"ac": place.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
     filled = fill(templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _peers(place, edge))
     needs = f"{place.transport.name}: {service(place.transport)}. SBF makes each cluster's service, and removes it."
-    notes = (needs, *_missing(templates, edge.platform), ROOM, *words.notes)
+    labels = (LABELS,) if place.transport.kind is TransportKind.VPLS else ()
+    notes = (needs, *_missing(templates, edge.platform), ROOM, *labels, *words.notes)
     return Sheet(
         side=Side.BACKBONE,
         device=f"provider edge {edge.name}",

@@ -1,7 +1,8 @@
 """Cisco IOS and IOS-XE.
 
 From Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalyst 3560-X, 4500): the tunnel, the MTU of
-1504, ``vlan dot1q tag native``. From memory, to be checked on a device: VPLS, ``bpdufilter`` on a tunnel port.
+1504, ``vlan dot1q tag native``. From memory, to be checked on a device: VPLS,
+``bpdufilter`` on a tunnel port, the ethertype on an edge's core port.
 """
 
 from sbf_service.preparation.words import Words
@@ -43,8 +44,28 @@ WORDS = Words(
         "end",
         "write memory",
     ),
+    services=(
+        "configure terminal",
+        "interface {ac}",
+        "mtu 9216",
+        "no ip address",
+        "no shutdown",
+        "exit",
+        "interface {core_port}",
+        "dot1q tunneling ethertype 0x88A8",
+        "mtu 9216",
+        "no ip address",
+        "no shutdown",
+        "end",
+        "write memory",
+    ),
     vpls=(
         "configure terminal",
+        "interface {ac}",
+        "mtu 9216",
+        "no ip address",
+        "no shutdown",
+        "exit",
         "interface Loopback0",
         "ip address {loopback} 255.255.255.255",
         "exit",

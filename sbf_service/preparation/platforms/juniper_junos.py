@@ -6,6 +6,13 @@ memory, to be checked on a device: all of it; the list of tags, VPLS and EVPN ab
 
 from sbf_service.preparation.words import Words
 
+CUSTOMER = (
+    "set interfaces {ac} mtu 9216",
+    "set interfaces {ac} flexible-vlan-tagging",
+    "set interfaces {ac} encapsulation flexible-ethernet-services",
+)
+"""An edge's port towards the site, on which SBF makes a unit for each cluster."""
+
 WORDS = Words(
     title="Juniper Junos",
     uplink=(
@@ -36,21 +43,19 @@ WORDS = Words(
     ),
     vpls=(
         "configure private",
+        *CUSTOMER,
         "set interfaces lo0 unit 0 family inet address {loopback}/32",
         "set interfaces {core_port} mtu 9216",
         "set interfaces {core_port} unit 0 family mpls",
         "set protocols mpls interface {core_port}.0",
         "set protocols ldp interface {core_port}.0",
-        "set routing-options autonomous-system {asn}",
-        "set protocols bgp group virtcloud type internal",
-        "set protocols bgp group virtcloud local-address {loopback}",
-        "set protocols bgp group virtcloud family l2vpn signaling",
-        "set protocols bgp group virtcloud neighbor {peer}",
+        "set protocols ldp interface lo0.0",
         "commit confirmed 5",
         "commit and-quit",
     ),
     evpn=(
         "configure private",
+        *CUSTOMER,
         "set interfaces lo0 unit 0 family inet address {loopback}/32",
         "set interfaces {core_port} mtu 9216",
         "set routing-options router-id {loopback}",

@@ -2,12 +2,15 @@
 
 import pytest
 
+from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
+from sbf_service.drivers.registry import PLATFORMS as SWITCH_PLATFORMS
 from sbf_service.preparation.platforms import PLATFORMS
 from sbf_service.preparation.sheets import Asked, prepare
 from sbf_service.preparation.words import MEANINGS, fill
 from virtcloud.model.errors import BadInput, Conflict, NotFound
 from virtcloud.model.preparation import Sheet, Side
 from virtcloud.model.topology import Topology
+from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
@@ -137,6 +140,38 @@ def test_an_edge_with_a_service_vlan_for_each_cluster_gets_only_its_way_into_the
     assert "the service VLANs 2000-2099 pass between all edges" in theirs.notes[0]
 
 
+@pytest.mark.parametrize("platform", sorted(SWITCH_PLATFORMS))
+def test_every_switch_that_sbf_drives_has_a_text_for_its_uplink_or_says_that_there_is_none(platform: str) -> None:
+    document = QINQ.model_dump(mode="json")
+    document["sites"][0]["switches"][0]["platform"] = platform
+    made = Topology.model_validate(document)
+    ours = prepare(made, made.sites[0], POOL, Asked()).sheets[0]
+    assert ours.lines or any(f"There is no text for {platform} here" in note for note in ours.notes)
+    assert bool(ours.lines) == (platform != "cisco_xr")
+
+
+KINDS = {
+    TransportKind.QINQ: {"kind": "qinq", "s_tags": "2000-2099"},
+    TransportKind.VPLS: {"kind": "vpls", "asn": 65000, "vpn_ids": "10000-10999"},
+    TransportKind.EVPN: {"kind": "evpn", "asn": 65000, "vnis": "10000-10999"},
+}
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind"), [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.facts.kinds)]
+)
+def test_every_edge_that_sbf_drives_has_a_text_for_each_transport_that_it_makes(
+    platform: str, kind: TransportKind
+) -> None:
+    document = topology(KINDS[kind], "pe1:ac").model_dump(mode="json")
+    for one in document["sites"]:
+        one["edges"][0]["platform"] = platform
+    made = Topology.model_validate(document)
+    theirs = prepare(made, made.site("brno"), POOL, Asked(core_port="core9")).sheets[1]
+    assert theirs.lines
+    assert theirs.to_fill == {}
+
+
 def test_unknown_platforms_and_transports_and_sites_without_any_are_refused() -> None:
     with pytest.raises(BadInput, match=r"expected a platform of the backbone \(arista_eos, .*\), got cisco_catos"):
         sheets(QINQ, platform="cisco_catos")
@@ -157,7 +192,7 @@ def test_every_word_of_every_text_is_known_or_explained(name: str) -> None:
     """A template's word that nobody fills would be a KeyError in front of the user."""
     words = PLATFORMS[name]
     texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
-    known = {"site", "transport", "s_tag", "asn", "uplink"}
+    known = {"site", "transport", "s_tag", "asn", "uplink", "ac"}
     for text in texts:
         assert fill(text, dict.fromkeys(known, "x")).to_fill.keys() <= {f"<{word}>" for word in MEANINGS}
 
