@@ -12,6 +12,7 @@ from sqlalchemy import insert
 
 from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
+from sbf_service.store.free_numbers import claim
 from sbf_service.store.numbers import Numbers, choose_numbers
 from sbf_service.store.pools import Reserved
 from sbf_service.store.reading import read_topology
@@ -20,7 +21,7 @@ from sbf_service.store.services import claim_service
 from sbf_service.store.session import Unit
 from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import joined_by
-from sbf_service.store.tables import Base, ClaimRow, ClusterRow, PlacementRow
+from sbf_service.store.tables import Base, ClusterRow, PlacementRow
 from sbf_service.wanted import elements_of
 from virtcloud.model.cluster import ClusterSpec, State, move
 from virtcloud.model.topology import Topology, kind_of
@@ -29,7 +30,6 @@ from virtcloud.model.views import ClusterView, PlacementView, Progress
 
 _TABLES = Base.metadata.tables
 _CLUSTER = insert(_TABLES[ClusterRow.__tablename__])
-_CLAIM = insert(_TABLES[ClaimRow.__tablename__])
 _PLACEMENT = insert(_TABLES[PlacementRow.__tablename__])
 
 
@@ -52,7 +52,7 @@ def create(unit: Unit, asked: Asked, reserved: Reserved) -> ClusterView:
     refuse_second(unit, topology, asked.key, asked.spec)
     row = _row(unit, asked, chosen.on)
     unit.connection.execute(_CLUSTER, row)
-    unit.connection.execute(_CLAIM, [_claim(asked, site, vlan) for site, vlan in chosen.vlans.items()])
+    claim(unit, asked.id, chosen.vlans)
     claim_service(unit, chosen.on, chosen.service, asked.id)
     parts = grow(unit, elements)
     unit.connection.execute(_PLACEMENT, [_placement(asked, name, part) for name, part in parts.items()])
@@ -88,10 +88,6 @@ def _row(unit: Unit, asked: Asked, transport: Name | None) -> dict[str, Any]:
         "quarantined": False,
         "transport": transport,
     }
-
-
-def _claim(asked: Asked, site: str, vlan: int) -> dict[str, object]:
-    return {"site": site, "vlan": vlan, "cluster_id": asked.id}
 
 
 def _placement(asked: Asked, element: str, part: Grown) -> dict[str, object]:

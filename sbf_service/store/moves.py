@@ -2,16 +2,17 @@
 
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, select, update
 
 from sbf_service.settle import Move, settle
 from sbf_service.store.audit import record
+from sbf_service.store.free_numbers import give_back
 from sbf_service.store.movable import movable
 from sbf_service.store.revisions import grow
 from sbf_service.store.services import give_back_service
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, standings
-from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, PlacementRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, PlacementRow
 from virtcloud.model.cluster import LEAVING, WANTED, State, move
 
 MOST_MOVES_AT_ONCE = 3
@@ -78,11 +79,10 @@ def _remove(unit: Unit, row: ClusterRow) -> None:
 
 def _free(unit: Unit, row: ClusterRow) -> None:
     """Give all its numbers back at once: every element has confirmed that it lost the cluster."""
-    claims = unit.session.scalars(select(ClaimRow).where(ClaimRow.cluster_id == row.id)).all()
-    for claim in claims:
-        unit.session.merge(FreedRow(site=claim.site, vlan=claim.vlan, freed_at=unit.now))
-        record(unit, "number_freed", why=f"VLAN {claim.vlan} at {claim.site}", cluster_id=row.id)
-    unit.session.execute(delete(ClaimRow).where(ClaimRow.cluster_id == row.id))
+    held = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
+    for vlan, site in unit.session.execute(held):
+        record(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
+    give_back(unit, row.id)
     give_back_service(unit, row)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sbf_service.paths import sites_of, transport_of
-from sbf_service.pools import take
-from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.longest_unused import choose
+from sbf_service.store.pools import Reserved
 from sbf_service.store.services import free_service
 from sbf_service.store.session import Unit
 from virtcloud.model.cluster import ClusterSpec
@@ -31,6 +31,6 @@ class Numbers:
 def choose_numbers(unit: Unit, topology: Topology, spec: ClusterSpec, reserved: Reserved) -> Numbers:
     """Choose them; nothing is written. Raises NotFound for an unknown host, Conflict, NoVlanFree."""
     transport = transport_of(topology, spec)
-    pools = site_pools(unit, sites_of(topology, spec), reserved)
-    vlans = take(pools, translates=transport is not None and transport.translates)
+    translates = transport is not None and transport.translates
+    vlans = choose(unit, sites_of(topology, spec), reserved, translates=translates)
     return Numbers(transport, vlans, free_service(unit, transport))

@@ -10,11 +10,12 @@ from sqlalchemy import Text, bindparam, cast, func, select, true
 from sbf_service.pools import ALWAYS_RESERVED, SitePool
 from sbf_service.store.audit import record
 from sbf_service.store.columns import NAME
+from sbf_service.store.free_numbers import NEVER_USED, offer
 from sbf_service.store.quarantine import quarantine_of
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
-from sbf_service.store.tables import ClaimRow, ClusterRow, FreedRow, SiteRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, FreeRow, SiteRow
 from virtcloud.model.cluster import ENDED
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology import Device, Site, kind_of
@@ -34,7 +35,7 @@ _HELD = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by
 _KEPT_BACK = _HELD.where(
     ClaimRow.cluster_id.in_(select(ClusterRow.id).where(ClusterRow.state.in_(ENDED), ClusterRow.quarantined == true()))
 )
-_FREED = select(FreedRow.site, FreedRow.vlan, FreedRow.freed_at).where(FreedRow.site.in_(_SITES))
+_FREED = select(FreeRow.site, FreeRow.vlan, FreeRow.since).where(FreeRow.site.in_(_SITES), FreeRow.since > NEVER_USED)
 
 
 def site_pools(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> list[SitePool]:
@@ -70,6 +71,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: Reserved) -> None:
     if row.pool == pool.vlans:
         return
     record(unit, "pool_put", why=f"{name}: {row.pool or 'none'} became {pool.vlans or 'none'}")
+    offer(unit, name, row.pool, pool.vlans)
     row.pool = pool.vlans
     grow(unit, [device.name for device in site.devices])
 

@@ -136,14 +136,15 @@ class ClaimRow(Base):
     cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"))
 
 
-class FreedRow(Base):
-    """When a number was last given back at a site, so that the longest unused is taken first."""
+class FreeRow(Base):
+    """A number that a site gives and nobody has, and since when, so that the longest unused is taken first."""
 
-    __tablename__ = "freed_numbers"
+    __tablename__ = "free_numbers"
+    __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
 
     site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    freed_at: Mapped[datetime] = mapped_column(Instant)
+    since: Mapped[datetime] = mapped_column(Instant)
 
 
 class ServiceClaimRow(Base):

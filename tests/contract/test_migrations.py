@@ -1,17 +1,19 @@
 """The database's own history."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect, text
+from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from sbf_service.store.engine import make_engine
+from sbf_service.store.free_numbers import NEVER_USED
 from sbf_service.store.migrate import config, migrate
-from sbf_service.store.tables import Base
+from sbf_service.store.tables import Base, FreeRow
 from virtcloud.model.errors import BadInput
 
 
@@ -33,6 +35,28 @@ def test_constraints_are_in_the_database(database: str) -> None:
     assert [one["column_names"] for one in found.get_unique_constraints("service_claims")] == [["cluster_id"]]
     assert [one["name"] for one in found.get_check_constraints("claims")] == ["ck_claims_vlan"]
     assert [one["column_names"] for one in found.get_unique_constraints("claims")] == [["cluster_id", "site"]]
+    engine.dispose()
+
+
+def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_never_used(database: str) -> None:
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-103'), ('praha', true, '')",
+        "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
+        "INSERT INTO claims VALUES ('brno', 101, 'c')",
+        "INSERT INTO freed_numbers VALUES ('brno', 101, :at), ('brno', 102, :at), ('brno', 200, :at)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00.000000+00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(select(FreeRow.site, FreeRow.vlan, FreeRow.since).order_by(FreeRow.vlan)).all()
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    assert found == [("brno", 100, NEVER_USED), ("brno", 102, day), ("brno", 103, NEVER_USED)]
     engine.dispose()
 
 

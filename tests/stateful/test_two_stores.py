@@ -12,8 +12,9 @@ from sqlalchemy import select
 
 from sbf_service.store import elements, leases
 from sbf_service.store.clusters import put_cluster
+from sbf_service.store.free_numbers import NEVER_USED
 from sbf_service.store.revisions import grow
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, FreedRow, PlacementRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, FreeRow, PlacementRow
 from virtcloud.model.errors import Conflict, Gone, NoVlanFree
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -153,7 +154,12 @@ class Both:
                 (one.name, one.wanted, one.confirmed, one.reachable, one.trouble, one.holder, one.until, one.fence)
                 for one in double.elements.values()
             },
-            "freed": {(site, vlan, at) for site, numbers in double.freed.items() for vlan, at in numbers.items()},
+            "freed": {
+                (site, vlan, at)
+                for site, numbers in double.freed.items()
+                for vlan, at in numbers.items()
+                if not any(one.claims.get(site) == vlan for one in double.clusters)
+            },
         }
 
     def real_rows(self) -> dict[str, object]:
@@ -184,7 +190,9 @@ class Both:
                     )
                     for row in scalars(select(ElementRow))
                 },
-                "freed": {(row.site, row.vlan, row.freed_at) for row in scalars(select(FreedRow))},
+                "freed": {
+                    (row.site, row.vlan, row.since) for row in scalars(select(FreeRow)) if row.since != NEVER_USED
+                },
             }
 
 

@@ -1,0 +1,91 @@
+"""The number that is found by an index is the one that the pure decision takes."""
+
+from datetime import timedelta
+from itertools import combinations
+from random import Random
+
+import pytest
+from sbf_fakes.world import STARTED, World, spec
+
+from sbf_service.pools import take
+from sbf_service.store.free_numbers import NEVER_USED
+from sbf_service.store.longest_unused import choose
+from sbf_service.store.pools import Reserved, site_pools
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import FreeRow
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.topology import Device, Site
+from virtcloud.model.vlans import VlanSet
+
+POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
+
+
+def stir(world: World, random: Random) -> None:
+    """Give each site another pool, let clusters take numbers, and let the others be free since any day."""
+    for site in ("brno", "praha", "plzen"):
+        world.put_pool(site, random.choice(POOLS))
+    for number in range(random.randint(0, 12)):
+        try:
+            world.put(f"c{number}", spec(*random.sample(["brno-h1", "praha-h1", "plzen-h1"], random.randint(1, 3))))
+        except NoVlanFree:
+            continue
+    with world.store.change() as unit:
+        for row in unit.session.query(FreeRow):
+            used = random.random() < 0.9
+            row.since = STARTED - timedelta(days=random.randint(1, 9)) if used else NEVER_USED
+
+
+def chosen(unit: Unit, sites: list[Site], reserved: Reserved, *, translates: bool) -> object:
+    try:
+        return choose(unit, sites, reserved, translates=translates)
+    except NoVlanFree as error:
+        return str(error)
+
+
+def decided(unit: Unit, sites: list[Site], reserved: Reserved, *, translates: bool) -> object:
+    try:
+        return take(site_pools(unit, sites, reserved), translates=translates)
+    except NoVlanFree as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_index_finds_the_number_that_the_decision_takes(world: World, seed: int) -> None:
+    random = Random(seed)
+    kept = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
+
+    def reserved(_device: Device) -> VlanSet:
+        return kept
+
+    stir(world, random)
+    with world.store.read() as unit:
+        every = world.topology().sites
+        for sites in (list(some) for count in (1, 2, 3) for some in combinations(every, count)):
+            for translates in (False, True):
+                wanted = decided(unit, sites, reserved, translates=translates)
+                assert chosen(unit, sites, reserved, translates=translates) == wanted
+
+
+def test_each_number_that_a_site_gives_is_free_or_somebody_has_it(world: World) -> None:
+    """It is so through claims, ends of clusters and other pools: none is lost, none is there twice."""
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.put("b", spec("brno-h1"))
+    world.settle()
+    world.delete("a")
+    world.settle()
+    world.put_pool("brno", "100-119,150")
+    with world.store.read() as unit:
+        free = [row.vlan for row in unit.session.query(FreeRow).where(FreeRow.site == "brno")]
+    assert sorted(free) == [100, *range(102, 120), 150]
+    assert str(world.site("brno").claimed) == "101"
+
+
+def test_a_number_that_is_given_again_counts_as_never_used(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.delete("a")
+    world.settle()
+    assert world.put("b", spec("brno-h1")).view.vlans == {"brno": 101}
+    world.put_pool("brno", "101-139")
+    world.put_pool("brno", "100-139")
+    assert world.put("c", spec("brno-h1")).view.vlans == {"brno": 100}
