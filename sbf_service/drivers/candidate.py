@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sbf_service.drivers.command_line import carried_from
-from sbf_service.drivers.dialects.dialect import Lines, PortNames, Seen
+from sbf_service.drivers.dialects.dialect import Lines, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import port_seen
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.log import get_log
@@ -155,12 +155,28 @@ def undone(words: CandidateWords, difference: SwitchDifference, seen: Seen) -> I
         yield f"wanted VLAN {missing}, found none of it"
     if kept := difference.delete & seen.vlans:
         yield f"wanted no VLAN {kept}, found it"
-    for port in (*difference.close, *difference.add, *difference.remove):
+    for port in dict.fromkeys((*difference.close, *difference.add, *difference.remove)):
         found = port_seen(words, seen, port)
-        if found is None or (found.open and port in difference.close):
-            yield f"port {port}: wanted a list of VLANs, found {'every VLAN' if found else 'no such port'}"
-            continue
-        if missing := difference.add.get(port, VlanSet()) - found.tagged:
-            yield f"port {port}: wanted VLAN {missing} tagged, found none of it"
-        if kept := difference.remove.get(port, VlanSet()) & found.tagged:
-            yield f"port {port}: wanted no VLAN {kept}, found it"
+        if found is None:
+            yield f"port {port}: found no such port"
+        elif port in difference.access:
+            yield from _untagged_undone(port, difference.add.get(port, VlanSet()), found)
+        else:
+            yield from _tagged_undone(port, difference, found)
+
+
+def _tagged_undone(port: PortName, difference: SwitchDifference, found: PortSeen) -> Iterator[str]:
+    if found.open:
+        yield f"port {port}: wanted a list of VLANs, found every VLAN"
+    elif missing := difference.add.get(port, VlanSet()) - found.tagged:
+        yield f"port {port}: wanted VLAN {missing} tagged, found none of it"
+    if kept := difference.remove.get(port, VlanSet()) & found.tagged:
+        yield f"port {port}: wanted no VLAN {kept}, found it"
+
+
+def _untagged_undone(port: PortName, wanted: VlanSet, found: PortSeen) -> Iterator[str]:
+    """Say what is wrong with an access port: in no VLAN it is shut down, or has nothing at all configured."""
+    is_empty = found.off or found == PortSeen()
+    is_in = not found.off and found.access is not None and found.access in wanted and not found.tagged
+    if not (is_in if wanted else is_empty):
+        yield f"access port {port}: wanted VLAN {wanted or 'none'} untagged, found {found.untagged or 'another state'}"

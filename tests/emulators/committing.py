@@ -27,6 +27,8 @@ class Committing(Switch):
         now = self.carrying()
         if not self.timeline or self.timeline[-1][1] != now:
             self.timeline.append((why, now))
+        if not self.untagged_timeline or self.untagged_timeline[-1] != self.untagged():
+            self.untagged_timeline.append(self.untagged())
 
     def activate(self, state: State, minutes: float | None = None) -> None:
         """Make a configuration the running one, for good or until nobody confirmed it in time."""

@@ -45,7 +45,7 @@ class Junos(Committing):
 
     platform = "juniper_junos"
     port_names = (*(f"ge-0/0/{n}" for n in range(8)), "ae0")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(allowed=set())
+    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="none", allowed=set())
     subsystem = "netconf"
     capabilities = (
         "urn:ietf:params:netconf:base:1.0",
@@ -173,8 +173,10 @@ class Junos(Committing):
         return State({1: self.default_name, **{number: name for name, number in config.vlans.items()}}, ports)
 
     def port_of(self, name: str, config: Config) -> Port:
-        interface = config.interfaces.get(name, Interface())
         lines = self.running.ports[name].lines
+        interface = config.interfaces.get(name)
+        if interface is None:
+            return Port("none", set(), lines=lines)
         if "all" in interface.members:
             return Port(interface.mode or "access", None, interface.native or 1, lines)
         numbers = {number for member in interface.members for number in members_of(member, name, config)}
@@ -201,8 +203,9 @@ def written(state: State) -> Config:
         if port.mode == "trunk":
             allowed = ["all"] if port.allowed is None else [state.vlans.get(n, str(n)) for n in sorted(port.allowed)]
             interfaces[name] = Interface("trunk", allowed, native)
-        elif native is not None:
-            interfaces[name] = Interface("access", [state.vlans.get(native, str(native))])
+        elif port.mode == "access":
+            members = [] if native is None else [state.vlans.get(native, str(native))]
+            interfaces[name] = Interface("access", members)
     return Config(vlans, interfaces)
 
 

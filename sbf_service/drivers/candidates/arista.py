@@ -9,6 +9,7 @@ from functools import partial
 from sbf_service.drivers.candidate import CandidateWords
 from sbf_service.drivers.dialects.arista_eos import DIALECT
 from sbf_service.drivers.dialects.lines import lines
+from sbf_service.drivers.driver import DriverFacts
 
 WORDS = CandidateWords(
     title="Arista EOS, configuration sessions over eAPI",
@@ -23,6 +24,9 @@ WORDS = CandidateWords(
         "allow on a port": DIALECT.allow,
         "remove from a port": DIALECT.remove,
         "remove the last": DIALECT.empty,
+        "join an access port": DIALECT.access,
+        "vacate an access port": tuple(line for template in DIALECT.vacate for line in template),
     },
     ports=DIALECT.ports,
+    facts=DriverFacts(DIALECT.reserved, atomic=True, confirm_timer=True, access=True),
 )

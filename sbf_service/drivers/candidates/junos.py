@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sbf_service.drivers.candidate import CandidateWords
-from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, vlan_set
+from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import PortVlans, SwitchDifference
 
 FILTER = "<configuration><interfaces/><vlans/></configuration>"
 UNIT = "interfaces {port} unit 0 family ethernet-switching"
@@ -27,6 +28,12 @@ TOLD = {
     "prepare a port": (f"delete {UNIT}", f"set {UNIT} interface-mode trunk"),
     "close a port": (f"delete {UNIT} vlan members",),
     "allow on a port": (f"set {UNIT} vlan members {{name}}",),
+    "join an access port": (
+        f"delete {UNIT}",
+        f"set {UNIT} interface-mode access",
+        f"set {UNIT} vlan members {{name}}",
+    ),
+    "vacate an access port": (f"delete {UNIT}",),
     "remove from a port": (f"delete {UNIT} vlan members {{member}}",),
 }
 
@@ -143,7 +150,7 @@ def _numbers(member: str) -> VlanSet:
 def _port(unit: Any, members: Mapping[str, VlanSet]) -> PortSeen:  # noqa: ANN401
     carried = VlanSet(number for vlans in members.values() for number in vlans)
     if unit.findtext("interface-mode") != "trunk":
-        return PortSeen(untagged=carried)
+        return PortSeen(untagged=carried, access=max(carried or DEFAULT))
     return PortSeen(carried, ready=True, open=EVERY in members.values())
 
 
@@ -154,12 +161,28 @@ def _also(seen: PortSeen, others: VlanSet) -> PortSeen:
 def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:
     """Give the lines of a difference; all become active at once, so their order matters to Junos only."""
     return [
-        *(line for port in difference.close for line in _told("close a port", port)),
-        *(line for port, vlans in difference.remove.items() for line in _removed(port, vlans, seen)),
+        *(line for port in difference.close if port not in difference.access for line in _told("close a port", port)),
+        *(line for port in difference.access for line in _vacated(port, seen)),
+        *(line for port, vlans in _trunks(difference.remove, difference) for line in _removed(port, vlans, seen)),
         *(line for name in _vanishing(difference.delete, seen) for line in _told("delete", name=name)),
         *(line for vlan in difference.create for line in _told("create a VLAN", vlan=vlan, name=vlan_name(vlan))),
-        *(line for port, vlans in difference.add.items() for line in _added(port, vlans, seen)),
+        *(line for port, vlans in _trunks(difference.add, difference) for line in _added(port, vlans, seen)),
+        *(line for port in difference.access for line in _joined(port, difference, seen)),
     ]
+
+
+def _trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
+    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
+
+
+def _vacated(port: PortName, seen: JunosSeen) -> list[str]:
+    """Take everything off an access port; one that has nothing is in no VLAN."""
+    return _told("vacate an access port", port) if PORTS.canonical(port) in seen.members else []
+
+
+def _joined(port: PortName, difference: SwitchDifference, seen: JunosSeen) -> Iterator[str]:
+    for vlan in difference.add.get(port, ()):
+        yield from _told("join an access port", port, name=seen.names.get(vlan, vlan_name(vlan)))[1:]
 
 
 def _vanishing(vlans: VlanSet, seen: JunosSeen) -> Iterator[str]:
@@ -198,4 +221,5 @@ WORDS = CandidateWords(
     told=TOLD,
     ports=PORTS,
     shows_every_port=False,
+    facts=DriverFacts(VlanSet([1]), atomic=True, confirm_timer=True, access=True),
 )

@@ -51,7 +51,7 @@ def test_a_junos_configuration_is_understood() -> None:
     assert seen.ports == {
         "ge-0/0/1": PortSeen(vlans("112,130,140-141"), ready=True),
         "ge-0/0/2": PortSeen(EVERY, ready=True, open=True),
-        "ge-0/0/3": PortSeen(untagged=vlans("112")),
+        "ge-0/0/3": PortSeen(untagged=vlans("112"), access=VlanId(112)),
         "ge-0/0/4": PortSeen(ready=True, untagged=vlans("150")),
         "ge-0/0/5": PortSeen(untagged=vlans("160")),
     }
@@ -102,6 +102,18 @@ def test_what_junos_is_told_for_one_change() -> None:
         f"set interfaces ge-0/0/3 {unit} interface-mode trunk",
         f"set interfaces ge-0/0/3 {unit} vlan members vc-113",
         f"set interfaces ge-0/0/4 {unit} interface-mode trunk",
+        f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
+    ]
+
+
+def test_what_junos_is_told_for_access_ports() -> None:
+    """One that has nothing configured is in no VLAN; whoever comes after somebody starts from nothing."""
+    access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
+    change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
+    unit = "unit 0 family ethernet-switching"
+    assert told(access=access, **change) == [
+        f"delete interfaces ge-0/0/1 {unit}",
+        f"set interfaces ge-0/0/4 {unit} interface-mode access",
         f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
     ]
 
