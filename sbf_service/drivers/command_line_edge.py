@@ -12,7 +12,7 @@ from sbf_service.drivers.edges.filling import Filling
 from sbf_service.drivers.edges.steps import Step, steps
 from sbf_service.drivers.line import CommandLine
 from virtcloud.model.edge import EdgeCarried, EdgeDifference
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.topology import Edge
 from virtcloud.model.vlans import VlanSet
 
@@ -103,8 +103,14 @@ class CommandLineEdge:
             faults = list(self._device.tell([line], SAVING_PATIENCE))
             if faults:
                 self._device.close()
+                self._raise_if_busy(faults)
                 return faults
         return []
+
+    def _raise_if_busy(self, faults: list[str]) -> None:
+        busy = self._dialect.busy
+        if busy is not None and any(busy.search(fault) for fault in faults):
+            raise Unreachable(f"{self._whom} is being configured by somebody else: {faults[0]}; it is tried again")
 
     def _look(self, vlans: VlanSet) -> Seen:
         asked: Lines = self._dialect.show

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from emulators.direct import DirectLine
 from emulators.edge import Edge as Emulated
+from emulators.edge_junos import EdgeJunos
 from emulators.edges import EDGES, emulate_edge
 
 from sbf_service.drivers.command_line_edge import CommandLineEdge
@@ -167,6 +168,7 @@ ATTACH = {
     "cisco_nxos": "allowed vlan add 112",
 }
 """The line that puts VLAN 112 on a port."""
+PARTS = ("interfaces", "routing-instances")
 SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
 IGNORED = {
     "cisco_iosxe": "^bridge-domain",
@@ -576,3 +578,66 @@ def test_a_shared_vpn_id_that_is_no_bridge_domain_is_refused(make_bench: MakeBen
     bench.driver = driver_for(bench.device, bench.transport, *bench.ports)
     with pytest.raises(Refused, match="expected a vpn_id up to 4094 for IOS-XE, got 5000"):
         bench.converge(112)
+
+
+def test_a_shared_vpn_id_that_is_a_number_of_the_pool_is_unsafe_where_bridge_domains_are_numbered() -> None:
+    bench = directly("cisco_iosxe", "shared")
+    bench.transport = bench.transport.model_copy(update={"vpn_id": 112})
+    with pytest.raises(Unsafe, match="expected the vpn_id of transport shared outside the pool, got 112"):
+        bench.read()
+
+
+def test_a_junos_that_somebody_else_configures_is_tried_again() -> None:
+    bench = directly("juniper_junos", "vpls")
+    device = bench.device
+    assert isinstance(device, EdgeJunos)
+    device.locked = True
+    with pytest.raises(
+        Unreachable, match=r"is being configured by somebody else: .*locked by: alice .*it is tried again"
+    ):
+        bench.converge(112)
+    device.locked = False
+    assert not bench.converge(112)
+
+
+def test_what_somebody_switched_off_on_junos_is_unsafe() -> None:
+    bench = directly("juniper_junos", "vpls")
+    bench.converge(112)
+    shown = f"{bench.device.running_config()}\ndeactivate routing-instances vc-10112\n"
+    interfaces, instances = ([line for line in shown.splitlines() if f" {part} " in line] for part in PARTS)
+    bench.device.fail("say", "^show configuration interfaces", text="\n".join(interfaces))
+    bench.device.fail("say", "^show configuration routing", text="\n".join(instances))
+    with pytest.raises(
+        Unsafe, match="edge pe1: expected nothing but virtcloud's on managed numbers, found instance vc-10112"
+    ):
+        bench.read()
+
+
+@pytest.mark.parametrize("kind", ["vpls", "shared"])
+def test_a_subinterface_of_a_shared_service_filters_what_it_sends_and_one_of_a_cluster_s_own_takes_the_tag_off(
+    kind: str,
+) -> None:
+    """Without the filter a frame of one VLAN would leave through the subinterfaces of all."""
+    bench = directly("cisco_iosxr", kind)
+    bench.converge(112, 120)
+    shown = bench.device.running_config()
+    found = shown.count("ethernet egress-filter strict"), shown.count("rewrite ingress tag pop 1 symmetric")
+    assert found == ((2, 0) if kind == "shared" else (0, 2))
+
+
+def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
+    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+    bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
+    bench.device.fail("cut", ATTACH["cisco_iosxr"])
+    with pytest.raises(Unreachable, match="ended the session"):
+        bench.converge(112)
+    with pytest.raises(Unreachable):
+        bench.converge(112)
+    bench.device.lost.clear()
+    assert not bench.converge(112)
+
+
+def test_a_device_that_is_slow_is_waited_for(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_nxos", "evpn", slowness=0.05, read_timeout=1)
+    assert not bench.converge(112)
+    assert bench.reached() == bench.expected(112)

@@ -30,6 +30,7 @@ class EdgeJunos(CandidateEdge):
 
     def __init__(self, **more: object) -> None:
         super().__init__(**more)
+        self.locked = False
         for state in (self.running, self.startup):
             state.services[""] = [  # type: ignore[attr-defined]
                 line
@@ -56,6 +57,10 @@ class EdgeJunos(CandidateEdge):
 
     @says("exec", "configure private")
     def configure_private(self, session: Session) -> None:
+        if self.locked:
+            raise Rejected(
+                "error: configuration database locked by:\n  alice terminal pts/0 (pid 4711) exclusive [edit]"
+            )
         self.candidate(session)
         session.say("warning: uncommitted changes will be discarded on exit\nEntering configuration mode\n")
         session.enter("config")

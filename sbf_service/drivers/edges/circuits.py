@@ -61,6 +61,7 @@ def groups_of(seen: Seen) -> list[Group]:
 def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarried:
     """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
     ports = _ports(filling, seen, managed)
+    _check_numbers(filling, managed)
     circuits, parts = set[Circuit](), list[Part]()
     for group in groups_of(seen):
         if _is_managed(filling, group, ports, managed):
@@ -69,6 +70,14 @@ def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarr
             circuits |= set(found)
             parts += left
     return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts))
+
+
+def _check_numbers(filling: Filling, managed: ManagedEdge) -> None:
+    for one in filling.makes if filling.dialect.numbered_domains else ():
+        if one.shared in managed.vlans:
+            wanted = f"expected the vpn_id of transport {one.name} outside the pool, got {one.shared}"
+            cure = "bridge domains have their numbers here: take it out of the pool, or give the transport another"
+            raise Unsafe(f"edge {filling.edge.name}: {wanted}: {cure}")
 
 
 def _ports(filling: Filling, seen: Seen, managed: ManagedEdge) -> dict[str, PortName]:

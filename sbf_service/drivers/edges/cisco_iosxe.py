@@ -115,6 +115,7 @@ DIALECT = EdgeDialect(
     errors=ERRORS,
     answers={r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": ""},
     ports=PORTS,
+    numbered_domains=True,
     reserved=VlanSet([1, *range(4001, 4095)]),
     privileged=True,
 )

@@ -100,6 +100,10 @@ class EdgeDialect:
     """Instead of ``leave`` when something was refused, where a candidate can be thrown away; such a one is atomic."""
     global_vlans: bool = False
     """A VLAN is the same on all ports, so that a managed number belongs to us wherever it is found."""
+    numbered_domains: bool = False
+    """Bridge domains are numbered like VLANs, so that a shared service's number must be in no pool."""
+    busy: re.Pattern[str] | None = None
+    """Refusals that pass: somebody else is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)

@@ -160,6 +160,7 @@ DIALECT = EdgeDialect(
     leave=("commit and-quit",),
     give_up=("rollback 0", "exit configuration-mode"),
     errors=re.compile(r"^(?:error|syntax error|unknown command|missing argument|invalid ).*", re.MULTILINE),
+    busy=re.compile(r"configuration database locked"),
     answers={r"\[yes,no\] \((?:yes|no)\) *": "yes"},
     ports=PORTS,
 )
