@@ -75,7 +75,7 @@ def _instances(port: str, block: Block, vlans: VlanSet) -> Iterator[Piece]:
         single = len(tags) == 1 and str(*tags) == number
         yield Piece(
             kind=ATTACHMENT,
-            domain=(instance.after("bridge-domain ") or f"{port} {number}").split()[0],
+            domain=next(iter((instance.after("bridge-domain ") or "").split()), f"{port} {number}"),
             service=service,
             port=port,
             vlan=next(iter(tags & vlans), None) if not single else int(number),
