@@ -29,7 +29,6 @@ class Action(StrEnum):
     CHECK_ELEMENT = "read and mend"
     SPEAK_FOR_ELEMENT = "speak for"
     READ_AUDIT = "read the audit log of"
-    READ_METRICS = "read the metrics"
     KEEP_TOKENS = "create, list or revoke tokens"
     READ_QUOTA = "look at the quota of"
     SET_QUOTA = "set the quota of"
@@ -66,7 +65,6 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.READ_AUDIT: Reach.OWN,
         Action.READ_QUOTA: Reach.OWN,
         Action.READ_SITES: Reach.ALL,
-        Action.READ_METRICS: Reach.ALL,
     },
     Role.SITE_ADMINISTRATOR: {
         Action.READ_CLUSTER: Reach.SITES,
@@ -81,13 +79,11 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.READ_SITES: Reach.ALL,
         Action.READ_TOPOLOGY: Reach.ALL,
         Action.READ_ELEMENT: Reach.ALL,
-        Action.READ_METRICS: Reach.ALL,
     },
     Role.OPERATOR: dict.fromkeys(Action, Reach.ALL),
     Role.AGENT: {
         Action.READ_ELEMENT: Reach.ELEMENT,
         Action.SPEAK_FOR_ELEMENT: Reach.ELEMENT,
-        Action.READ_METRICS: Reach.ALL,
     },
     Role.SCHEDULER: {
         Action.READ_CLUSTER: Reach.ALL,
@@ -98,7 +94,6 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.READ_SITES: Reach.ALL,
         Action.READ_TOPOLOGY: Reach.ALL,
         Action.READ_ELEMENT: Reach.ALL,
-        Action.READ_METRICS: Reach.ALL,
     },
 }
 

@@ -1,12 +1,15 @@
 """Access to the service: tokens of every kind and age, and what each role meets, over HTTP."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from sbf_fakes.talk import ask, body, problem
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, make_world, spec, three_sites
 
+from sbf_service.http.app import create_app
 from sbf_service.http.peer import Peer
 from virtcloud.model.access import Role
 
@@ -51,6 +54,19 @@ def test_there_is_no_way_round_the_gate(world: World, path: str) -> None:
 def test_what_is_open_is_open(world: World, path: str) -> None:
     """``/metrics`` only from the loopback, which a call of this process is."""
     assert ask(world, "GET", path, token="").status_code == 200
+
+
+def test_metrics_from_elsewhere_take_a_token_of_any_role(world: World) -> None:
+    def scrape(token: str) -> int:
+        async def call() -> int:
+            transport = httpx.ASGITransport(create_app(world.service), client=("192.0.2.7", 4000))
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            async with httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers) as made:
+                return (await made.get("/metrics")).status_code
+
+        return asyncio.run(call())
+
+    assert (scrape(""), scrape(world.token(Role.AGENT, "brno-h1"))) == (401, 200)
 
 
 def test_a_token_is_its_holder(world: World) -> None:
@@ -255,3 +271,34 @@ def test_what_was_denied_is_logged_and_counted(world: World, caplog: pytest.LogC
     assert 'virtcloud_denied_total{problem="forbidden"} 1.0' in metrics
     assert 'virtcloud_denied_total{problem="unauthenticated"} 1.0' in metrics
     assert "AAAA" not in caplog.text
+
+
+OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
+FOR_EVERYBODY = {"who_am_i"}
+SENT: dict[str, object] = {
+    "put_cluster": body("brno-h1"),
+    "extend_lease": {"seconds": 60},
+    "put_pool": {"vlans": "100"},
+    "say_clean": {"reason": "x"},
+    "put_topology": three_sites().model_dump(mode="json"),
+    "confirm_element": {"revision": 1},
+    "report_drift": {"revision": 1},
+    "report_trouble": {"revision": 1, "message": "x"},
+    "create_token": {"name": "alice", "role": "operator"},
+    "put_quota": {},
+}
+PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
+
+
+def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> None:
+    """An agent of another host; a call that is new here needs a caller, a right in the table, and a line above."""
+    token = world.token(Role.AGENT, "plzen-h2")
+    found = {}
+    for path, calls in create_app(world.service).openapi()["paths"].items():
+        for method, call in calls.items():
+            name = call["operationId"]
+            answer = ask(world, method.upper(), path.format(**PLACES), SENT.get(name), token=token)
+            found[name] = (answer.status_code, "security" in call)
+    assert {name for name, (_, secured) in found.items() if not secured} == OPEN_CALLS
+    allowed = OPEN_CALLS | FOR_EVERYBODY
+    assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}

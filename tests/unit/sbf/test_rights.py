@@ -56,7 +56,6 @@ OTHER = Subject("element brno-h2", element=Name("brno-h2"), sites=BRNO)
         (Action.READ_AUDIT, WHOLE, {"eva"}),
         (Action.READ_AUDIT, OWN, {"alice", "eva"}),
         (Action.READ_AUDIT, HOST, {"ivo", "eva"}),
-        (Action.READ_METRICS, WHOLE, {"alice", "ivo", "eva", "brno-h1", "pbs"}),
         (Action.KEEP_TOKENS, WHOLE, {"eva"}),
         (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
         (Action.SET_QUOTA, OWN, {"eva"}),
