@@ -98,6 +98,8 @@ async def _malformed(_request: Request, error: Exception) -> Response:
 
 async def _framework(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text
+        return answer(BadInput("body: not JSON: expected UTF-8, got something else"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
     made = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
     made.headers.update(getattr(error, "headers", None) or {})

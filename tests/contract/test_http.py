@@ -112,6 +112,17 @@ def test_what_is_not_json_is_said_so(world: World) -> None:
     assert detail.startswith("body: not JSON: ")
 
 
+def test_a_body_that_is_no_text_is_bad_input(world: World) -> None:
+    answers: list[httpx.Response] = []
+
+    async def send(client: httpx.AsyncClient) -> None:
+        header = {"content-type": "application/json"}
+        answers.append(await client.put("/v1/clusters/demo", content=b"\xff\xfe{", headers=header))
+
+    talk(world, send)
+    assert problem(answers[0]) == (422, "bad-input", "body: not JSON: expected UTF-8, got something else")
+
+
 def test_deleting_answers_202_then_200_and_404_for_what_never_was(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     assert ask(world, "DELETE", "/v1/clusters/demo").status_code == 202
