@@ -156,6 +156,18 @@ def test_a_commit_that_the_switch_checks_and_refuses_changes_nothing_and_locks_n
     assert 112 in switch.running.vlans
 
 
+@pytest.mark.parametrize("platform", [name for name in WITH_TIMER if PLATFORMS[name].facts.access])
+def test_an_access_port_that_is_not_where_it_was_put_is_taken_back(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.read()
+    before = bench.switch.running_config()
+    committing(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members", times=9)
+    change = SwitchDifference(access=(bench.b,), create=VlanSet([112]), add={bench.b: VlanSet([112])})
+    with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was taken back"):
+        bench.driver.apply(change)
+    assert bench.switch.running_config() == before
+
+
 def test_what_cannot_be_read_after_the_commit_is_taken_back(bench: Bench) -> None:
     switch = committing(bench)
     before = switch.running_config()
