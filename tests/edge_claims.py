@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 import pytest
 
+from sbf_service.converge.edge_verdict import refuse_outside
 from sbf_service.drivers.edge import EdgeDriver, ManagedEdge
 from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
 from virtcloud.model.errors import Refused, Unsafe
@@ -54,7 +55,9 @@ def part(service: int, vlan: int | None = None, port: str | None = None) -> Part
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
     """Make an edge carry this; give what is left to do after reading back."""
     target = EdgeWanted(circuits=wanted)
-    bench.driver.apply(edge_difference(target, bench.driver.read(MANAGED)))
+    difference = edge_difference(target, bench.driver.read(MANAGED))
+    refuse_outside(EDGE.name, MANAGED, difference)
+    bench.driver.apply(difference)
     return edge_difference(target, bench.driver.read(MANAGED))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from sbf_service.drivers.edge import ManagedEdge
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
@@ -47,15 +47,22 @@ def _is_ours(one: Circuit | Part, managed: ManagedEdge) -> bool:
     transport = services.get(one.transport)
     return (
         transport is not None
-        and (one.service in transport.services or one.service == transport.shared)
+        and (one.service in transport.numbers or _stands_alone(one))
         and (one.port is None or one.port in managed.ports)
         and (one.vlan is None or one.vlan in managed.vlans)
     )
 
 
+def _stands_alone(one: Circuit | Part) -> bool:
+    """Say whether it is a managed VLAN on a managed port that nothing joins to a service."""
+    return one.service == NO_SERVICE and one.port is not None and one.vlan is not None
+
+
 def _said(one: Circuit | Part) -> str:
     vlan = "" if one.vlan is None else f"VLAN {one.vlan} "
     port = "" if one.port is None else f"on port {one.port} "
+    if one.service == NO_SERVICE:
+        return f"{vlan}{port}in no service"
     within = "in " if vlan or port else ""
     return f"{vlan}{port}{within}service {one.service} of {one.transport}"
 

@@ -10,6 +10,7 @@ from emulators.edge import Edge as Emulated
 from emulators.edge_junos import EdgeJunos
 from emulators.edges import EDGES, emulate_edge
 
+from sbf_service.converge.edge_verdict import refuse_outside
 from sbf_service.drivers.command_line_edge import CommandLineEdge
 from sbf_service.drivers.driver import Login
 from sbf_service.drivers.edge import Backbone, EdgeDriver, ManagedEdge
@@ -205,7 +206,10 @@ class Bench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeCarried:
-        return self.driver.read(self.managed)
+        """Read it; all that would be taken away again must be ours to change."""
+        carried = self.driver.read(self.managed)
+        refuse_outside(Name("pe1"), self.managed, edge_difference(EdgeWanted(), carried))
+        return carried
 
     def converge(self, *vlans: int) -> EdgeDifference:
         """Make the first port carry these VLANs' clusters; give what is left to do after reading back."""

@@ -6,7 +6,7 @@ import click
 
 from virtcloud.cli.show import moment
 from virtcloud.model.device import DEVICES, DeviceDifference
-from virtcloud.model.edge import Circuit, EdgeDifference, Part
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
@@ -73,6 +73,8 @@ def _edge(change: EdgeDifference) -> Iterator[str]:
 
 def _circuit(one: Circuit | Part) -> str:
     port = "" if one.port is None else f"{one.port}: "
+    if one.service == NO_SERVICE:
+        return f"{port}VLAN {one.vlan} in no service"
     vlan = "" if one.vlan is None else f"VLAN {one.vlan} in "
     return f"{port}{vlan}service {one.service} of {one.transport}"
 

@@ -11,9 +11,11 @@ Run = Callable[..., Result]
 EDGE = SWITCH | {"name": "brno-pe", "kind": "edge"}
 CIRCUIT = {"transport": "evpn", "port": "ac1", "vlan": 100, "service": 10100}
 PART = {"transport": "evpn", "service": 10107}
-CHANGE = {"clear": [PART], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
+ALONE = {"transport": "evpn", "service": 0, "port": "ac1", "vlan": 109}
+CHANGE = {"clear": [PART, ALONE], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
 LINES = [
     "  ! service 10107 of evpn: what is left of it",
+    "  ! ac1: VLAN 109 in no service: what is left of it",
     "  - ac1: VLAN 101 in service 10101 of evpn",
     "  + ac1: VLAN 100 in service 10100 of evpn",
 ]

@@ -4,7 +4,7 @@ import pytest
 
 from sbf_service.converge.edge_verdict import has_drifted, refuse_leftover, refuse_outside
 from sbf_service.drivers.edge import ManagedEdge
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
@@ -21,7 +21,8 @@ def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: 
 
 def test_a_difference_within_what_is_managed_passes() -> None:
     half = Part(transport=Name("evpn"), service=10199)
-    refuse_outside(EDGE, MANAGED, EdgeDifference(clear=(half,), remove=(circuit(199),), add=(circuit(),)))
+    alone = Part(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
+    refuse_outside(EDGE, MANAGED, EdgeDifference(clear=(half, alone), remove=(circuit(199),), add=(circuit(),)))
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,7 @@ def test_a_difference_within_what_is_managed_passes() -> None:
         EdgeDifference(remove=(circuit(transport="theirs"),)),
         EdgeDifference(clear=(Part(transport=Name("evpn"), service=10099),)),
         EdgeDifference(clear=(Part(transport=Name("evpn"), service=10100, vlan=VlanId(99)),)),
+        EdgeDifference(clear=(Part(transport=Name("evpn"), service=NO_SERVICE, vlan=VlanId(100)),)),
     ],
     ids=[
         "foreign VLAN",
@@ -41,6 +43,7 @@ def test_a_difference_within_what_is_managed_passes() -> None:
         "foreign transport",
         "foreign part",
         "part of foreign VLAN",
+        "part of no service anywhere",
     ],
 )
 def test_a_difference_that_touches_anything_else_is_unsafe(difference: EdgeDifference) -> None:
