@@ -58,6 +58,12 @@ class Sessions:
             self._open[device.name] = (device, backbone, driver)
         return driver
 
+    def rest(self, name: Name) -> None:
+        """End a session that is not to be kept: the next one may be another replica's."""
+        kept = self._open.get(name)
+        if kept is not None and not kept[0].keep_session:
+            self.drop(name)
+
     def drop(self, name: Name) -> None:
         """End a session, if there is one."""
         with self._lock:

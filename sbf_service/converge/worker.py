@@ -67,6 +67,7 @@ class Worker:
             yield fence
         finally:
             if fence is not None:
+                self.sessions.rest(name)
                 with self.store.touch(who=self.holder) as unit:
                     give_up_lease(unit, name, fence)
 

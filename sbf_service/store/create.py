@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import insert
 
+from sbf_service.access_ports import User
 from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
 from sbf_service.store.free_numbers import claim
@@ -49,7 +50,7 @@ def create(unit: Unit, asked: Asked, reserved: Reserved) -> ClusterView:
     topology = read_topology(unit)
     chosen = choose_numbers(unit, topology, asked.spec, reserved)
     elements = elements_of(ports_of(topology, asked.spec, chosen.on))
-    refuse_second(unit, topology, asked.key, asked.spec)
+    refuse_second(unit, topology, User(asked.key, asked.spec, chosen.on))
     row = _row(unit, asked, chosen.on)
     unit.connection.execute(_CLUSTER, row)
     claim(unit, asked.id, chosen.vlans)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sbf_service.access_ports import User
 from sbf_service.calls import Blocked, Former, New, decide
 from sbf_service.paths import ports_of
 from sbf_service.preview import change_of, edge_change_of, plans
@@ -101,7 +102,7 @@ def _joined(unit: Unit, asked: _Asked) -> Joined | None:
 def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
     topology = read_topology(unit)
     chosen = choose_numbers(unit, topology, request.spec, reserved)
-    refuse_second(unit, topology, key, request.spec)
+    refuse_second(unit, topology, User(key, request.spec, chosen.on))
     return LiveCluster(NOT_MADE, key, request.spec, chosen.vlans, chosen.on, chosen.service)
 
 

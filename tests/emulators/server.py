@@ -57,6 +57,7 @@ class Server:
         self._threads: list[threading.Thread] = []
         switch.address = f"{HOST}:{self._socket.getsockname()[1]}"
         switch.hang_up = self.hang_up
+        switch.in_use = lambda: len(self._open)
 
     def start(self) -> None:
         self._begin(self._listen)

@@ -85,6 +85,7 @@ class Switch:
         self.lock = threading.RLock()
         self.closing = threading.Event()
         self.hang_up: Callable[[], None] = lambda: None
+        self.in_use: Callable[[], int] = lambda: 0
 
     # what tests ask and do
 

@@ -78,12 +78,14 @@ class Device(Element):
     """What SBF configures itself.
 
     ``address`` is host or host:port of its management interface; ``credential`` names an entry of the service's
-    settings: no secret is ever in a topology.
+    settings: no secret is ever in a topology. Each replica of the service keeps a session with it, unless
+    ``keep_session`` is false: then there is one at a time in all, opened anew for each change.
     """
 
     platform: str
     address: str | None = None
     credential: Name | None = None
+    keep_session: bool = True
 
 
 class Switch(Device):

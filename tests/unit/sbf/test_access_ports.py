@@ -3,7 +3,7 @@
 import pytest
 from sbf_fakes.world import spec, three_sites
 
-from sbf_service.access_ports import access_ports_of, refuse_shared
+from sbf_service.access_ports import User, access_ports_of, refuse_shared
 from sbf_service.wanted import LiveCluster, wanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -39,12 +39,14 @@ def test_a_host_is_told_that_its_segment_is_untagged() -> None:
 
 
 def test_the_access_ports_of_a_cluster_are_the_switchs_on_its_way() -> None:
-    assert access_ports_of(with_access("brno-h2", "praha-h1"), spec("brno-h1", "brno-h2")) == {"brno-sw1:p2"}
+    assert access_ports_of(with_access("brno-h2", "praha-h1"), User("a", spec("brno-h1", "brno-h2"))) == {"brno-sw1:p2"}
 
 
 def test_a_second_cluster_is_told_the_port_and_who_has_it() -> None:
     with pytest.raises(Conflict) as caught:
-        refuse_shared(with_access("brno-h2"), [("first", spec("brno-h2")), ("second", spec("brno-h1", "brno-h2"))])
+        refuse_shared(
+            with_access("brno-h2"), [User("first", spec("brno-h2")), User("second", spec("brno-h1", "brno-h2"))]
+        )
     assert str(caught.value) == (
         "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
         "end that one first, or choose a host on a trunk"
@@ -52,8 +54,8 @@ def test_a_second_cluster_is_told_the_port_and_who_has_it() -> None:
 
 
 def test_clusters_share_a_trunk() -> None:
-    refuse_shared(with_access("brno-h2"), [("first", spec("brno-h1", "brno-h2")), ("second", spec("brno-h1"))])
+    refuse_shared(with_access("brno-h2"), [User("first", spec("brno-h1", "brno-h2")), User("second", spec("brno-h1"))])
 
 
 def test_a_cluster_whose_way_is_gone_keeps_nobody_from_anything() -> None:
-    refuse_shared(with_access("brno-h2"), [("gone", spec("ostrava-h1")), ("second", spec("brno-h2"))])
+    refuse_shared(with_access("brno-h2"), [User("gone", spec("ostrava-h1")), User("second", spec("brno-h2"))])

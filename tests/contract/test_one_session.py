@@ -1,0 +1,94 @@
+"""A switch that has one session for everybody, and several replicas of the service that want it."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emulators import emulate
+from emulators.bench import driver_for
+from emulators.switch import Switch as Emulated
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.converge.looking import Looking
+from sbf_service.converge.sessions import Platforms, Sessions
+from sbf_service.converge.worker import Outcome, Worker
+from sbf_service.drivers.driver import Driver, DriverFacts, Login, Platform
+from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.values import Name, PortName
+
+SWITCH = Name("brno-sw1")
+PORTS = ("ethernet1/1/1", "ethernet1/1/2")
+
+
+def topology(*, keep_session: bool) -> Topology:
+    switch = {"name": SWITCH, "platform": "dell_os10", "ports": PORTS, "keep_session": keep_session}
+    hosts = [{"name": f"brno-h{n}", "ports": ["eth0"]} for n in (1, 2)]
+    links = [{"a": f"brno-h{n}:eth0", "b": f"{SWITCH}:{port}"} for n, port in enumerate(PORTS, start=1)]
+    site = {"name": "brno", "switches": [switch], "hosts": hosts}
+    return Topology.model_validate({"name": "one-session", "sites": [site], "links": links})
+
+
+@pytest.fixture
+def device() -> Iterator[Emulated]:
+    with emulate("dell_os10", sessions=1) as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
+    """Two workers on one database, each with sessions of its own with the one device."""
+
+    def driver(_login: Login) -> Driver:
+        return driver_for(device, *map(PortName, PORTS), read_timeout=1)
+
+    def platform_of(_switch: Switch) -> Platform:
+        return Platform(DriverFacts(), driver)
+
+    settings, worker = world.service.settings, world.service.converger.worker
+    platforms = Platforms(platform_of, world.edges.platform_of)
+    made = [replace(worker, holder=name, sessions=Sessions(settings, platforms)) for name in ("one", "two")]
+    yield made[0], made[1]
+    for one in made:
+        one.sessions.drop(SWITCH)
+
+
+def freed(device: Emulated) -> bool:
+    """Wait until the device has seen that a session was ended, which takes it a moment."""
+    deadline = time.monotonic() + 10
+    while device.in_use() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not device.in_use()
+
+
+def test_replicas_take_turns_on_a_session_that_nobody_keeps(
+    world: World, device: Emulated, replicas: tuple[Worker, Worker]
+) -> None:
+    """So does whoever reads the switch because somebody asks."""
+    world.furnish(topology=topology(keep_session=False))
+    for number, worker in enumerate((*replicas, *replicas), start=1):
+        world.put(f"c{number}", spec("brno-h1"))
+        assert worker.converge(SWITCH) is Outcome.CONFIRMED
+        assert freed(device)
+        converger = replace(world.service.converger, worker=replicas[number % 2])
+        assert not Looking(converger).difference(SWITCH)
+        assert freed(device)
+    assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
+
+
+def test_a_kept_session_keeps_other_replicas_off_such_a_switch(world: World, replicas: tuple[Worker, Worker]) -> None:
+    """Therefore a switch must allow one session per replica, or be described as having too few."""
+    world.furnish(topology=topology(keep_session=True))
+    world.put("a", spec("brno-h1"))
+    assert replicas[0].converge(SWITCH) is Outcome.CONFIRMED
+    world.put("b", spec("brno-h1"))
+    assert replicas[1].converge(SWITCH) is Outcome.FAILED
+    assert replicas[0].converge(SWITCH) is Outcome.CONFIRMED
