@@ -78,6 +78,16 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     running.down()
 
 
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Give a lab whose sites are joined in three ways; an edge that is cut off is given up soon, drift is seen soon."""
+    file = read_lab_file(Path(__file__).parent / "topologies/edges.yaml")
+    timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
+    running = start(file, State(tmp_path_factory.mktemp("edges") / "state"), Wishes(timing=timing))
+    yield running
+    running.down()
+
+
 @pytest.fixture
 def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""

@@ -31,7 +31,11 @@ def lab() -> None:
     "--kernel", type=click.Choice(["direct", "uml"]), help="Insist on this machine's kernel, or on User-mode Linux."
 )
 def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
-    """Start the lab that TOPOLOGY describes (by default: Brno, Praha and Plzeň, two hosts each)."""
+    """Start the lab of TOPOLOGY: a file, or the name of one that comes with virtcloud.
+
+    These are: metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each), and evpn (the same
+    sites joined by BGP EVPN over VXLAN, by FRR; no VLAN number is free at two of them).
+    """
     described = read_lab_file(topology)
     with Progress(Console(stderr=True)) as progress:
         running = Lab.up(described, Wishes(bare=bare, kernel=kernel), progress.watch)

@@ -5,6 +5,7 @@ import itertools
 import json
 import subprocess
 from dataclasses import dataclass, fields
+from typing import Any
 
 from virtcloud.lab import openvswitch
 from virtcloud.lab.lab import Lab
@@ -15,12 +16,16 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that elements carry: per switch and port its VLANs, per host its interfaces and its guests."""
+    """All that elements carry: per switch and port its VLANs, per host its interfaces and its guests.
+
+    Of an edge also what it has learnt: its bridge's addresses, and the routes of BGP.
+    """
 
     switches: dict[str, dict[str, str]]
     hosts: dict[str, tuple[str, ...]]
     guests: dict[str, tuple[str, ...]]
     cores: dict[str, dict[str, str]]
+    edges: dict[str, tuple[str, ...]]
 
     def differs(self, other: "Snapshot") -> str:
         """Say what differs, one element after the other; empty when nothing does."""
@@ -41,6 +46,7 @@ def snapshot(lab: Lab, topology: Topology) -> Snapshot:
         hosts={name: interfaces(lab, name) for name in hosts},
         guests={name: guests(lab, name) for name in hosts},
         cores={one.name: switch_vlans(lab, one.name) for one in topology.transports},
+        edges={edge.name: edge_facts(lab, edge.name) for site in topology.sites for edge in site.edges},
     )
 
 
@@ -74,6 +80,31 @@ def _members(entries: list[dict[str, int]]) -> VlanSet:
 def interfaces(lab: Lab, host: str) -> tuple[str, ...]:
     """Read the names of a host's interfaces."""
     return tuple(sorted(link["ifname"] for link in json.loads(output(lab, host, "ip", "-json", "link", "show"))))
+
+
+def edge_facts(lab: Lab, edge: str) -> tuple[str, ...]:
+    """Read an edge's interfaces, its bridge's VLANs, the addresses it has learnt, and the routes its bgpd knows."""
+    vlans = [f"{port}: VLAN {numbers}" for port, numbers in switch_vlans(lab, edge).items()]
+    learnt = [f"{one['mac']} on {one['ifname']}" for one in forwarding(lab, edge) if one.get("state") != "permanent"]
+    return (*interfaces(lab, edge), *sorted(vlans), *sorted(learnt), *routes(lab, edge))
+
+
+def forwarding(lab: Lab, edge: str) -> list[dict[str, Any]]:
+    """Read an edge's forwarding database as ``bridge fdb`` prints it."""
+    found: list[dict[str, Any]] = json.loads(output(lab, edge, "bridge", "-json", "fdb", "show"))
+    return found
+
+
+def routes(lab: Lab, edge: str) -> tuple[str, ...]:
+    """Read the EVPN routes that an edge's bgpd knows; none where there is no bgpd."""
+    if "bgpd" not in lab.state.about["nodes"][edge]:
+        return ()
+    said = output(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
+    return tuple(sorted(f"{known} {route}" for known, found in json.loads(said).items() for route in _prefixes(found)))
+
+
+def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers there are counters
+    return [key for key in found if key.startswith("[")] if isinstance(found, dict) else []
 
 
 def guests(lab: Lab, host: str) -> tuple[str, ...]:

@@ -1,0 +1,267 @@
+"""Sites joined at provider edges on real parts: EVPN by FRR, service VLANs for each cluster; dedicated circuits."""
+
+import itertools
+import random
+import re
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from edge_claims import KernelClaims
+from lab_clusters import active, create, ended, pings, remove, until
+from lab_edge import OnKernel
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.observe import Snapshot, forwarding, interfaces, snapshot, switch_vlans
+from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, Guest, State
+from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.values import Mac
+from virtcloud.model.views import ClusterView, Pool
+
+pytestmark = pytest.mark.lab
+
+ALL = ("brno", "praha", "plzen")
+ABSENT = "10.0.0.77"
+LISTEN_S = "4"
+STANDING = "standing"
+KILLS = 2
+
+
+@pytest.fixture(scope="module")
+def client(edges: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{edges.sbf_socket}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def new(edges: Lab) -> Snapshot:
+    """Everything as it was when the lab had just come up."""
+    return snapshot(edges, edges.topology)
+
+
+@pytest.fixture
+def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
+    """Everything as it was before any test; clusters that a failed one left over are taken away."""
+    yield new
+    remove(client, *(view.key for view in client.clusters() if view.key != STANDING))
+
+
+@pytest.fixture(scope="module")
+def standing(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
+    """Give a cluster over two sites of the EVPN fabric, which must survive what is done to it."""
+    yield create(client, STANDING, spec("praha", "plzen"))
+    remove(client, STANDING)
+
+
+def spec(*sites: str, macs: bool = False, **changes: object) -> ClusterSpec:
+    """Ask for one guest at each site; with ``macs`` they have addresses set by hand."""
+    guests = tuple(
+        Guest(
+            name=f"n{i}",
+            host=f"{site}-h1",
+            image="busybox",
+            memory_mb=32,
+            addresses=(f"10.0.0.{i}/24",),
+            mac=Mac(f"02:00:00:00:00:0{i}") if macs else None,
+        )
+        for i, site in enumerate(sites, 1)
+    )
+    return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": 60, **changes})
+
+
+def service(view: ClusterView) -> int:
+    assert view.joined is not None
+    assert view.joined.service is not None
+    return view.joined.service
+
+
+def all_reach_each_other(edges: Lab, view: ClusterView) -> bool:
+    addresses = [guest.addresses[0].partition("/")[0] for guest in view.spec.guests]
+    pairs = itertools.combinations(range(len(addresses)), 2)
+    return all(pings(edges, view, n, "-c", "4", "-i", "0.3", "-W", "3", addresses[other]) for n, other in pairs)
+
+
+def hear(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
+    """Capture on a node's interface for some seconds."""
+    command = ("timeout", LISTEN_S, "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
+    return pool.submit(lambda: edges.run(node, command).stdout)
+
+
+@pytest.fixture(scope="module")
+def kernel(edges: Lab) -> Iterator[OnKernel]:
+    made = OnKernel(edges, "plzen-pe1")
+    made.make()
+    yield made
+    made.remove()
+
+
+class TestOnKernel(KernelClaims):
+    """What the driver must make of a kernel's answers, on a real one."""
+
+    @pytest.fixture
+    def bench(self, kernel: OnKernel) -> Iterator[OnKernel]:
+        yield kernel
+        kernel.empty()
+
+
+def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
+    edges: Lab, client: SbfClient, before: Snapshot
+) -> None:
+    """By BGP EVPN over VXLAN: each site has a number of its own, what they learn of each other comes by BGP."""
+    one, two = (create(client, key, spec(*ALL, macs=True)) for key in ("one", "two"))
+    pools = {site.name: site.pool for site in client.sites()}
+    assert all(number in pools[site] for view in (one, two) for site, number in view.vlans.items())
+    assert len(set(one.vlans.values())) == 3
+
+    assert all_reach_each_other(edges, one)
+    assert all_reach_each_other(edges, two)
+
+    vni = service(one)
+    learnt = {
+        (entry["mac"], entry["dst"])
+        for entry in forwarding(edges, "brno-pe1")
+        if entry["ifname"] == f"vni{vni}" and "extern_learn" in entry["flags"] and "dst" in entry
+    }
+    assert learnt == {("02:00:00:00:00:02", "10.255.0.2"), ("02:00:00:00:00:03", "10.255.0.3")}
+
+    with ThreadPoolExecutor() as pool:
+        wire = hear(edges, pool, "overlay", "brno", "udp", "port", "4789")
+        theirs = hear(edges, pool, "praha-h1", f"br{one.vlans['praha']}", "arp", "and", "host", ABSENT)
+        others = hear(edges, pool, "praha-h1", f"br{two.vlans['praha']}", "arp", "and", "host", ABSENT)
+        pings(edges, one, 0, "-c", "2", "-W", "1", ABSENT)
+    asked = rf"(10\S+)\.\d+ > (\S+)\.4789: VXLAN, flags \[I\] \(0x08\), vni (\d+)\n.*who-has {re.escape(ABSENT)} "
+    assert set(re.findall(asked, wire.result())) == {
+        ("10.255.0.1", "10.255.0.2", str(vni)),
+        ("10.255.0.1", "10.255.0.3", str(vni)),
+    }
+    assert (ABSENT in theirs.result(), ABSENT in others.result()) == (True, False)
+
+    remove(client, "one", "two")
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_clusters_that_are_the_same_to_the_last_byte_work_side_by_side(
+    edges: Lab, client: SbfClient, before: Snapshot
+) -> None:
+    """Addresses, MAC addresses and all: each has a service VLAN of its own, in which the core learns (decision 6)."""
+    one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
+    assert {service(one), service(two)} == {2000, 2001}
+    with ThreadPoolExecutor() as pool:
+        wire = hear(edges, pool, "stags", "br0", "icmp or vlan")
+        for view in (one, two, one):
+            assert all_reach_each_other(edges, view)
+    tags = set(re.findall(r"ethertype 802\.1Q-QinQ \(0x88a8\).*?: (vlan \d+, p 0, ethertype \S+)", wire.result()))
+    assert {tag.split(",")[0] for tag in tags} == {"vlan 2000", "vlan 2001"}
+    assert not [tag for tag in tags if "802.1Q" in tag], "the customer's tag was to be taken off"
+    remove(client, "one", "two")
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_a_dedicated_circuit_passes_the_tag_and_wants_one_number(
+    edges: Lab, client: SbfClient, before: Snapshot
+) -> None:
+    pools = {site: client.pool(site) for site in ("brno", "plzen")}
+    for site, pool in pools.items():
+        client.put_pool(site, Pool.model_validate({"vlans": f"{pool.vlans},400"}))
+    view = create(client, "direct", spec("brno", "plzen"))
+    assert dict(view.vlans) == {"brno": 400, "plzen": 400}
+    assert view.joined is not None
+    assert (view.joined.transport, view.joined.service) == ("circuit", None)
+    assert all_reach_each_other(edges, view)
+    remove(client, "direct")
+    for site, pool in pools.items():
+        client.put_pool(site, pool)
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_an_edge_that_cannot_be_reached_fails_the_cluster_and_keeps_its_numbers_until_it_confirms(
+    edges: Lab, client: SbfClient, before: Snapshot
+) -> None:
+    cut(edges, "praha-pe1", "down")
+    try:
+        client.put_cluster("cut", ClusterRequest(spec=spec("praha", "plzen", deadline_s=2)))
+        view = until(client, "cut", lambda seen: seen.state in ENDED | LEAVING)
+        assert "praha-pe1" in view.reason
+        number = view.vlans["praha"]
+        assert number not in next(site for site in client.sites() if site.name == "praha").free
+    finally:
+        cut(edges, "praha-pe1", "up")
+    assert until(client, "cut", ended).state is State.FAILED
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_an_edge_that_dies_and_comes_back_is_converged_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
+    """Cut off while a cluster leaves it: the other site is clean at once, this one when it is back."""
+    create(client, "back", spec("praha", "plzen"))
+    edges.service("praha-pe1", "sshd").kill()
+    cut(edges, "praha-pe1", "down")
+    try:
+        client.delete_cluster("back")
+        wait_for(lambda: switch_vlans(edges, "plzen-pe1") == {})
+        assert client.cluster("back").state is State.DRAINING
+        assert switch_vlans(edges, "praha-pe1") != {}
+    finally:
+        cut(edges, "praha-pe1", "up")
+        edges.service("praha-pe1", "sshd").start()
+    until(client, "back", ended)
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_sbf_killed_at_random_moments_converges_after_each_restart(
+    edges: Lab, client: SbfClient, before: Snapshot
+) -> None:
+    chance = random.Random(7432)
+    sbf = edges.service("station", "sbf")
+    for turn in range(KILLS):
+        creating = turn % 2 == 0
+        request = ClusterRequest(spec=spec(*ALL), attempt=turn // 2)
+        with ThreadPoolExecutor() as pool:
+            call = (
+                pool.submit(client.put_cluster, "k", request) if creating else pool.submit(client.delete_cluster, "k")
+            )
+            time.sleep(chance.uniform(0, 1.5))  # the moment itself is what is chosen here
+            sbf.kill()
+            assert call.exception() is None or isinstance(call.exception(), ServiceUnreachable)
+        sbf.start()
+        if creating:
+            client.put_cluster("k", request)
+            view = until(client, "k", active)
+            assert {site: switch_vlans(edges, f"{site}-pe1") for site in ALL} == {
+                site: {"ac": str(number), f"vni{service(view)}": str(number)} for site, number in view.vlans.items()
+            }
+        else:
+            remove(client, "k")
+    assert snapshot(edges, edges.topology) == before
+
+
+def test_when_bgpd_dies_frames_pass_again_once_it_is_back_and_nothing_is_converged(
+    edges: Lab, client: SbfClient, standing: ClusterView
+) -> None:
+    assert all_reach_each_other(edges, standing)
+    bgpd = edges.service("praha-pe1", "bgpd")
+    bgpd.kill()
+    wait_for(lambda: not pings(edges, standing, 0, "-c", "1", "-W", "1", "10.0.0.2"))
+    bgpd.start()
+    wait_for(lambda: pings(edges, standing, 0, "-c", "1", "-W", "1", "10.0.0.2"))
+    assert active(client.cluster(STANDING))
+    assert not [row for row in client.audit(element="praha-pe1") if row.what == "element_drifted"]
+
+
+def test_a_service_that_somebody_took_away_is_put_back(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
+    device = f"vni{service(standing)}"
+    edges.run("plzen-pe1", ["ip", "link", "del", device], check=True)
+    wait_for(lambda: device in interfaces(edges, "plzen-pe1"))
+    until(client, STANDING, active)
+    assert all_reach_each_other(edges, standing)
+
+
+def cut(lab: Lab, edge: str, state: str) -> None:
+    lab.run(edge, ["ip", "link", "set", "mgmt0", state], check=True)
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen within a minute"

@@ -1,0 +1,54 @@
+"""Following clusters of a real lab, and talking from guest to guest."""
+
+import time
+from collections.abc import Callable
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.frames import INSIDE
+from virtcloud.lab.observe import guests
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.model.views import ClusterView
+
+LIMIT_S = 60.0
+
+
+def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
+    """Follow a cluster until it is so."""
+    deadline = time.monotonic() + LIMIT_S
+    view = client.cluster(key)
+    while not reached(view):
+        assert time.monotonic() < deadline, f"{key} is still {view.state}: {view.reason}; {view.placements}"
+        view = client.cluster(key, after=view.version, wait=5)
+    return view
+
+
+def ended(view: ClusterView) -> bool:
+    """Say whether nothing of a cluster is left anywhere."""
+    return view.state in ENDED and not view.quarantined
+
+
+def active(view: ClusterView) -> bool:
+    """Say whether a cluster is all there."""
+    return view.state is State.ACTIVE
+
+
+def create(client: SbfClient, key: str, spec: ClusterSpec) -> ClusterView:
+    """Ask for a cluster and wait until it is active."""
+    client.put_cluster(key, ClusterRequest(spec=spec))
+    return until(client, key, active)
+
+
+def remove(client: SbfClient, *keys: str) -> None:
+    """Give clusters up and wait until nothing of them is left."""
+    for key in keys:
+        client.delete_cluster(key)
+    for key in keys:
+        until(client, key, ended)
+
+
+def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
+    """Let a cluster's guest number ``guest`` (from 0) ping; says whether any answer came."""
+    chosen = view.spec.guests[guest]
+    domain = next(name for name in guests(lab, chosen.host) if view.id in name and name.endswith(chosen.name))
+    return lab.run(chosen.host, ("sh", "-c", INSIDE, domain, "/bin/ping", *options)).returncode == 0

@@ -1,0 +1,71 @@
+"""A Linux edge on the lab's real kernel, for the claims of its driver: a network namespace on a node of the lab."""
+
+import json
+from dataclasses import dataclass
+
+from edge_claims import EDGE, OVERLAY, STAGS
+
+from sbf_service.drivers.edge import Backbone
+from sbf_service.drivers.linux_edge import LinuxEdge
+from virtcloud.lab import Lab
+
+PORTS = ("ac1", "ac2", "other", "core")
+
+
+@dataclass
+class NamespaceLine:
+    """A command line in the namespace; what a terminal would echo is left out."""
+
+    lab: Lab
+    node: str
+    prompt: str = r"^# "
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Run a line."""
+        done = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
+        return done.stdout + done.stderr
+
+    def close(self) -> None:
+        """There is no session."""
+
+
+@dataclass
+class OnKernel:
+    """A bench whose machine is a network namespace of a lab's node."""
+
+    lab: Lab
+    node: str
+
+    def __post_init__(self) -> None:
+        self.driver = LinuxEdge(EDGE, Backbone((OVERLAY, STAGS), {}), NamespaceLine(self.lab, self.node))
+
+    def make(self) -> None:
+        self.lab.run(self.node, ["ip", "netns", "add", "bench"], check=True)
+        self.do("ip", "link add br0 type bridge vlan_filtering 1 vlan_default_pvid 0", "link set br0 up")
+        self.do("ip", *(f"link add {port} type veth peer name x-{port}" for port in PORTS))
+        self.do("ip", *(f"link set {port} master br0 up" for port in PORTS[:-1]), "link set core up")
+
+    def empty(self) -> None:
+        """Take away what a claim left."""
+        self.do("ip", *(f"link del {device}" for device in self.devices()))
+        self.do("bridge", *(f"vlan del dev {port} vid 1-4094" for port in self.carries()))
+
+    def remove(self) -> None:
+        self.lab.run(self.node, ["ip", "netns", "del", "bench"], check=True)
+
+    def do(self, program: str, *lines: str) -> None:
+        if lines:
+            self.lab.run(self.node, [program, "-n", "bench", "-batch", "-"], given="\n".join(lines), check=True)
+
+    def carries(self) -> dict[str, dict[int, str]]:
+        shown = self.lab.run(self.node, ["bridge", "-n", "bench", "-json", "vlan", "show"], check=True).stdout
+        return {
+            port["ifname"]: {entry["vlan"]: ", ".join(entry.get("flags", [])) for entry in port["vlans"]}
+            for port in json.loads(shown)
+            if port["vlans"]
+        }
+
+    def devices(self) -> set[str]:
+        shown = self.lab.run(self.node, ["ip", "-n", "bench", "-json", "link", "show"], check=True).stdout
+        ours = {"lo", "br0", *PORTS, *(f"x-{port}" for port in PORTS)}
+        return {link["ifname"] for link in json.loads(shown)} - ours
