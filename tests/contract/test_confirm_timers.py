@@ -161,7 +161,7 @@ def test_an_access_port_that_is_not_where_it_was_put_is_taken_back(platform: str
     bench = make_bench(platform)
     bench.read()
     before = bench.switch.running_config()
-    committing(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members", times=9)
+    committing(bench).fail("ignore", "(?s)switchport access vlan|load-configuration.* members|edit-config", times=9)
     change = SwitchDifference(access=(bench.b,), create=VlanSet([112]), add={bench.b: VlanSet([112])})
     with pytest.raises(Refused, match=r"access port .*: wanted VLAN 112 untagged, found .*, which was taken back"):
         bench.driver.apply(change)

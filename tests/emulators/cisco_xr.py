@@ -164,12 +164,21 @@ class CiscoXr(Committing):
                 raise RpcFault(f"'L2VPN' detected the 'warning' condition: {wrong[0]} is not l2transport")
         for name, lines in config.subinterfaces.items():
             port, _, _ = name.partition(".")
+            if " encapsulation untagged" in lines:
+                join(ports[port], [domain for (_, domain), members in config.domains.items() if name in members])
+                continue
             number = int(next(line.split()[2] for line in lines if "dot1q" in line))
             if " l2transport" in lines:
                 ports[port].allowed.add(number)  # type: ignore[union-attr]
             else:
                 ports[port].native, ports[port].mode = number, "access"
         return State(vlans, ports)
+
+
+def join(port: Port, domains: list[str]) -> None:
+    """Put a port untagged into the VLAN of its bridge domain, if it is in one."""
+    for domain in domains:
+        port.mode, port.native = "access", int(domain.removeprefix("vc-"))
 
 
 def data_of(text: str) -> str:
@@ -184,7 +193,11 @@ def written(state: State) -> Config:
         if number > 1:
             config.domains["virtcloud" if name.startswith("vc-") else "others", name] = []
     for port, one in state.ports.items():
-        if one.native > 1:
+        bridged = state.vlans.get(one.native, "")
+        if one.native > 1 and bridged.startswith("vc-"):
+            config.subinterfaces[f"{port}.4095"] = [" l2transport", " encapsulation untagged"]
+            config.domains["virtcloud", bridged].append(f"{port}.4095")
+        elif one.native > 1:
             config.subinterfaces[f"{port}.{one.native}"] = [f" encapsulation dot1q {one.native}"]
         for number in sorted(one.allowed or ()):
             name = f"{port}.{number}"

@@ -1,8 +1,9 @@
 """Cisco IOS-XR: a router whose ports carry a VLAN by a subinterface each, joined by a bridge domain for each VLAN.
 
 VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``; a port is in it by its subinterface ``.112``
-with ``encapsulation dot1q 112``. A managed number that anything else on a managed port takes (a routed subinterface, a
-range, another bridge domain, a port or subinterface that takes every frame) is in other use.
+with ``encapsulation dot1q 112``, an access port by ``.4095`` with ``encapsulation untagged``. A managed number that
+anything else on a managed port takes (a routed subinterface, a range, another bridge domain, a port or subinterface
+that takes every frame) is in other use.
 
 From the vendor's guides: all words. From memory, to be checked on a device: ``no`` in a configuration that is loaded
 as text over NETCONF, ``root`` there, that ``no interface`` needs no ``l2transport``.
@@ -19,9 +20,11 @@ from sbf_service.drivers.dialects.reading import beginning, blocks, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import PortVlans, SwitchDifference
 
 GROUP = "virtcloud"
+UNTAGGED = 4095
+"""The subinterface of an access port: no VLAN has this number."""
 ROOT = "root"
 """Leaves every mode: in a bridge domain ``no interface`` would mean its member, however little it is indented."""
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
@@ -38,7 +41,22 @@ TOLD = {
         ROOT,
     ),
     "remove from a port": (*DOMAIN, "   no interface {port}.{vlan}", ROOT, "no interface {port}.{vlan}"),
+    "join an access port": (
+        f"interface {{port}}.{UNTAGGED} l2transport",
+        " encapsulation untagged",
+        ROOT,
+        *DOMAIN,
+        f"   interface {{port}}.{UNTAGGED}",
+        ROOT,
+    ),
+    "vacate an access port": (
+        *DOMAIN,
+        f"   no interface {{port}}.{UNTAGGED}",
+        ROOT,
+        f"no interface {{port}}.{UNTAGGED}",
+    ),
 }
+ALLOW, REMOVE, JOIN = "allow on a port", "remove from a port", "join an access port"
 PORTS = PortNames(
     {
         "GigabitEthernet": (),
@@ -83,8 +101,8 @@ def _domains(body: Sequence[str]) -> _Domains:
             group, domain = line.removeprefix("bridge group "), ""
         elif first == "bridge-domain":
             domain = rest
-            ours = re.fullmatch(r"vc-(\d+)", domain) if group == GROUP else None
-            found.ours |= {VlanId(int(ours[1]))} if ours else set()
+            number = _number((group, domain))
+            found.ours |= {number} if number else set()
         elif first == "interface" and domain:
             found.of[_canonical(rest)] = (group, domain)
     return found
@@ -92,7 +110,7 @@ def _domains(body: Sequence[str]) -> _Domains:
 
 def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domains) -> PortSeen:
     """Say what a port carries for us, and which numbers others use on it."""
-    tagged, others = VlanSet(), VlanSet()
+    tagged, others, access = VlanSet(), VlanSet(), None
     for head, body in interfaces.items():
         name = _canonical(head.split()[0])
         if name != parent and name.partition(".")[0] != parent:
@@ -100,11 +118,19 @@ def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domain
         takes = _takes(head, body)
         ours = len(takes) == 1 and _is_ours(head, body, f"{parent}.{min(takes)}", min(takes))
         where = domains.of.get(name)
-        if ours and where == (GROUP, vlan_name(min(takes))):
+        if name == f"{parent}.{UNTAGGED}" and not takes:
+            access = _number(where)
+        elif ours and where == (GROUP, vlan_name(min(takes))):
             tagged |= takes
         elif not (ours and where is None):
             others |= takes
-    return PortSeen(tagged, ready=True, untagged=others)
+    return PortSeen(tagged, untagged=others | ([access] if access else []), access=access)
+
+
+def _number(where: tuple[str, str] | None) -> VlanId | None:
+    """Give the number of a bridge domain of ours."""
+    found = re.fullmatch(r"vc-(\d+)", where[1]) if where and where[0] == GROUP else None
+    return VlanId(int(found[1])) if found else None
 
 
 def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
@@ -129,14 +155,27 @@ def _canonical(name: str) -> str:
     return PORTS.canonical(port) + dot + number
 
 
-def lines(difference: SwitchDifference, _: Seen) -> list[str]:
+def lines(difference: SwitchDifference, seen: Seen) -> list[str]:
     """Give the lines of a difference; all of them become active at once."""
     return [
-        *(line for port, vlans in difference.remove.items() for line in _told("remove from a port", vlans, port)),
+        *(line for port in difference.access for line in _vacated(port, seen)),
+        *(line for port, vlans in _trunks(difference.remove, difference) for line in _told(REMOVE, vlans, port)),
         *_told("delete", difference.delete),
         *_told("create a VLAN", difference.create),
-        *(line for port, vlans in difference.add.items() for line in _told("allow on a port", vlans, port)),
+        *(line for port, vlans in _trunks(difference.add, difference) for line in _told(ALLOW, vlans, port)),
+        *(line for port in difference.access for line in _told(JOIN, difference.add.get(port, VlanSet()), port)),
     ]
+
+
+def _trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
+    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
+
+
+def _vacated(port: PortName, seen: Seen) -> Iterator[str]:
+    """Take off an access port what of ours is there, tagged or not."""
+    before = seen.ports.get(PORTS.canonical(port), PortSeen())
+    yield from _told(REMOVE, before.tagged, port)
+    yield from _told("vacate an access port", VlanSet([before.access] if before.access else []), port)
 
 
 def _told(what: str, vlans: VlanSet, port: PortName | None = None) -> Iterator[str]:
@@ -152,5 +191,5 @@ WORDS = CandidateWords(
     lines=lines,
     told=TOLD,
     ports=PORTS,
-    facts=DriverFacts(VlanSet(), atomic=True, confirm_timer=True),
+    facts=DriverFacts(VlanSet(), atomic=True, confirm_timer=True, access=True),
 )

@@ -4,6 +4,7 @@ import pytest
 
 from sbf_service.drivers.candidates import WORDS
 from sbf_service.drivers.dialects.dialect import EVERY, PortSeen, Seen
+from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
@@ -51,6 +52,9 @@ interface TenGigE0/0/0/3.9 l2transport
 interface TenGigE0/0/0/30
  shutdown
 !
+interface TenGigE0/0/0/30.4095 l2transport
+ encapsulation untagged
+!
 l2vpn
  bridge group others
   bridge-domain vc-117
@@ -64,6 +68,8 @@ l2vpn
    !
   !
   bridge-domain vc-130
+   interface TenGigE0/0/0/30.4095
+   !
   !
  !
 !
@@ -80,11 +86,11 @@ def test_an_xr_configuration_is_understood() -> None:
     seen = XR.see([CONFIGURATION])
     assert seen.vlans == vlans("112,130")
     assert seen.ports == {
-        "GigabitEthernet0/0/0/0": PortSeen(vlans("112"), ready=True),
-        "GigabitEthernet0/0/0/1": PortSeen(ready=True, untagged=vlans("113-118,120")),
-        "TenGigE0/0/0/2": PortSeen(ready=True, untagged=EVERY),
-        "TenGigE0/0/0/3": PortSeen(ready=True, untagged=EVERY),
-        "TenGigE0/0/0/30": PortSeen(ready=True),
+        "GigabitEthernet0/0/0/0": PortSeen(vlans("112")),
+        "GigabitEthernet0/0/0/1": PortSeen(untagged=vlans("113-118,120")),
+        "TenGigE0/0/0/2": PortSeen(untagged=EVERY),
+        "TenGigE0/0/0/3": PortSeen(untagged=EVERY),
+        "TenGigE0/0/0/30": PortSeen(untagged=vlans("130"), access=VlanId(130)),
     }
 
 
@@ -126,3 +132,23 @@ l2vpn
    interface GigabitEthernet0/0/0/1.113
 root"""
     assert "\n".join(told) == expected
+
+
+def test_what_xr_is_told_for_an_access_port_that_was_a_trunk() -> None:
+    change = {"access": ["Gi0/0/0/1"], "close": ["Gi0/0/0/1"], "add": {"Gi0/0/0/1": "113"}}
+    seen = Seen(vlans("112-113"), {"GigabitEthernet0/0/0/1": PortSeen(vlans("112"))})
+    expected = """l2vpn
+ bridge group virtcloud
+  bridge-domain vc-112
+   no interface GigabitEthernet0/0/0/1.112
+root
+no interface GigabitEthernet0/0/0/1.112
+interface GigabitEthernet0/0/0/1.4095 l2transport
+ encapsulation untagged
+root
+l2vpn
+ bridge group virtcloud
+  bridge-domain vc-113
+   interface GigabitEthernet0/0/0/1.4095
+root"""
+    assert "\n".join(XR.lines(SwitchDifference.model_validate(change), seen)) == expected
