@@ -17,7 +17,7 @@ from sbf_service.drivers.edge import Backbone, EdgeDriver, ManagedEdge
 from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
 from sbf_service.drivers.edges import EDGE_DIALECTS
 from sbf_service.secret import Secret
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.topology import Edge
 from virtcloud.model.transport import Transport
@@ -538,7 +538,7 @@ def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> No
     assert bench.read().parts == (
         Part(transport=name, service=10112, vlan=VlanId(112)),
         Part(transport=name, service=10100, vlan=VlanId(113)),
-        Part(transport=name, service=10100, port=bench.ports[1], vlan=VlanId(114)),
+        Part(transport=name, service=NO_SERVICE, port=bench.ports[1], vlan=VlanId(114)),
     )
     assert not bench.converge()
     assert set(bench.device.running.vlans) == {1}

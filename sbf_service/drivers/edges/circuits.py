@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import dataclass
 
 from sbf_service.drivers.edge import ManagedEdge
-from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, NOTHING_OF_OURS, Piece, Seen
+from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
-from virtcloud.model.edge import Circuit, EdgeCarried, Part, in_order
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, Part, in_order
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import PortName, VlanId
 
@@ -42,7 +42,7 @@ class Group:
     @property
     def service(self) -> int:
         """The service that it is for, as far as can be told."""
-        return next(iter(self.services), NOTHING_OF_OURS)
+        return next(iter(self.services), NO_SERVICE)
 
     @property
     def vlan(self) -> int | None:
@@ -138,13 +138,14 @@ def _circuit(filling: Filling, group: Group, piece: Piece, ports: dict[str, Port
 
 
 def _part(filling: Filling, group: Group, piece: Piece | None, ports: dict[str, PortName]) -> Part:
-    """Describe what is left; where no service can be told, that of the first transport: its place says which it is."""
-    vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
-    port = None if piece is None or piece.port is None else ports[piece.port]
+    """Describe what is left. A VLAN that is on no port and says no service is given the first transport's first."""
     known = filling.transport(group.service) or next(iter(filling.makes), None)
     if known is None:
         raise _unsafe(filling, "expected none of its transports' circuits", piece or group.pieces[0])
-    service = group.service or next(iter(known.services), known.shared) or NOTHING_OF_OURS
+    vlan = group.vlan if piece is None or piece.vlan is None else piece.vlan
+    port = None if piece is None or piece.port is None else ports[piece.port]
+    told = group.service != NO_SERVICE or (port is not None and vlan is not None)
+    service = group.service if told else known.numbers[0]
     return Part(transport=known.name, service=service, port=port, vlan=None if vlan is None else VlanId(vlan))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sbf_service.drivers.dialects.dialect import Lines, PortNames
 from sbf_service.drivers.edge import EdgeFacts
-from virtcloud.model.edge import NO_SERVICE, Circuit
+from virtcloud.model.edge import Circuit
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.vlans import VlanSet
 
@@ -19,8 +19,6 @@ ATTACHMENT = "attachment"
 """The kind of piece that every recipe has: a VLAN on a port."""
 CORE = "core"
 """The kind of piece of the edge's core port: a service VLAN on it."""
-NOTHING_OF_OURS = NO_SERVICE
-"""The service of a piece that names none: a change that was cut short before it gave the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

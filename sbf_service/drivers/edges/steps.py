@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sbf_service.drivers.edges.circuits import Group, groups_of
-from sbf_service.drivers.edges.dialect import NOTHING_OF_OURS, Piece, Seen
+from sbf_service.drivers.edges.dialect import Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
-from virtcloud.model.edge import Circuit, EdgeDifference, Part
+from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def _leaving(filling: Filling, group: Group, difference: EdgeDifference) -> tupl
 
 
 def _is_about(filling: Filling, group: Group, one: Circuit | Part) -> bool:
-    if group.service != NOTHING_OF_OURS:
+    if group.service != NO_SERVICE:
         return group.service == one.service
     place = (None if one.port is None else filling.dialect.ports.canonical(one.port), one.vlan)
     return place in {(piece.port, piece.vlan) for piece in group.attachments} or place == (None, group.vlan)
