@@ -45,6 +45,8 @@ def families(found: Figures) -> Iterator[Metric]:
     ):
         rows = [((site,), getattr(pool, name)) for site, pool in found.pools.items()]
         yield _gauge(f"vlans_{name}", help_, ("site",), rows)
+        rows = [((transport,), getattr(pool, name)) for transport, pool in found.services.items()]
+        yield _gauge(f"services_{name}", help_.replace("Numbers", "Service numbers"), ("transport",), rows)
     for name, attribute, help_ in (
         ("elements", "every", "Elements."),
         ("elements_behind", "behind", "Elements that have not confirmed what is wanted of them."),

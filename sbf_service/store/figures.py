@@ -10,6 +10,7 @@ from sqlalchemy import case, func, select
 from sbf_service.settle import Part
 from sbf_service.store.pools import Reserved, excluded_at
 from sbf_service.store.reading import read_topology
+from sbf_service.store.services import service_figures
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import clusters_where, parts_of
 from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
@@ -21,7 +22,7 @@ from virtcloud.model.views import Progress
 
 @dataclass(frozen=True, slots=True)
 class PoolFigures:
-    """How many numbers of a site are in use, kept back and free."""
+    """How many numbers of a site, or of a transport, are in use, kept back and free."""
 
     claimed: int
     quarantined: int
@@ -44,13 +45,20 @@ class Figures:
 
     clusters: Mapping[State, int]
     pools: Mapping[str, PoolFigures]
+    services: Mapping[str, PoolFigures]
     elements: Mapping[tuple[str, str], ElementFigures]
     oldest_change_s: float
 
 
 def figures(unit: Unit, reserved: Reserved) -> Figures:
     """Count everything in one snapshot."""
-    return Figures(_clusters(unit), _pools(unit, reserved), _elements(unit), _oldest_change(unit))
+    return Figures(
+        clusters=_clusters(unit),
+        pools=_pools(unit, reserved),
+        services=_services(unit),
+        elements=_elements(unit),
+        oldest_change_s=_oldest_change(unit),
+    )
 
 
 def _clusters(unit: Unit) -> dict[State, int]:
@@ -70,6 +78,11 @@ def _pools(unit: Unit, reserved: Reserved) -> dict[str, PoolFigures]:
         free = frozenset.difference(given[site.name], excluded_at(site, reserved), claimed, kept)
         found[str(site.name)] = PoolFigures(len(claimed), len(kept), len(free))
     return found
+
+
+def _services(unit: Unit) -> dict[str, PoolFigures]:
+    transports = read_topology(unit).transports if _sites(unit) else ()
+    return {str(one.name): PoolFigures(*service_figures(unit, one)) for one in transports if one.services}
 
 
 def _sites(unit: Unit) -> tuple[Site, ...]:

@@ -36,6 +36,12 @@ def give_back_service(unit: Unit, row: ClusterRow) -> None:
     unit.session.execute(delete(ServiceClaimRow).where(ServiceClaimRow.cluster_id == row.id))
 
 
+def service_figures(unit: Unit, transport: Transport) -> tuple[int, int, int]:
+    """Count the numbers of a transport that clusters have, that are kept back, and that are free."""
+    pool = _pool(unit, transport)
+    return len(pool.held) - pool.quarantined, pool.quarantined, len(pool.given) - len(pool.held)
+
+
 def _pool(unit: Unit, transport: Transport) -> ServicePool:
     claims = select(ServiceClaimRow.number).where(ServiceClaimRow.transport == transport.name)
     kept = select(func.count()).select_from(ServiceClaimRow).join(ClusterRow).where(ClusterRow.state.in_(ENDED))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from sbf_fakes.talk import ask, problem
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, make_world, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -54,6 +54,21 @@ def test_clusters_are_counted_by_state(world: World) -> None:
     states = {dict(labels)["state"]: number for (name, labels), number in found.items() if name == "virtcloud_clusters"}
     assert {state: number for state, number in states.items() if number} == {"active": 1, "draining": 1}
     assert len(states) == 8
+
+
+def test_service_numbers_are_counted_by_transport(world: World) -> None:
+    world.put_topology(three_edges())
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.put("b", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.edges["brno-pe1"].cut_off = True
+    world.delete("a")
+    for _ in range(2):
+        world.clock.advance(61)
+        world.settle()
+    found = [value(world, f"services_{what}", transport="evpn") for what in ("claimed", "quarantined", "free")]
+    assert found == [1, 1, 98]
+    assert value(world, "elements_unreachable", site="brno", kind="edge") == 1
 
 
 def test_numbers_are_counted_by_site(world: World) -> None:
@@ -183,6 +198,7 @@ def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) 
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]
+    world.put_topology(three_edges())
     world.service.meters.converged("fake", "confirmed", 0.1)
     world.service.meters.answered("GET", "/v1/sites", 200, 0.1)
     world.service.meters.denied("forbidden")
