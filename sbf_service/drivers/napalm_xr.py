@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sbf_service.drivers.candidate import REVERT_IN
+from sbf_service.drivers.candidates.cisco_xr import heard
 from sbf_service.drivers.napalm_netconf import NETCONF_PORT, hang_up, ssh_config
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
+from sbf_service.neighbour import Neighbour
 
 
 class XrSession(NapalmSession):
@@ -56,6 +58,12 @@ class XrSession(NapalmSession):
     def show(self) -> Sequence[str]:
         """Give the running configuration."""
         return (self.guarded(self._shown),)
+
+    def neighbours(self) -> tuple[Neighbour, ...]:
+        """Ask NAPALM's question, and read the answer here: NAPALM takes one that it does not understand for nobody."""
+        from napalm.iosxr_netconf.constants import LLDP_RPC_REQ_FILTER  # noqa: PLC0415 - slow to load
+
+        return heard(self.guarded(lambda driver: str(driver.device.get(("subtree", LLDP_RPC_REQ_FILTER)).xml)))
 
     def load(self, lines: Sequence[str]) -> str:
         """Lock, load, compare."""

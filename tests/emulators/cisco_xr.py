@@ -104,6 +104,9 @@ class CiscoXr(Committing):
             raise RpcFault("expected a filter for text", "invalid-value")
         return data_of(self.running_config())
 
+    def do_get(self, session: NetconfSession, operation: etree._Element) -> str:
+        return f"<data>{self.neighbours()}</data>"
+
     def do_edit_config(self, session: NetconfSession, operation: etree._Element) -> str:
         self.candidate = loaded(self.edited, operation.findtext("config/cli", "").splitlines())
         return "<ok/>"

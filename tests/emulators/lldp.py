@@ -161,6 +161,21 @@ def junos(peers: Peers) -> str:
     return f"<lldp-neighbors-information>{''.join(rows)}</lldp-neighbors-information>"
 
 
+def xr(peers: Peers) -> str:
+    """Show the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; nothing at all where nobody is heard."""
+    rows = [
+        f"<detail><lldp-neighbor><receiving-interface-name>{port}</receiving-interface-name>"
+        f"<chassis-id>{one.chassis}</chassis-id><port-id-detail>{one.port}</port-id-detail>"
+        f"<detail><network-addresses><lldp-addr-entry><address><address-type>ipv4</address-type>"
+        f"<ipv4-address>{one.address}</ipv4-address></address></lldp-addr-entry></network-addresses>"
+        f"<system-name>{one.name}</system-name><port-description>{one.description}</port-description></detail>"
+        f"</lldp-neighbor></detail>"
+        for port, one in peers.items()
+    ]
+    inner = f"<nodes><node><neighbors><details>{''.join(rows)}</details></neighbors></node></nodes>"
+    return f'<lldp xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-ethernet-lldp-oper">{inner}</lldp>' if rows else ""
+
+
 SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "cisco_ios": lambda peers, _: ios(peers),
     "cisco_nxos": lambda peers, _: nxos(peers),
@@ -172,5 +187,6 @@ SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "dell_os10": lambda peers, _: dell(peers, counts=False),
     "sonic": lambda peers, _: lldpctl(peers),
     "arista_eapi": eos,
+    "cisco_xr": lambda peers, _: xr(peers),
     "juniper_junos": lambda peers, _: junos(peers),
 }

@@ -12,12 +12,15 @@ as text over NETCONF, ``root`` there, that ``no interface`` needs no ``l2transpo
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sbf_service.drivers.candidate import CandidateWords
+from sbf_service.drivers.candidates.xml import parsed, said_in
 from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, blocks, vlan_set
 from sbf_service.drivers.driver import DriverFacts
+from sbf_service.neighbour import Neighbour
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
@@ -153,6 +156,30 @@ def _takes(head: str, body: Sequence[str]) -> VlanSet:
 def _canonical(name: str) -> str:
     port, dot, number = name.partition(".")
     return PORTS.canonical(port) + dot + number
+
+
+def heard(shown: str) -> tuple[Neighbour, ...]:
+    """Understand the answer about LLDP's neighbours: nothing at all, or details of each; raises ValueError."""
+    root = parsed(shown)
+    strange = [one for one in root.iterfind("./{*}data/*") if not one.tag.endswith("}lldp")]
+    if strange or root.find("./{*}data") is None:
+        raise ValueError(said_in(root) or beginning(shown))
+    return tuple(_neighbour(one) for one in root.iter("{*}lldp-neighbor"))
+
+
+def _neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
+    keys = {
+        "local": "receiving-interface-name",
+        "chassis": "chassis-id",
+        "port": "port-id-detail",
+        "name": "detail/{*}system-name",
+        "port_description": "detail/{*}port-description",
+        "address": "detail//{*}ipv4-address",
+    }
+    said = {key: (one.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()}
+    if not said["local"] or not said["port"]:
+        raise ValueError(f"a neighbour without a port: {said}")
+    return Neighbour(**said)
 
 
 def lines(difference: SwitchDifference, seen: Seen) -> list[str]:

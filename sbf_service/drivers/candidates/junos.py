@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sbf_service.drivers.candidate import CandidateWords
+from sbf_service.drivers.candidates.xml import parsed, said_in
 from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, vlan_set
@@ -91,14 +92,9 @@ def _neighbour(one: Any) -> Neighbour:  # noqa: ANN401
 
 def _root(shown: str, tag: str) -> Any:  # noqa: ANN401
     """Read XML that must be about ``tag``; raises ValueError with what it says instead."""
-    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
-
-    try:
-        root = etree.fromstring(shown, etree.XMLParser(resolve_entities=False))
-    except etree.XMLSyntaxError as error:
-        raise ValueError(beginning(shown)) from error
+    root = parsed(shown)
     if root.tag != tag:
-        raise ValueError(" ".join("".join(root.itertext()).split()) or beginning(shown))
+        raise ValueError(said_in(root) or beginning(shown))
     return root
 
 
