@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from ovs_daemons import Daemons
 from sbf_fakes.local_shell import LocalShell
+from sbf_fakes.terminal_shell import TerminalShell
 
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.openvswitch import OpenVSwitch
@@ -73,6 +74,17 @@ def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) ->
     bench.converge(("p1", "p2"), p1="100", p2="101")
     bench.converge(("p1", "p2"))
     assert [bench.switch.reaches(port, tag) for port in ("p1", "p2") for tag in (None, 100)] == [set()] * 4
+
+
+def test_a_change_of_thousands_of_characters_is_one_transaction_through_a_terminal(bench: Bench) -> None:
+    """It is typed in several lines, since a terminal's line holds 4096 characters."""
+    odd, even = VlanSet(range(101, 3000, 2)), VlanSet(range(100, 3000, 2))
+    line = TerminalShell(bench.switch.environment)
+    driver = OpenVSwitch(Name("sw1"), line)
+    driver.apply(SwitchDifference(add={PortName("p1"): odd, PortName("p2"): even}))
+    managed = Managed(PORTS, VlanSet.parse("100-2999"))
+    assert driver.read(managed).ports == {"p1": odd, "p2": even, "p3": VlanSet()}
+    line.close()
 
 
 @contextmanager

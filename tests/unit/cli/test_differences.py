@@ -66,3 +66,18 @@ def test_a_check_that_cannot_be_done_is_exit_code_1_with_the_trouble(run: Run) -
     DOCUMENTS["/v1/elements/brno-sw/check"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
     ended = run("element", "check", "brno-sw")
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
+
+
+def test_what_travels_untagged_is_said_to(run: Run) -> None:
+    changed = {"access": ["p2", "p3"], "close": ["p3"], "remove": {"p2": "99"}, "add": {"p2": "100"}}
+    host = {"add": [{"key": "demo", "vlan": 100, "port": "eth1", "untagged": True}]}
+    DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": changed, "lines": []}
+    DOCUMENTS["/v1/elements/brno-h1/difference"] = {**HOST, "host": host}
+    assert run("element", "diff", "brno-sw").stdout.splitlines()[1:] == [
+        "  ! p3: taken out of all VLANs first",
+        "  - p2 (untagged): VLAN 99",
+        "  + p2 (untagged): VLAN 100",
+    ]
+    assert run("element", "diff", "brno-h1").stdout.splitlines()[1:] == [
+        "  + eth1 (untagged): VLAN 100 for cluster demo"
+    ]
