@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from virtcloud.connection import PLAIN, Answer, Connection, Trust
 from virtcloud.credentials import TokenSource, no_token
@@ -241,6 +242,9 @@ def _made(kind: type[D], **keys: object) -> D:
     try:
         return kind.model_validate(keys)
     except ValidationError as error:
-        raise BadInput(
-            "\n".join(f"{'.'.join(map(str, one['loc']))}: {explain(one)}" for one in faults(error))
-        ) from error
+        raise BadInput("\n".join(_fault(one) for one in faults(error))) from error
+
+
+def _fault(one: ErrorDetails) -> str:
+    where = ".".join(map(str, one["loc"]))
+    return f"{where}: {explain(one)}" if where else explain(one)

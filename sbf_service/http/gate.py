@@ -22,6 +22,7 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect"
 """These say nothing of what the service holds."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
+UNREADABLE: Final = "expected the header 'Authorization: Bearer vc_…' with a whole token, got another one"
 log = get_log(__name__)
 
 
@@ -41,39 +42,38 @@ class Gate:
             scope[caller.KEY] = Caller(
                 await self._principal(scope), address_of(scope), self.service.meters, self.service.throttle
             )
-        except TooManyRequests as error:
-            self.service.meters.denied(error.slug)  # no line in the log: it is not to be filled from outside
-            await answer(error)(scope, receive, send)
-            return
         except VirtcloudError as error:
+            if isinstance(error, Unauthenticated | TooManyRequests):
+                self.service.meters.denied(error.slug)
             await answer(error)(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
     async def _principal(self, scope: Scope) -> Principal:
-        try:
-            return await self._shown(scope) or self._local(scope)
-        except Unauthenticated as error:
-            self.service.meters.denied(error.slug)
-            log.warning("denied", why=error, path=scope["path"], address=address_of(scope))
-            raise
+        return await self._shown(scope) or self._local(scope)
 
     async def _shown(self, scope: Scope) -> Principal | None:
-        """Say whose token is shown, if one is."""
+        """Say whose token is shown, if one is. Only so many that are not valid are logged: no log is filled so."""
         if all(name != HEADER for name, _ in scope["headers"]):
             return None
-        address, known = address_of(scope), self.service.recognizer
+        shown, known = token_of(scope), self.service.recognizer
+        found = known.believed(shown) if shown else None
+        if found is not None:
+            return found
+        address = address_of(scope)
+        if shown is None or not known.was_valid(shown):
+            self.service.throttle.check_failures(address)
         try:
-            shown = token_of(scope)
-            found = known.believed(shown)
-            if found is not None:
-                return found
-            if not known.was_valid(shown):
-                self.service.throttle.check_failures(address)
-            return await run_in_threadpool(known.ask, shown)
-        except Unauthenticated:
+            return await run_in_threadpool(self._ask, shown)
+        except Unauthenticated as error:
             self.service.throttle.note_failure(address)
+            log.warning("denied", why=error, path=scope["path"], address=address)
             raise
+
+    def _ask(self, shown: Token | None) -> Principal:
+        if shown is None:
+            raise Unauthenticated(UNREADABLE)
+        return self.service.recognizer.ask(shown)
 
     def _local(self, scope: Scope) -> Principal:
         found = scope.get(peer.KEY)
@@ -105,11 +105,8 @@ def address_of(scope: Scope) -> str:
     return str(scope["client"][0]) if scope.get("client") else "unknown"
 
 
-def token_of(scope: Scope) -> Token:
-    """Give the token that a call shows (RFC 6750). Raises Unauthenticated for what cannot be one."""
+def token_of(scope: Scope) -> Token | None:
+    """Give the token that a call shows (RFC 6750); None for what cannot be one."""
     given = next(value for name, value in scope["headers"] if name == HEADER)
     scheme, _, text = given.decode("latin-1").partition(" ")
-    found = Token.parse(text.strip()) if scheme.lower() == "bearer" else None
-    if found is None:
-        raise Unauthenticated("expected the header 'Authorization: Bearer vc_…' with a whole token, got another one")
-    return found
+    return Token.parse(text.strip()) if scheme.lower() == "bearer" else None
