@@ -80,6 +80,19 @@ def test_cables_are_right_whatever_forms_names_and_ports_have() -> None:
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
+def test_a_port_is_known_by_the_first_word_of_its_description() -> None:
+    """Comware's default: ``GigabitEthernet1/0/24 Interface``."""
+    told = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
+    assert states(views((RIGHT1, RIGHT2), (told,))) == {}
+
+
+def test_the_cables_of_other_sites_are_not_listed() -> None:
+    other = {"name": "praha", "switches": [{"name": "praha-sw1", "platform": "cisco_ios", "ports": ["Gi1/0/1"]}]}
+    document = TOPOLOGY.model_dump(mode="json")
+    made = Topology.model_validate({**document, "sites": [*document["sites"], other]})
+    assert compare(made, made.site("praha"), {}, canonical) == ()
+
+
 def test_one_end_that_sees_the_other_is_enough() -> None:
     assert states(views((RIGHT1, RIGHT2), (TRUNK2,))) == {}
     assert states(views((RIGHT1, RIGHT2, TRUNK1), None)) == {}
@@ -161,12 +174,14 @@ def test_what_is_heard_from_the_backbone_is_nobodys_cable() -> None:
 
 def test_management_ports_that_hear_each_other_are_nobodys_business() -> None:
     assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "ManagementEthernet 0/0")))) == {}
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "Te 0/2")))) == {}
 
 
 def test_two_ends_that_contradict_each_other_are_wrong() -> None:
     found = views((RIGHT1, RIGHT2, TRUNK1), (hears("Te 0/1", "brno-h2", "eth1"),))
     assert states(found) == {TRUNK: "other-neighbour"}
     assert found[TRUNK].b == PortRef("brno-sw2:Te0/1")
+    assert found[TRUNK].found == ("brno-sw2:Te0/1 hears brno-h2:eth1",)
 
 
 def test_a_link_of_aggregates_is_judged_cable_by_cable_and_members_may_be_joined_in_any_order() -> None:
