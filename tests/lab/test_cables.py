@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from click.testing import CliRunner
 
+from virtcloud.cli import main
 from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.model.cables import CableState, SiteCables
@@ -88,6 +90,13 @@ def moved(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
 def test_a_cable_that_was_moved_is_named_with_where_it_is_now(cabled: Lab, client: SbfClient) -> None:
     with moved(cabled, "brno-sw1", "p1", "p3"):
         found = verified(cabled, client, lambda found: bool(found.wrong))
+        said = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
+    assert said.exit_code == 1
+    assert said.stdout.splitlines() == [
+        "wrong: brno-h1:eth0 - brno-sw1:p1: it is elsewhere: move the cable, or correct the topology",
+        "  brno-h1:eth0 is seen at brno-sw1:p3",
+        "site brno: 2 cables are right, 1 wrong, 0 could not be told",
+    ]
     assert states(found) == {**RIGHT, "brno-h1:eth0": "elsewhere"}
     assert found.wrong[0].b == "brno-sw1:p1"
     assert found.wrong[0].found == ("brno-h1:eth0 is seen at brno-sw1:p3",)

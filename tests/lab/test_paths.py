@@ -11,6 +11,7 @@ from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.frames import ABSENT, INSIDE
 from virtcloud.lab.observe import Snapshot, guests, snapshot
+from virtcloud.model.cables import CableState
 from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -114,6 +115,25 @@ def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, 
     while (seen := carried(lab)) != wanted and time.monotonic() < deadline:
         time.sleep(0.2)
     return seen
+
+
+def test_every_cable_is_seen_by_lldp_those_of_aggregates_one_by_one(paths: Lab, client: SbfClient) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while (found := client.verify("brno")).wrong or any(one.state is CableState.UNKNOWN for one in found.cables):
+        assert time.monotonic() < deadline, found
+        for node in ("sw1", "sw2", "sw3", "h1", "h2", "h3"):
+            paths.run(node, ["lldpcli", "update"])
+    assert [f"{one.a} {one.b}" for one in found.cables] == [
+        "sw1:to2 sw2:to1",
+        "sw1:to3 sw3:to1",
+        "sw2:lag3a sw3:lag2a",
+        "sw2:lag3b sw3:lag2b",
+        "h1:eth0 sw2:h1",
+        "h1:eth1 sw3:h1",
+        "h2:eth0 sw3:h2a",
+        "h2:eth1 sw3:h2b",
+        "h3:eth0 sw1:h3",
+    ]
 
 
 def test_only_links_on_the_way_carry_the_cluster_and_its_guests_reach_each_other(
