@@ -8,8 +8,8 @@ from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.drivers.napalm_eos import EosSession
+from sbf_service.drivers.napalm_iosxr import XrSession
 from sbf_service.drivers.napalm_junos import JunosSession
-from sbf_service.drivers.napalm_xr import XrSession
 from sbf_service.drivers.netmiko_line import NetmikoLine
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Switch
@@ -37,7 +37,7 @@ def _spoken(dialect: Dialect) -> Platform:
 SESSIONS: dict[str, Callable[[Login], CandidateSession]] = {
     "juniper_junos": JunosSession,
     "arista_eapi": EosSession,
-    "cisco_xr": XrSession,
+    "cisco_iosxr": XrSession,
 }
 
 

@@ -22,7 +22,6 @@ from virtcloud.model.vlans import VlanSet
 SAME = {
     "linux_edge": "linux_bridge",
     "cisco_iosxe": "cisco_ios",
-    "cisco_iosxr": "cisco_xr",
     "arista_eapi": "arista_eos",
 }
 """Platforms whose texts stand under another name."""

@@ -15,22 +15,22 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in PLATFORMS.items() if platform.facts.confirm_timer]
-ENDS_WITH_ITS_SESSION = ("cisco_xr",)
+ENDS_WITH_ITS_SESSION = ("cisco_iosxr",)
 """Where what was not confirmed is taken back as soon as the switch notices that the session is gone."""
-WAITING = {"cisco_xr": "session 146959354 holds the lock"}
+WAITING = {"cisco_iosxr": "session 146959354 holds the lock"}
 COMMIT = {
-    "cisco_xr": "^commit confirmed",
+    "cisco_iosxr": "^commit confirmed",
     "juniper_junos": "^commit-configuration .*confirmed",
     "arista_eapi": "commit timer",
 }
 CONFIRM = {
-    "cisco_xr": "^commit$",
+    "cisco_iosxr": "^commit$",
     "juniper_junos": "^commit-configuration$",
     "arista_eapi": r"^configure session \S+ commit$",
 }
-SHOW = {"cisco_xr": "^get-config", "juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$"}
+SHOW = {"cisco_iosxr": "^get-config", "juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$"}
 HELD = {
-    "cisco_xr": "by somebody else: session 146959354 holds the lock",
+    "cisco_iosxr": "by somebody else: session 146959354 holds the lock",
     "juniper_junos": "by somebody else: configuration database locked by: netadmin terminal p0",
     "arista_eapi": "a commit waits to be confirmed",
 }
@@ -120,7 +120,7 @@ def test_a_commit_cut_before_it_was_made_changes_nothing(bench: Bench) -> None:
     assert not bench.converge("112")
 
 
-@pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_xr"])
+@pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_a_confirmation_that_does_nothing_is_found_out(platform: str, make_bench: MakeBench) -> None:
     """The worker reads after the change: what waits to be confirmed is not confirmed by us either.
 

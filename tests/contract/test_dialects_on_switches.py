@@ -31,7 +31,7 @@ ALLOW = {
     "hp_comware": "^port trunk permit",
     "sonic": "member add",
     "arista_eapi": "allowed vlan add",
-    "cisco_xr": "(?s)^edit-config.* l2transport",
+    "cisco_iosxr": "(?s)^edit-config.* l2transport",
     "juniper_junos": "(?s)^load-configuration.*vlan members",
 }
 REMOVE = {
@@ -56,10 +56,10 @@ OTHER_FORMS = {
     "hp_comware": ("XGE1/0/1", "ten-gigabitethernet1/0/2"),
     "sonic": ("Ethernet0", "ethernet4"),
     "arista_eapi": ("Et1", "eth2"),
-    "cisco_xr": ("Gi0/0/0/0", "gigabitethernet0/0/0/1"),
+    "cisco_iosxr": ("Gi0/0/0/0", "gigabitethernet0/0/0/1"),
     "juniper_junos": ("ge-0/0/0.0", "GE-0/0/1"),
 }
-ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_xr": "^get-config"}
+ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
 """Who is spoken to over HTTP has no session to hold."""
 ATOMIC = [name for name in EMULATED if PLATFORMS[name].facts.atomic]
@@ -294,7 +294,7 @@ def test_a_number_that_the_device_uses_itself_is_refused_untouched(
 
 @pytest.mark.parametrize(
     "platform",
-    ["cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "cisco_xr", "dell_os10", "aruba_aoscx", "hp_comware"],
+    ["cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "cisco_iosxr", "dell_os10", "aruba_aoscx", "hp_comware"],
 )
 def test_a_port_that_is_not_there_is_unsafe(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)

@@ -15,7 +15,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried
 
-OVER_SSH = ("arista_eos", "juniper_junos", "cisco_xr")
+OVER_SSH = ("arista_eos", "juniper_junos", "cisco_iosxr")
 """One for each library that looks at keys."""
 OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJSJZw4r0uCkyBAxxVvJAjHCGlLE3yqXdNmqYhFjrNdH"
 

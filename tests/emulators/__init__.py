@@ -14,8 +14,8 @@ from emulators.arista_eapi import AristaEapi
 from emulators.arista_eos import AristaEos
 from emulators.aruba_aoscx import ArubaAosCx
 from emulators.cisco_ios import CiscoIos
+from emulators.cisco_iosxr import CiscoXr
 from emulators.cisco_nxos import CiscoNxos
-from emulators.cisco_xr import CiscoXr
 from emulators.dell_force10 import DellForce10
 from emulators.dell_os10 import DellOs10
 from emulators.hp_comware import HpComware

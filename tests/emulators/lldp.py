@@ -187,6 +187,6 @@ SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
     "dell_os10": lambda peers, _: dell(peers, counts=False),
     "sonic": lambda peers, _: lldpctl(peers),
     "arista_eapi": eos,
-    "cisco_xr": lambda peers, _: xr(peers),
+    "cisco_iosxr": lambda peers, _: xr(peers),
     "juniper_junos": lambda peers, _: junos(peers),
 }

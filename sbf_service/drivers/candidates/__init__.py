@@ -1,12 +1,12 @@
 """Platforms with a candidate configuration: one small file for each, and the table of what they are told."""
 
 from sbf_service.drivers.candidate import CandidateWords
-from sbf_service.drivers.candidates import arista, cisco_xr, junos
+from sbf_service.drivers.candidates import arista, cisco_iosxr, junos
 
 WORDS: dict[str, CandidateWords] = {
     "juniper_junos": junos.WORDS,
     "arista_eapi": arista.WORDS,
-    "cisco_xr": cisco_xr.WORDS,
+    "cisco_iosxr": cisco_iosxr.WORDS,
 }
 
 

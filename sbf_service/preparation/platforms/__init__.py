@@ -3,8 +3,8 @@
 from sbf_service.preparation.platforms import (
     arista_eos,
     cisco_ios,
+    cisco_iosxr,
     cisco_nxos,
-    cisco_xr,
     dell_force10,
     hp_comware,
     hp_procurve,
@@ -17,7 +17,7 @@ from sbf_service.preparation.words import Words
 PLATFORMS: dict[str, Words] = {
     "cisco_ios": cisco_ios.WORDS,
     "cisco_nxos": cisco_nxos.WORDS,
-    "cisco_xr": cisco_xr.WORDS,
+    "cisco_iosxr": cisco_iosxr.WORDS,
     "arista_eos": arista_eos.WORDS,
     "dell_force10": dell_force10.WORDS,
     "hp_comware": hp_comware.WORDS,

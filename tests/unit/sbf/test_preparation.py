@@ -148,7 +148,7 @@ def test_every_switch_that_sbf_drives_has_a_text_for_its_uplink_or_says_that_the
     made = Topology.model_validate(document)
     ours = prepare(made, made.sites[0], POOL, Asked()).sheets[0]
     assert ours.lines or any(f"There is no text for {platform} here" in note for note in ours.notes)
-    assert bool(ours.lines) == (platform != "cisco_xr")
+    assert bool(ours.lines) == (platform != "cisco_iosxr")
 
 
 KINDS = {

@@ -8,7 +8,7 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
-XR = WORDS["cisco_xr"]
+XR = WORDS["cisco_iosxr"]
 TAIL = """interface {0}.112 l2transport
  encapsulation dot1q 112
  rewrite ingress tag pop 1 symmetric

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sbf_service.drivers.candidate import REVERT_IN
-from sbf_service.drivers.candidates.cisco_xr import heard
+from sbf_service.drivers.candidates.cisco_iosxr import heard
 from sbf_service.drivers.napalm_netconf import NETCONF_PORT, hang_up, ssh_config
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
 from sbf_service.neighbour import Neighbour

@@ -36,7 +36,7 @@ class LockDenied(RpcFault):
 class CiscoXr(Committing):
     """A router; what a session committed and did not confirm is gone when that session is."""
 
-    platform = "cisco_xr"
+    platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="trunk", allowed=set())
     subsystem = "netconf"
