@@ -156,6 +156,15 @@ MISUSE = {
     ),
 }
 """Managed numbers in other use: what was configured, each of which must stop everything."""
+NESTED = {
+    "cisco_iosxe": "^description",
+    "cisco_iosxr": "^description",
+    "juniper_junos": "instance-type",
+    "arista_eos": "^redistribute",
+    "cisco_nxos": "^route-target export",
+}
+"""A line inside of blocks."""
+DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
 READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
     "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
@@ -418,12 +427,34 @@ def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_m
         assert direct.device.running_config() == before
 
 
-def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_all_or_nothing(direct: Bench) -> None:
-    direct.device.fail("refuse", ATTACH[direct.device.platform])
-    with pytest.raises(Refused, match=r"edge pe1: "):
+@pytest.mark.parametrize("where", [ATTACH, NESTED], ids=["attaching", "deep in a block"])
+def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_all_or_nothing(
+    direct: Bench, where: dict[str, str]
+) -> None:
+    before = direct.device.running_config()
+    direct.device.fail("refuse", where[direct.device.platform])
+    with pytest.raises(Refused, match="edge pe1: "):
         direct.converge(112, 120)
-    atomic = EDGE_PLATFORMS[direct.device.platform].facts.atomic
-    assert direct.reached() == ({} if atomic else direct.expected(120))
+    if EDGE_PLATFORMS[direct.device.platform].facts.atomic:
+        assert direct.device.running_config() == before
+    else:
+        assert {120} in direct.reached().values()
+        assert not any(112 in vlans for vlans in direct.reached().values())
+
+
+@pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
+def test_a_vlan_that_cannot_be_taken_out_of_a_service_is_not_put_into_another(platform: str) -> None:
+    """It would be in both: two clusters would meet."""
+    bench = directly(platform, next(kind for name, kind in PAIRS if name == platform))
+    bench.converge(112)
+    old = bench.circuit(112)
+    new = old.model_copy(update={"service": old.service + 1})
+    bench.device.fail("refuse", DETACH[platform])
+    with pytest.raises(Refused, match="edge pe1: "):
+        bench.driver.apply(EdgeDifference(remove=(old,), add=(new,)))
+    assert new.service not in bench.device.reached()
+    bench.driver.apply(edge_difference(EdgeWanted(circuits=(new,)), bench.read()))
+    assert bench.read() == EdgeCarried(circuits=(new,))
 
 
 def test_a_device_that_says_yes_and_does_nothing_is_found_out(direct: Bench) -> None:

@@ -19,7 +19,7 @@ class EdgeEos(AristaEos, Edge):
         "bgp": "(config-router-bgp)",
         "macvrf": "(config-macvrf-{about})",
     }
-    falls_through: ClassVar = {**AristaEos.falls_through, "vxlan": "config", "bgp": "config", "macvrf": "config"}
+    falls_through: ClassVar = {**AristaEos.falls_through, "vxlan": "config", "bgp": "config", "macvrf": "bgp"}
     process = "65001"
 
     @says("config", "interface vxlan1")
