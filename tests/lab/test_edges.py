@@ -80,7 +80,9 @@ def service(view: ClusterView) -> int:
 def all_reach_each_other(edges: Lab, view: ClusterView) -> bool:
     addresses = [guest.addresses[0].partition("/")[0] for guest in view.spec.guests]
     pairs = itertools.combinations(range(len(addresses)), 2)
-    return all(pings(edges, view, n, "-c", "4", "-i", "0.3", "-W", "3", addresses[other]) for n, other in pairs)
+    return all(
+        pings(edges, view, n, "-c", "4", "-i", "0.3", "-W", "3", "-s", "1472", addresses[other]) for n, other in pairs
+    )
 
 
 def hear(edges: Lab, pool: ThreadPoolExecutor, node: str, interface: str, *words: str) -> Future[str]:
