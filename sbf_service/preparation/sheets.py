@@ -100,7 +100,7 @@ def _uplink(place: _Place) -> Sheet:
         raise TypeError(f"{port} is no switch's")
     templates = _uplink_lines(SAME.get(switch.platform, switch.platform))
     lines = fill(templates, {"uplink": port.port})
-    notes = (OWN_PORT, *_missing(templates, switch.platform), ROOM)
+    notes = (OWN_PORT, *_missing(templates, switch.platform), *_unknown_to_some(switch.platform, lines.lines), ROOM)
     return Sheet(side=Side.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes)
 
 
@@ -110,6 +110,13 @@ def _uplink_lines(platform: str) -> Lines:
         return words.uplink
     prepared = tuple(line.replace("{port}", "{uplink}") for line in dialect.prepare)
     return (*dialect.configure, *prepared, *words.uplink, *dialect.leave, *dialect.save)
+
+
+def _unknown_to_some(platform: str, lines: Lines) -> Lines:
+    """Name the lines that only some models know; what matters does not depend on them."""
+    dialect = DIALECTS.get(SAME.get(platform, platform))
+    found = [line for line in lines if dialect is not None and line in dialect.may_fail]
+    return (f"Not every model knows {' and '.join(map(repr, found))}: go on where it says no.",) if found else ()
 
 
 def _other_side(place: _Place) -> Sheet:

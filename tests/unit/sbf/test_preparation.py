@@ -66,6 +66,8 @@ def test_the_sites_uplink_is_a_trunk_whose_list_is_empty_with_room_for_the_tag()
         "end",
         "write memory",
     )
+    unknown = "Not every model knows 'switchport' and 'switchport trunk encapsulation dot1q': go on where it says no."
+    assert unknown in ours.notes
 
 
 def test_the_backbones_port_is_a_tunnel_into_the_service_vlan() -> None:
@@ -205,3 +207,12 @@ def test_no_text_says_all_vlans_or_leaves_a_list_open(name: str) -> None:
     for line in (*words.uplink, *words.tunnel, *words.passing):
         assert "allowed vlan all" not in line
         assert not line.endswith("permit vlan all")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
+)
+def test_a_trunk_has_its_list_before_it_is_one(name: str) -> None:
+    """Not for an instant does it carry all VLANs (DESIGN.md §7.4)."""
+    passing = PLATFORMS[name].passing
+    assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")
