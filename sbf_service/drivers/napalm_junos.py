@@ -28,11 +28,11 @@ class JunosSession(NapalmSession):
         from jnpr.junos import Device  # noqa: PLC0415 - slow to load
         from napalm.junos import JunOSDriver  # noqa: PLC0415
 
-        login = self._login
-        driver = JunOSDriver(host, login.username, password, self._patience(), {"port": port, "lock_disable": True})
+        login, literal = self._login, f"[{host}]" if ":" in host else host
+        driver = JunOSDriver(literal, login.username, password, self._patience(), {"port": port, "lock_disable": True})
         with ssh_config(login.known_hosts) as config:
             driver.device = Device(
-                host,
+                literal,
                 user=login.username,
                 password=password or None,
                 port=port,
@@ -43,6 +43,7 @@ class JunosSession(NapalmSession):
                 look_for_keys=False,
                 conn_open_timeout=login.connect_timeout,
             )
+            driver.device._hostname = host  # noqa: SLF001 - PyEZ wants IPv6 in brackets, and its connection without
             driver.open()
         return driver
 

@@ -122,7 +122,7 @@ class NapalmSession:
 
 def words_of(error: BaseException) -> str:
     """Give what the device said: libraries hide it in lists of dictionaries and in attributes."""
-    first = error.args[0] if error.args else ""
+    first = error.args[0] if error.args and not isinstance(error, OSError) else str(error)
     if isinstance(first, list):
         first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
     holder = re.search(r"<session-id>(\d+)<", str(getattr(error, "info", None) or ""))
