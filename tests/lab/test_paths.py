@@ -1,5 +1,6 @@
 """Ways through a ring of switches: an Open vSwitch, link aggregates, second uplinks, access links; all of it real."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,7 +10,7 @@ import pytest
 
 from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.frames import ABSENT, INSIDE
+from virtcloud.lab.demo.frames import INSIDE
 from virtcloud.lab.observe import Snapshot, guests, snapshot
 from virtcloud.model.cables import CableState
 from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
@@ -20,6 +21,7 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 HOSTS = ("h1", "h2", "h3", "praha-h1", "praha-h2")
+BROADCAST = "10.0.0.255"
 LIMIT_S = 60.0
 OVER_THE_EDGE = {
     "sw1": {"edge": "100", "to2": "100", "to3": "100", "h3": "100"},
@@ -145,22 +147,24 @@ def test_only_links_on_the_way_carry_the_cluster_and_its_guests_reach_each_other
 
 
 def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
-    """Guests hear each broadcast of another one once: there is no loop in the ring."""
+    """Every guest hears another one's broadcasts, each of them once: there is no loop in the ring."""
     (domain,) = guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
         ears = {host: hear(pool, paths, host) for host in HOSTS}
-        time.sleep(1.5)  # until all of them listen
-        paths.run("h1", ("sh", "-c", INSIDE, domain, "/bin/ping", "-c", "3", "-W", "1", ABSENT))
-        heard = {host: len(ear.result()) for host, ear in ears.items()}
-    assert heard["h1"] >= 2
-    assert heard == dict.fromkeys(HOSTS, heard["h1"])
+        time.sleep(1.5)  # until they listen
+        paths.run("h1", ("sh", "-c", INSIDE, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
+        heard = {host: re.findall(r"echo request, .*seq (\d+)", ear.result()) for host, ear in ears.items()}
+    assert all(heard.values()), heard
+    assert {host: len(set(numbers)) for host, numbers in heard.items()} == {
+        host: len(numbers) for host, numbers in heard.items()
+    }
 
 
-def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[list[str]]:
-    words = f"timeout 6 tcpdump -Z root -l -nn -i br100 arp and host {ABSENT}".split()
+def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
+    words = f"timeout 7 tcpdump -Z root -l -nn -i br100 icmp and dst {BROADCAST}".split()
 
-    def listen() -> list[str]:
-        return lab.run(host, words).stdout.splitlines()
+    def listen() -> str:
+        return lab.run(host, words).stdout
 
     return pool.submit(listen)
 

@@ -1,6 +1,6 @@
 """The kernel's interfaces through one netlink socket (pyroute2). The only module that knows of pyroute2."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ class Netlink:
         self._socket.close()
 
     def links(self) -> list[Link]:
-        """Give all interfaces, in one dump."""
+        """Give all interfaces."""
         with _translated("list interfaces"):
-            return [_link(message) for message in self._socket.link("dump")]
+            addresses = self._socket.addr("dump")
+            addressed = {message["index"] for message in addresses if message["scope"] < _SCOPE_LINK}
+            return [_link(message, addressed) for message in self._socket.link("dump")]
 
     def add_vlan(self, name: str, parent: Link, vlan: int) -> int:
         """Create an 802.1q interface, down, with its parent's MTU: the four octets of the tag are not counted in it."""
@@ -86,6 +88,8 @@ class Netlink:
 
 
 _NO_SUCH_DEVICE = 19
+_SCOPE_LINK = 253
+"""RT_SCOPE_LINK (linux/rtnetlink.h): from there on an address is of use on one link only, as every IPv6 one has."""
 
 
 def _silence(name: str) -> list[tuple[Path, str]]:
@@ -106,7 +110,7 @@ def _translated(what: str) -> Iterator[None]:
         raise Refused(f"the kernel refused to {what}: {error.strerror}") from error
 
 
-def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2 has no types
+def _link(message: Any, addressed: Container[int]) -> Link:  # noqa: ANN401 - pyroute2 has no types
     info = message.get_attr("IFLA_LINKINFO")
     kind = info.get_attr("IFLA_INFO_KIND") if info else None
     data = info.get_attr("IFLA_INFO_DATA") if info else None
@@ -121,6 +125,7 @@ def _link(message: Any) -> Link:  # noqa: ANN401 - pyroute2 has no types
         mtu=message.get_attr("IFLA_MTU"),
         up=bool(message["flags"] & _UP),
         quiet=_quiet(message.get_attr("IFLA_AF_SPEC")),
+        addressed=message["index"] in addressed,
     )
 
 

@@ -174,6 +174,11 @@ def _check_free(segment: Segment, links: dict[str, Link], uplink: Link) -> None:
             f"VLAN {segment.vlan}: port {segment.port} is a port of {master.name} (alias {master.alias or 'none'}) "
             f"already; it was left alone. Take it off, or correct the port in the topology"
         )
+    if segment.untagged and uplink.addressed:
+        raise Unsafe(
+            f"VLAN {segment.vlan}: port {segment.port} has an address of this machine, and an access port is the "
+            f"cluster's alone; it was left alone. Take the address off it, or correct the port in the topology"
+        )
     for link in links.values():
         same_tag = (link.kind, link.parent, link.vlan) == ("vlan", uplink.index, segment.vlan)
         if link.name not in mine and not same_tag:

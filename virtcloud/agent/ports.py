@@ -10,7 +10,8 @@ from virtcloud.agent.domain import Ownership
 class Link:
     """An interface as the kernel shows it.
 
-    ``parent`` and ``master`` are indices; ``quiet`` says that the host does not speak on it.
+    ``parent`` and ``master`` are indices; ``quiet`` says that the host does not speak on it, ``addressed`` that the
+    host has an address there that others may use.
     """
 
     index: int
@@ -23,13 +24,14 @@ class Link:
     mtu: int = 1500
     up: bool = False
     quiet: bool = False
+    addressed: bool = False
 
 
 class Kernel(Protocol):
     """What the segments need of the kernel."""
 
     def links(self) -> list[Link]:
-        """Give all interfaces, in one dump."""
+        """Give all interfaces."""
 
     def add_vlan(self, name: str, parent: Link, vlan: int) -> int:
         """Create an 802.1q interface, down, and give its index."""

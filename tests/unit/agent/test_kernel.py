@@ -104,6 +104,17 @@ def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink_and_gives_it_ba
     assert in_namespace(work) == ((CarriedSegment("a", 100, "uplink0", untagged=True),), None, False, ())
 
 
+def test_an_interface_with_an_address_of_the_host_is_seen_so(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel)
+            index = kernel._socket.link_lookup(ifname="uplink0")[0]
+            kernel._socket.addr("add", index=index, address="192.0.2.1", prefixlen=24)
+            return {link.name: link.addressed for link in kernel.links()}
+
+    assert in_namespace(work) == {"lo": False, "uplink0": True, "uplink1": False}
+
+
 def _uplink(kernel: Netlink) -> None:
     kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
     for name in ("uplink0", "uplink1"):

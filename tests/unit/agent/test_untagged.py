@@ -54,6 +54,15 @@ def test_an_uplink_in_a_bridge_of_somebody_else_is_left_alone(kernel: FakeKernel
     assert kernel.changes == before
 
 
+def test_an_uplink_that_the_host_itself_uses_is_left_alone(kernel: FakeKernel, segment: Make) -> None:
+    """Otherwise a slip in the topology would cut the machine off."""
+    kernel.change(1, addressed=True)
+    before = kernel.changes
+    with pytest.raises(Unsafe, match="port eth0 has an address of this machine, and an access port is the cluster's"):
+        Links(kernel).ensure_segment(segment("a", 100, untagged=True))
+    assert kernel.changes == before
+
+
 def test_an_access_port_that_still_has_another_cluster_is_not_given_to_a_second(
     kernel: FakeKernel, segment: Make
 ) -> None:
