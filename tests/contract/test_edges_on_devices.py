@@ -586,6 +586,16 @@ def test_an_eos_without_bgp_is_refused_untouched() -> None:
     assert bench.device.running_config() == before
 
 
+def test_a_circuit_that_names_two_services_is_not_whole_and_is_made_again() -> None:
+    bench = directly("cisco_iosxe", "vpls")
+    bench.converge(112)
+    (lines,) = bench.device.units("GigabitEthernet0/0/1").values()
+    lines[lines.index("description vc-10112")] = "description vc-10150"
+    assert bench.read().circuits == ()
+    assert not bench.converge(112)
+    assert "description vc-10112" in bench.device.running_config()
+
+
 @pytest.mark.parametrize("kind", ["vpls", "shared"])
 def test_a_vfi_that_lacks_a_neighbour_is_not_whole_and_is_made_again(kind: str, make_bench: MakeBench) -> None:
     bench = make_bench("cisco_iosxe", kind)
