@@ -12,10 +12,10 @@ from sbf_service.store.moves import drain
 from sbf_service.store.pools import Reserved
 from sbf_service.store.quotas import NO_LIMITS, check_length, check_new
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.standing import clusters_where, latest, spec_of, view, views
+from sbf_service.store.standing import NOT_ENDED, clusters_where, latest, spec_of, view, views
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, State
+from virtcloud.model.cluster import WANTED, ClusterRequest, State
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.views import ClusterView
 
@@ -60,7 +60,7 @@ def version_of(unit: Unit, key: str) -> int:
 
 def list_clusters(unit: Unit, owner: str | None, *, ended: bool) -> list[ClusterView]:
     """Show clusters, oldest first; those that have ended only when asked for."""
-    conditions: list[ColumnElement[bool]] = [] if ended else [ClusterRow.state.not_in(ENDED)]
+    conditions: list[ColumnElement[bool]] = [] if ended else [NOT_ENDED]
     if owner is not None:
         conditions.append(ClusterRow.owner == owner)
     return views(unit, clusters_where(unit, *conditions))

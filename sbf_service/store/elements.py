@@ -12,7 +12,7 @@ from sbf_service.store.moves import settle_clusters, touch_clusters
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import live_clusters, on_element
+from sbf_service.store.standing import has_part, live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.wanted import Wanted, wanted
 from virtcloud.model.device import DEVICES, DeviceCarried
@@ -160,4 +160,4 @@ def _progressed(element: str, before: int, after: int) -> ColumnElement[bool]:
     """Select the clusters whose part on this element these revisions complete."""
     awaited = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
     newly = PlacementRow.element == element, awaited > before, awaited <= after
-    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*newly))
+    return has_part(*newly)

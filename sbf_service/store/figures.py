@@ -12,9 +12,9 @@ from sbf_service.store.pools import Reserved, excluded_at
 from sbf_service.store.reading import read_topology
 from sbf_service.store.services import service_figures
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import clusters_where, parts_of
+from sbf_service.store.standing import NOT_ENDED, clusters_where, parts_of
 from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
-from virtcloud.model.cluster import ENDED, State
+from virtcloud.model.cluster import State
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Site
 from virtcloud.model.views import Progress
@@ -103,7 +103,7 @@ def _elements(unit: Unit) -> dict[tuple[str, str], ElementFigures]:
 
 def _oldest_change(unit: Unit) -> float:
     """Look at clusters that have not ended: what is owed to an ended one is counted as quarantined."""
-    rows = clusters_where(unit, ClusterRow.state.not_in(ENDED | {State.ACTIVE}))
+    rows = clusters_where(unit, NOT_ENDED, ClusterRow.state != State.ACTIVE)
     parts = parts_of(unit, [row.id for row in rows])
     degraded = _degraded_since(unit, [row.id for row in rows if row.state == State.DEGRADED])
     since = [_since(row, degraded) for row in rows if _is_owed(parts.get(row.id, ()))]

@@ -9,19 +9,16 @@ from sbf_service.paths import sites_of
 from sbf_service.store.audit import record
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
+from sbf_service.store.standing import NOT_ENDED
 from sbf_service.store.tables import ClusterRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
-from virtcloud.model.cluster import ENDED, ClusterSpec
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import QuotaExceeded
 from virtcloud.model.values import Name
 
 NO_LIMITS: Final = QuotaLimits()
 _OWN = select(QuotaRow.clusters, QuotaRow.sites, QuotaRow.lease_s).where(QuotaRow.owner == bindparam("owner"))
-_RUNNING = (
-    select(func.count())
-    .select_from(ClusterRow)
-    .where(ClusterRow.owner == bindparam("owner"), ClusterRow.state.not_in(ENDED))
-)
+_RUNNING = select(func.count()).select_from(ClusterRow).where(ClusterRow.owner == bindparam("owner"), NOT_ENDED)
 
 
 def check_new(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true
 
 from sbf_service.settle import Part, Standing
 from sbf_service.store.columns import NAME
@@ -20,7 +20,9 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.views import ClusterView, Joined, PlacementView, Progress
 
-UNSETTLED = or_(ClusterRow.state.not_in(ENDED), ClusterRow.quarantined)
+NOT_ENDED = ClusterRow.state.in_(frozenset(State) - ENDED)
+"""Said so that an index finds them: most clusters have ended long ago."""
+UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED), ClusterRow.quarantined == true()))
 """Clusters that may still move: not ended, or ended with numbers kept back."""
 MOST_AT_ONCE = 1000
 
@@ -63,7 +65,12 @@ def latest(unit: Unit, key: str) -> ClusterRow | None:
 
 def on_element(element: str) -> ColumnElement[bool]:
     """Select the clusters that have a part on an element."""
-    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element))
+    return has_part(PlacementRow.element == element)
+
+
+def has_part(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Select the clusters with such a part. Asked of each cluster: an element's parts are mostly of ended ones."""
+    return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
 
 def parts_of(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Part, ...]]:

@@ -3,7 +3,18 @@
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import BigInteger, CheckConstraint, Float, ForeignKey, Index, MetaData, String, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Float,
+    ForeignKey,
+    Index,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sbf_service.store.columns import NAME, Instant, Vlans
@@ -92,12 +103,13 @@ class ClusterRow(Base):
         UniqueConstraint("key", "attempt"),
         CheckConstraint(_one_of("state", State), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
+        Index("ix_clusters_owner_state", "owner", "state"),
     )
 
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
     key: Mapped[str] = mapped_column(NAME)
     attempt: Mapped[int]
-    owner: Mapped[str] = mapped_column(NAME, index=True)
+    owner: Mapped[str] = mapped_column(NAME)
     spec: Mapped[str] = mapped_column(Text)
     version: Mapped[int]
     state: Mapped[str] = mapped_column(NAME)
@@ -110,14 +122,20 @@ class ClusterRow(Base):
     transport: Mapped[str | None] = mapped_column(NAME)
 
 
+_STAYS = text("removed_revision IS NULL")
+
+
 class PlacementRow(Base):
     """A cluster on an element, from the revision that added it to the revision that removed it."""
 
     __tablename__ = "placements"
-    __table_args__ = (CheckConstraint("removed_revision > added_revision", name="order"),)
+    __table_args__ = (
+        CheckConstraint("removed_revision > added_revision", name="order"),
+        Index("ix_placements_staying", "element", "cluster_id", sqlite_where=_STAYS, postgresql_where=_STAYS),
+    )
 
     cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"), primary_key=True)
-    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True, index=True)
+    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
     added_revision: Mapped[int]
     removed_revision: Mapped[int | None]
 

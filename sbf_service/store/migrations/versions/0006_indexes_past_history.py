@@ -1,0 +1,28 @@
+"""Indexes that pass over clusters that have ended: after years, most of them have."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0006"
+down_revision: str | None = "0005"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+STAYS = sa.text("removed_revision IS NULL")
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.drop_index("ix_placements_element", "placements")
+    op.create_index(
+        "ix_placements_staying",
+        "placements",
+        ["element", "cluster_id"],
+        unique=False,
+        sqlite_where=STAYS,
+        postgresql_where=STAYS,
+    )
+    op.drop_index("ix_clusters_owner", "clusters")
+    op.create_index("ix_clusters_owner_state", "clusters", ["owner", "state"], unique=False)
