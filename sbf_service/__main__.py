@@ -8,7 +8,7 @@ import json
 import secrets
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from sbf_service import serve as serving
 from sbf_service.http.app import create_app
 from sbf_service.log import get_log, log_to_stderr
-from sbf_service.service import make_service
+from sbf_service.service import make_service, replica_name
 from sbf_service.settings import Settings, read_settings
+from sbf_service.store.replica import held
 from sbf_service.store.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.documents import explain
@@ -50,13 +51,15 @@ def serve(config: Path | None) -> None:
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
     log_to_stderr()
-    with _bad_input_is_said():
-        settings = _settings(config)
-        service = make_service(settings)
-        service.prepare()
-        sockets = serving.listen(service)
-    log.info("listening", tcp=settings.listen, socket=settings.socket or "none", database=_database(settings))
-    serving.serve(service, sockets)
+    with ExitStack() as stack:
+        with _bad_input_is_said():
+            settings = _settings(config)
+            service = make_service(settings)
+            service.prepare()
+            sockets = serving.listen(service)
+            stack.enter_context(held(service.store.engine, replica_name(settings)))
+        log.info("listening", tcp=settings.listen, socket=settings.socket or "none", database=_database(settings))
+        serving.serve(service, sockets)
     log.info("stopped")
 
 

@@ -158,17 +158,14 @@ class Converger:
         except Exception as error:  # noqa: BLE001 - likewise; it is tried again
             log.fault("converge_fault", error, element=one.name)
             outcome = Outcome.FAILED
-        finally:
-            with self._lock:
-                self._free(one.name)
-        self.watch(one.platform, outcome.name.lower(), self.clock() - begun)
-        self._remember(one, outcome)
+        with self._lock:  # both at once: one that is free, and not known to have failed, is tried again at once
+            self._remember(one, outcome)
+            self._free(one.name)
         self._wake.set()
+        self.watch(one.platform, outcome.name.lower(), self.clock() - begun)
 
     def _remember(self, one: Candidate, outcome: Outcome) -> None:
-        timing = self.settings.timing
-        with self._lock:
-            before = self._retries.pop(one.name, None)
-            if outcome is Outcome.FAILED:
-                pause = (timing.retry_first, timing.retry_most)
-                self._retries[one.name] = after_failure(before, one.wanted, self.clock(), pause, self.jitter())
+        before = self._retries.pop(one.name, None)
+        if outcome is Outcome.FAILED:
+            pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
+            self._retries[one.name] = after_failure(before, one.wanted, self.clock(), pause, self.jitter())

@@ -10,6 +10,7 @@ from sbf_service.store.elements import set_trouble
 from sbf_service.store.moves import due_moves, settle_clusters
 from sbf_service.store.session import Store
 from sbf_service.store.silence import silent_agents
+from virtcloud.model.values import Name
 
 
 @dataclass
@@ -25,14 +26,23 @@ class Sweep:
         """Make every move that is due; may be repeated."""
         with self.store.read() as unit:
             due = due_moves(unit, self.timing.drain)
-            silent = silent_agents(unit, timedelta(seconds=self.timing.agent_silence)) if self._listened() else []
+            silent = silent_agents(unit, self._silence) if self._listened() else []
         for name in silent:
-            with self.store.change() as unit:
-                text = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
-                set_trouble(unit, name, text, self.timing.drain, reachable=False)
+            self._say_silent(name)
         if due:
             with self.store.change() as unit:
                 settle_clusters(unit, self.timing.drain)
+
+    @property
+    def _silence(self) -> timedelta:
+        return timedelta(seconds=self.timing.agent_silence)
+
+    def _say_silent(self, name: Name) -> None:
+        """Look again, in the unit that says so: it may have asked since."""
+        with self.store.change() as unit:
+            if name in silent_agents(unit, self._silence):
+                text = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
+                set_trouble(unit, name, text, self.timing.drain, reachable=False)
 
     def _listened(self) -> bool:
         """Say whether this service has run long enough to call anybody silent: agents may have asked nobody."""

@@ -5,6 +5,7 @@ from threading import Event, Thread
 from sbf_fakes.world import World, spec
 from sqlalchemy.exc import OperationalError
 
+from sbf_service.converge.candidates import candidates
 from sbf_service.converge.worker import Outcome
 from sbf_service.store.leases import take_lease
 from virtcloud.model.cluster import State
@@ -275,3 +276,16 @@ def test_a_database_that_is_away_for_a_while_ends_nothing(world: World) -> None:
     world.service.converger.sweep.run = found.set
     assert found.wait(10)
     world.service.stop()
+
+
+def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed(world: World) -> None:
+    """Else whoever looked in between would try it again at once, beside the pause that follows."""
+    world.put("demo", ONE)
+    world.switches["brno-sw1"].cut_off = True
+    with world.store.read() as unit:
+        one = next(found for found in candidates(unit, "sbf@one") if found.name == "brno-sw1")
+    converger = world.service.converger
+    freed = []
+    converger._free = lambda name: freed.append(name in converger._retries)
+    converger._work(one)
+    assert freed == [True]

@@ -1,9 +1,12 @@
 """Looking for moves each second costs nothing for clusters that are well or wait: they are not read."""
 
+from datetime import timedelta
+
 import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.movable import movable
+from sbf_service.store.silence import heard
 from sbf_service.store.standing import clusters_where
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.cluster import State
@@ -47,3 +50,14 @@ def test_a_cluster_that_is_being_set_up_is_read_when_its_time_is_over(well: Worl
     assert read_by_a_sweep(well) == []
     well.clock.advance(120)
     assert read_by_a_sweep(well) == ["c"]
+
+
+def test_an_agent_that_asks_while_another_one_is_called_silent_is_not_called_so(world: World) -> None:
+    world.settle()
+    world.service.converger.sweep.clock = lambda: 1e12
+    world.clock.advance(151)
+    asked = iter([lambda: heard(world.store, "praha-h1", timedelta(seconds=60))])
+    world.service.notifier.listen(lambda _changed: next(asked, lambda: None)())
+    world.sweep()
+    assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
+    assert world.element("praha-h1").trouble is None
