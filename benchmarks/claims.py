@@ -37,14 +37,15 @@ def run() -> Iterator[Figure]:
             serving(Path(folder), address) as sbf,
         ):
             sbf.install(two.addresses, "2-1001,1006-4094")
-            used = sbf.processor_s()
+            used, callers = sbf.processor_s(), time.process_time()
             taken = _load(sbf)
-            used = sbf.processor_s() - used
+            used, callers = sbf.processor_s() - used, time.process_time() - callers
         yield Figure(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
         yield Figure(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
         yield Figure(f"median of a claim, {name}", 1000 * quantiles(taken, n=2)[0], "ms")
         yield Figure(f"longest claim, {name}", 1000 * max(taken), "ms")
         yield Figure(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
+        yield Figure(f"processor time of the callers for a claim, {name}", 1000 * callers / len(taken), "ms")
 
 
 def _load(sbf: Sbf) -> list[float]:

@@ -1,5 +1,7 @@
 """The topology document, and what follows from it: rows of sites and elements, and where live clusters go."""
 
+from collections import defaultdict
+
 from sqlalchemy import select
 
 from sbf_service.edges import peers_of, transports_at
@@ -80,11 +82,20 @@ def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
 
 def _move_parts(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
     """Give elements whose part changed a new revision, and clusters parts on the elements they go over now."""
+    before, after = ({one.id: _elements(version, one) for one in live} for version in (former, topology))
+    over: dict[Name, list[LiveCluster]] = defaultdict(list)
+    for cluster in live:
+        for name in before[cluster.id] | after[cluster.id]:
+            over[name].append(cluster)
     both = former.elements.keys() & topology.elements.keys()
-    grow(unit, [name for name in both if _is_to_do(name, former, live) != _is_to_do(name, topology, live)])
+    grow(unit, [name for name in both if _is_to_do(name, former, over[name]) != _is_to_do(name, topology, over[name])])
     unit.session.flush()
     for cluster in live:
-        _move_cluster(unit, cluster, elements_of(ports_of(topology, cluster.spec, cluster.transport)))
+        _move_cluster(unit, cluster, after[cluster.id])
+
+
+def _elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
+    return elements_of(ports_of(topology, cluster.spec, cluster.transport))
 
 
 def _is_to_do(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
