@@ -91,6 +91,7 @@ class LinuxPe:
             self.vlans.pop(words[2], None)
         elif words[3] == "master":
             self.links[words[2]].master = words[4]
+            self.links[words[2]].up |= words[5:] == ["up"]
         elif words[3:] == ["type", "bridge_slave", "learning", "off"]:
             self.links[words[2]].learning = False
         else:
