@@ -2,276 +2,37 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
 import pytest
-from emulators.direct import DirectLine
-from emulators.edge import Edge as Emulated
+from emulators.edge_bench import (
+    ATTACH,
+    DETACH,
+    IGNORED,
+    MISUSE,
+    NESTED,
+    OTHER_FORMS,
+    PAIRS,
+    PARTS,
+    READY,
+    SAID_NO,
+    THEIRS,
+    TRANSPORTS,
+    Bench,
+    directly,
+    driver_for,
+    make_ready,
+)
 from emulators.edge_junos import EdgeJunos
 from emulators.edges import EDGES, emulate_edge
 
-from sbf_service.converge.edge_verdict import refuse_outside
-from sbf_service.drivers.command_line_edge import CommandLineEdge
-from sbf_service.drivers.driver import Login
-from sbf_service.drivers.edge import Backbone, EdgeDriver, ManagedEdge
 from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
 from sbf_service.drivers.edges import EDGE_DIALECTS
-from sbf_service.secret import Secret
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import Edge
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
-from virtcloud.model.vlans import VlanSet
-
-POOL = VlanSet.parse("100-299")
-TRANSPORTS = {
-    "vpls": {"kind": "vpls", "vpn_ids": "10100-10299", "asn": 65000},
-    "shared": {"kind": "vpls", "vpn_id": 77, "asn": 65000},
-    "qinq": {"kind": "qinq", "s_tags": "1000-1199"},
-    "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
-}
-FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""What is added to a VLAN's number to get its service here; all are joined to one in ``shared``."""
-PAIRS = [
-    ("cisco_iosxe", "vpls"),
-    ("cisco_iosxe", "shared"),
-    ("cisco_iosxe", "qinq"),
-    ("cisco_iosxr", "vpls"),
-    ("cisco_iosxr", "shared"),
-    ("juniper_junos", "vpls"),
-    ("juniper_junos", "shared"),
-    ("juniper_junos", "evpn"),
-    ("arista_eos", "evpn"),
-    ("cisco_nxos", "evpn"),
-]
-THEIRS = {
-    "cisco_iosxe": (
-        "l2 vfi theirs manual",
-        "vpn id 500",
-        "bridge-domain 50",
-        "neighbor 192.0.2.9 encapsulation mpls",
-        "interface GigabitEthernet0/0/1",
-        "service instance 50 ethernet",
-        "encapsulation dot1q 50",
-        "bridge-domain 50",
-        "exit",
-        "interface GigabitEthernet0/0/3",
-        "service instance 112 ethernet",
-        "encapsulation dot1q 112",
-        "bridge-domain 51",
-    ),
-    "cisco_iosxr": (
-        "l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 500",
-        "l2vpn bridge group theirs bridge-domain theirs vfi theirs neighbor 192.0.2.9 pw-id 500",
-        "interface GigabitEthernet0/0/0/1.50 l2transport",
-        "encapsulation dot1q 50",
-        "l2vpn bridge group theirs bridge-domain theirs interface GigabitEthernet0/0/0/1.50",
-        "interface GigabitEthernet0/0/0/3.112 l2transport",
-        "encapsulation dot1q 112",
-    ),
-    "juniper_junos": (
-        "set interfaces ge-0/0/1 unit 50 encapsulation vlan-vpls",
-        "set interfaces ge-0/0/1 unit 50 vlan-id 50",
-        "set routing-instances theirs instance-type vpls",
-        "set routing-instances theirs interface ge-0/0/1.50",
-        "set routing-instances theirs protocols vpls vpls-id 500",
-        "set interfaces ge-0/0/3 unit 112 vlan-id 112",
-        "set interfaces ge-0/0/3 unit 112 family inet",
-    ),
-    "arista_eos": (
-        "vlan 50",
-        "name theirs",
-        "interface Vxlan1",
-        "vxlan vlan 50 vni 500",
-        "router bgp 65001",
-        "vlan 50",
-        "rd 10.0.0.1:50",
-        "interface Ethernet2",
-        "switchport trunk allowed vlan 50",
-        "interface Ethernet5",
-        "switchport mode trunk",
-        "switchport trunk allowed vlan 1-4094",
-    ),
-    "cisco_nxos": (
-        "vlan 50",
-        "name theirs",
-        "vn-segment 500",
-        "interface nve1",
-        "member vni 500",
-        "ingress-replication protocol bgp",
-        "evpn",
-        "vni 500 l2",
-        "rd 10.0.0.1:50",
-        "interface Ethernet1/2",
-        "switchport trunk allowed vlan 50",
-        "interface Ethernet1/5",
-        "switchport",
-        "switchport mode trunk",
-        "switchport trunk allowed vlan 1-3967",
-    ),
-}
-"""What others have on the same device: other numbers on our port, our numbers on a port that is not ours."""
-MISUSE = {
-    "cisco_iosxe": (
-        ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 112", "bridge-domain 60"),
-        ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 90-112", "bridge-domain 60"),
-        ("l2 vfi theirs manual", "vpn id 10112", "bridge-domain 60"),
-        ("l2 vfi theirs manual", "vpn id 77", "bridge-domain 60"),
-        (
-            "interface Gi0/0/1",
-            "service instance 112 ethernet",
-            "encapsulation dot1q 112",
-            "xconnect 192.0.2.9 5 encapsulation mpls",
-        ),
-        ("interface Te0/0/12", "service instance 1012 ethernet", "encapsulation dot1q 1012", "bridge-domain 60"),
-    ),
-    "cisco_iosxr": (
-        ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 112"),
-        ("interface Gi0/0/0/1.112 l2transport", "encapsulation dot1q 112", "description theirs"),
-        ("interface Gi0/0/0/1.5 l2transport", "encapsulation dot1q 90-112"),
-        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 10112",),
-        ("l2vpn bridge group theirs bridge-domain theirs vfi theirs vpn-id 77",),
-    ),
-    "juniper_junos": (
-        ("set interfaces ge-0/0/1 unit 5 vlan-id 112",),
-        ("set interfaces ge-0/0/1 unit 5 vlan-id-range 90-112",),
-        ("set interfaces ge-0/0/1 unit 112 vlan-id 112", "set interfaces ge-0/0/1 unit 112 family inet"),
-        ("set routing-instances theirs protocols vpls vpls-id 10112",),
-        ("set routing-instances theirs protocols vpls vpls-id 77",),
-        ("set routing-instances theirs vxlan vni 10112",),
-    ),
-    "arista_eos": (
-        ("vlan 112", "name theirs"),
-        ("interface Vxlan1", "vxlan vlan 60 vni 10112"),
-        ("interface Vxlan1", "vxlan vlan 112 vni 600"),
-        ("interface Ethernet6", "switchport access vlan 112"),
-        ("interface Ethernet2", "switchport trunk native vlan 112"),
-    ),
-    "cisco_nxos": (
-        ("vlan 112", "name theirs"),
-        ("vlan 60", "vn-segment 10112"),
-        ("vlan 112", "name vc-10112", "vn-segment 600"),
-        ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
-    ),
-}
-"""Managed numbers in other use: what was configured, each of which must stop everything."""
-NESTED = {
-    "cisco_iosxe": "^description",
-    "cisco_iosxr": "^description",
-    "juniper_junos": "instance-type",
-    "arista_eos": "^redistribute",
-    "cisco_nxos": "^route-target export",
-}
-"""A line inside of blocks."""
-DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
-READY = {
-    "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
-    "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
-}
-"""How a managed port is made a trunk without VLANs beforehand, where it must be one."""
-ATTACH = {
-    "cisco_iosxe": "^service instance 112 ",
-    "cisco_iosxr": r"^interface \S+\.112 ",
-    "juniper_junos": "unit 112 vlan-id",
-    "arista_eos": "allowed vlan add 112",
-    "cisco_nxos": "allowed vlan add 112",
-}
-"""The line that puts VLAN 112 on a port."""
-PARTS = ("interfaces", "routing-instances")
-SAID_NO = r"edge pe1: .*told '.*', it said .*(?i:invalid|error|rejected)"
-IGNORED = {
-    "cisco_iosxe": "^bridge-domain",
-    "cisco_iosxr": "^commit$",
-    "juniper_junos": "^commit",
-    "arista_eos": "^vxlan vlan",
-    "cisco_nxos": "^vn-segment",
-}
-"""A line without which nothing is joined."""
-OTHER_FORMS = {
-    "cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2"),
-    "cisco_iosxr": ("Gi0/0/0/1", "gigabitethernet0/0/0/2"),
-    "juniper_junos": ("ge-0/0/1", "ge-0/0/2"),
-    "arista_eos": ("Et2", "ethernet3"),
-    "cisco_nxos": ("Eth1/2", "ethernet1/3"),
-}
-
-
-@dataclass
-class Bench:
-    """An emulated edge with two managed ports, and its driver on one transport."""
-
-    device: Emulated
-    driver: EdgeDriver
-    transport: Transport
-    ports: tuple[PortName, PortName]
-
-    @property
-    def managed(self) -> ManagedEdge:
-        return ManagedEdge(self.ports, POOL, (self.transport,))
-
-    def circuit(self, vlan: int, port: int = 0) -> Circuit:
-        service = self.transport.shared or FIRST[self.transport.name] + vlan
-        return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
-
-    def read(self) -> EdgeCarried:
-        """Read it; all that would be taken away again must be ours to change."""
-        carried = self.driver.read(self.managed)
-        refuse_outside(Name("pe1"), self.managed, edge_difference(EdgeWanted(), carried))
-        return carried
-
-    def converge(self, *vlans: int) -> EdgeDifference:
-        """Make the first port carry these VLANs' clusters; give what is left to do after reading back."""
-        wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
-        self.driver.apply(edge_difference(wanted, self.read()))
-        return edge_difference(wanted, self.read())
-
-    def reached(self) -> dict[int, set[int]]:
-        """Say which VLANs of ours on the first port reach each service, as the device sees it."""
-        port = self.device.port(self.ports[0])
-        found = {
-            service: {vlan for at, vlan in places if at == port and vlan in POOL}
-            for service, places in self.device.reached().items()
-        }
-        return {service: vlans for service, vlans in found.items() if vlans}
-
-    def expected(self, *vlans: int) -> dict[int, set[int]]:
-        found: dict[int, set[int]] = {}
-        for vlan in vlans:
-            found.setdefault(self.circuit(vlan).service, set()).add(vlan)
-        return found
-
 
 MakeBench = Callable[..., Bench]
-
-
-def edge_element(device: Emulated, *ports: str) -> Edge:
-    return Edge.model_validate(
-        {
-            "name": "pe1",
-            "platform": device.platform,
-            "address": device.address or None,
-            "ports": ports,
-            "loopback": "10.0.0.1",
-            "core_port": device.core_port,
-        }
-    )
-
-
-def make_ready(device: Emulated, *ports: str) -> None:
-    for port in ports:
-        if lines := READY.get(device.platform):
-            device.configure(f"interface {port}", *lines)
-
-
-def backbone_of(transport: Transport) -> Backbone:
-    return Backbone((transport,), {transport.name: ("10.0.0.2", "10.0.0.3")})
-
-
-def driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
-    secrets = {"password": Secret(device.password), "enable": Secret(device.secret)}
-    login = Login(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
-    return EDGE_PLATFORMS[device.platform].driver(login, backbone_of(transport))
 
 
 @pytest.fixture
@@ -299,17 +60,6 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
 @pytest.fixture
 def bench(pair: tuple[str, str], make_bench: MakeBench) -> Bench:
     return make_bench(*pair)
-
-
-def directly(name: str, kind: str) -> Bench:
-    """Make a bench without SSH."""
-    device = EDGES[name]()
-    transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
-    ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
-    line = DirectLine(device, device.first_mode if device.first_mode != "user" else "exec")
-    make_ready(device, *ports)
-    driver = CommandLineEdge(edge_element(device, *ports), EDGE_DIALECTS[name], backbone_of(transport), line)
-    return Bench(device, driver, transport, ports)
 
 
 @pytest.fixture
