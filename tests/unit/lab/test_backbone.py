@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from virtcloud.cli.lab import up
 from virtcloud.lab import frr, network
 from virtcloud.lab.fabric.plan import Cable, Node
-from virtcloud.lab.file import LabFile, read_lab_file
+from virtcloud.lab.file import LabFile, read_lab_file, shipped
 from virtcloud.lab.plan import addressed, fabric_plan
 from virtcloud.lab.services import Materials
 from virtcloud.model.errors import BadInput
@@ -156,6 +157,18 @@ def edge(name: str) -> Edge:
     found = LAB.elements[name]  # type: ignore[index]
     assert isinstance(found, Edge)
     return found
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_each_lab_file_that_comes_with_virtcloud_can_be_built_and_is_named_in_the_help(name: str) -> None:
+    lab = read_lab_file(Path(name))
+    assert (lab.name, set(lab.pools)) == (name, {site.name for site in lab.sites})
+    assert name in (up.help or "")
+
+
+def test_no_number_is_in_two_pools_of_the_evpn_lab() -> None:
+    numbers = [number for vlans in read_lab_file(Path("evpn")).pools.values() for number in vlans]
+    assert (len(numbers), len(set(numbers))) == (300, 300)
 
 
 def test_a_lab_file_that_comes_with_virtcloud_is_found_by_its_name() -> None:
