@@ -3,13 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_outside
+from sbf_service.converge.task import KINDS
 from sbf_service.drivers.driver import Managed
-from simulation.devices import Host, Switch
+from sbf_service.drivers.edge import ManagedEdge
+from sbf_service.edges import transports_at
+from simulation.devices import Edge, Host, Switch
 from simulation.store import MemoryStore
 from virtcloud.model.errors import ElementError, Unreachable
-from virtcloud.model.topology import Switch as SwitchElement
-from virtcloud.model.wanted import HostWanted, SwitchWanted, switch_difference
+from virtcloud.model.topology import Element, kind_of
+from virtcloud.model.wanted import HostWanted
 
 Steps = Iterator[None]
 
@@ -19,12 +21,12 @@ class Worker:
     """What ``sbf_service.converge.worker`` does, step by step. ``reads_back`` is false where a bug is planted."""
 
     store: MemoryStore
-    switch: Switch
+    device: Switch | Edge
     holder: str
     reads_back: bool = True
 
     def run(self) -> Steps:
-        fence = self.store.take_lease(self.switch.name, self.holder)
+        fence = self.store.take_lease(self.device.name, self.holder)
         if fence is None:
             return
         yield
@@ -33,54 +35,57 @@ class Worker:
         except ElementError as error:
             yield
             if self._mine(fence):
-                self.store.set_trouble(self.switch.name, reachable=not isinstance(error, Unreachable))
+                self.store.set_trouble(self.device.name, reachable=not isinstance(error, Unreachable))
             else:
-                self.store.grow([self.switch.name])
+                self.store.grow([self.device.name])
         yield
-        self.store.give_up_lease(self.switch.name, fence)
+        self.store.give_up_lease(self.device.name, fence)
 
     def _converge(self, fence: int) -> Steps:
-        name = self.switch.name
+        name = self.device.name
         revision, confirmed, wanted = self.store.target(name)
         kept = self.store.kept(name)
         element = self.store.topology.element(name)
-        assert isinstance(wanted, SwitchWanted)
-        assert isinstance(kept, SwitchWanted)
-        assert isinstance(element, SwitchElement)
-        managed = Managed(element.ports, self.store.pool)
+        kind = KINDS[kind_of(element)]
+        managed = self._managed(element)
         yield
-        carried, seen = self.switch.read(managed), self.switch.surprises
-        difference = switch_difference(wanted, carried)
+        carried, seen = self.device.read(managed), self.device.surprises
+        difference = kind.difference(wanted, carried)
         yield
         if difference:
-            refuse_outside(name, managed, difference)
+            kind.refuse_outside(name, managed, difference)
             if not self.store.keep_lease(name, fence):
                 return
-            if has_drifted(kept, carried, behind=confirmed < revision):
+            if kind.has_drifted(kept, carried, confirmed < revision):
                 self.store.set_back(name)
-            self.switch.unread = self.switch.unread and not self._knows(fence, seen)
+            self.device.unread = self.device.unread and not self._knows(fence, seen)
             yield
-            for _line in self.switch.apply(difference):
+            for _line in self.device.apply(difference):
                 if not self._mine(fence):
-                    self.switch.surprise()
+                    self.device.surprise()
                 yield
             if self.reads_back:
-                carried, seen = self.switch.read(managed), self.switch.surprises
-                refuse_leftover(name, wanted, carried)
+                carried, seen = self.device.read(managed), self.device.surprises
+                kind.refuse_leftover(name, wanted, carried)
             yield
         if self.store.keep_lease(name, fence):
             if self._knows(fence, seen):
-                self.switch.doubtful = self.switch.unread = False
+                self.device.doubtful = self.device.unread = False
             self.store.confirm(name, revision)
         elif difference:
             self.store.grow([name])
 
+    def _managed(self, element: Element) -> Managed | ManagedEdge:
+        if isinstance(self.device, Edge):
+            return ManagedEdge(element.ports, self.store.pool, transports_at(self.store.topology, element.name))
+        return Managed(element.ports, self.store.pool)
+
     def _knows(self, fence: int, seen: int) -> bool:
         """Say whether what was read is what is there: nobody took over, and nothing happened since."""
-        return self._mine(fence) and seen == self.switch.surprises
+        return self._mine(fence) and seen == self.device.surprises
 
     def _mine(self, fence: int) -> bool:
-        return self.store.elements[self.switch.name].fence == fence
+        return self.store.elements[self.device.name].fence == fence
 
 
 @dataclass(frozen=True)

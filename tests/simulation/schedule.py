@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
-from sbf_fakes.world import site, spec
+from sbf_fakes.world import edge_site, site, spec
 
 from sbf_service.converge.choose import choose
 from sbf_service.settle import Move, Standing, settle
 from simulation.actors import Agent, Steps, Worker
-from simulation.devices import FAULTS, Host, Switch
+from simulation.devices import FAULTS, Edge, Host, Switch
 from simulation.store import MemoryStore
 from virtcloud.model.cluster import ENDED, ClusterRequest, State
 from virtcloud.model.errors import Conflict, Gone, NoVlanFree
@@ -31,11 +31,25 @@ TOPOLOGY = Topology.model_validate(
         "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in SITES],
     }
 )
+WITH_EDGES = Topology.model_validate(
+    {
+        "name": "edges",
+        "transports": [{"name": "evpn", "kind": "evpn", "vnis": "10100-10101", "asn": 65000}],
+        "sites": [edge_site(name, "evpn") for name in SITES],
+        "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in SITES]
+        + [{"a": f"{name}-sw1:uplink", "b": f"{name}-pe1:ac"} for name in SITES],
+    }
+)
+ONE_IN = 5
+"""One schedule of so many goes over provider edges."""
 REQUESTS = [
     ClusterRequest(spec=spec(*hosts, lease_s=1500), attempt=attempt)
     for hosts in (("brno-h1",), HOSTS)
     for attempt in (None, None, 1, 2)
 ]
+
+
+MADE = {ElementKind.SWITCH: Switch, ElementKind.EDGE: Edge, ElementKind.HOST: Host}
 
 
 class BrokenError(AssertionError):
@@ -72,12 +86,12 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
+        self.topology = TOPOLOGY if self.seed % ONE_IN else WITH_EDGES
         self.store = MemoryStore(
-            TOPOLOGY, VlanSet.parse("100-102"), settle=self.planted.settle, keeps_fence=self.planted.keeps_fence
+            self.topology, VlanSet.parse("100-102"), settle=self.planted.settle, keeps_fence=self.planted.keeps_fence
         )
-        self.things: dict[Name, Switch | Host] = {
-            name: Switch(name) if kind_of(one) is ElementKind.SWITCH else Host(name)
-            for name, one in TOPOLOGY.elements.items()
+        self.things: dict[Name, Switch | Edge | Host] = {
+            name: MADE[kind_of(one)](name) for name, one in self.topology.elements.items()
         }
         self.acts: dict[Callable[[], str], int] = {
             self.a_step: 60,
@@ -139,9 +153,9 @@ class Schedule:
         return f"{holder} starts with {name}"
 
     def worker(self, name: Name, holder: str) -> Steps:
-        switch = self.things[name]
-        assert isinstance(switch, Switch)
-        return Worker(self.store, switch, holder, self.planted.reads_back).run()
+        device = self.things[name]
+        assert isinstance(device, Switch | Edge)
+        return Worker(self.store, device, holder, self.planted.reads_back).run()
 
     def an_agent_starts(self) -> str:
         name = Name(self.random.choice(HOSTS))
@@ -168,6 +182,8 @@ class Schedule:
             self.must(self.store.put(key, request) is row and self.store.changes == changes, "7.7: asked again")
             for at, vlan in row.claims.items():
                 self.must(vlan not in self.sure(at), f"7.2: {vlan} at {at} was handed out while something carries it")
+            service = row.service
+            self.must(service not in self.sure_services(), f"7.2: service {service} was handed out, and is carried")
         return f"{what}: {row.state}, {dict(row.claims)}"
 
     def somebody_ends(self) -> str:
@@ -198,9 +214,9 @@ class Schedule:
         return f"{one.holder} dies in the middle of {one.element}"
 
     def a_fault_comes_or_goes(self) -> str:
-        switch = self.things[Name(f"{self.random.choice(SITES)}-sw1")]
-        switch.fault = None if switch.fault else self.random.choice(FAULTS)
-        return f"{switch.name}: {switch.fault or 'well'}"
+        device = self.random.choice([one for name, one in self.things.items() if name not in HOSTS])
+        device.fault = None if device.fault else self.random.choice(FAULTS)
+        return f"{device.name}: {device.fault or 'well'}"
 
     def an_element_restarts(self) -> str:
         one = self.random.choice(list(self.things.values()))
@@ -224,6 +240,10 @@ class Schedule:
             claimed = {int(vlan) for site_name, vlan in held if site_name == at}
             stray = self.sure(Name(at)) - claimed
             self.must(not stray, f"7.2: {stray} is carried at {at} and claimed by nobody")
+        services = [one.service for one in self.store.clusters if one.service is not None]
+        self.must(len(services) == len(set(services)), f"7.1: a service is held twice: {services}")
+        stray = self.sure_services() - set(services)
+        self.must(not stray, f"7.2: service {stray} is carried and claimed by nobody")
         for row in self.store.clusters:
             self.must(bool(row.claims) == (row.state not in ENDED or row.quarantined), f"{row.id} ended, holds numbers")
             if row.state is State.ACTIVE:
@@ -234,6 +254,11 @@ class Schedule:
         """Give the numbers at a site that elements carry of which somebody knows what they carry."""
         here = (one for name, one in self.things.items() if name.startswith(at) and not one.doubtful)
         return {vlan for one in here for vlan in one.carried()}
+
+    def sure_services(self) -> set[int]:
+        """Likewise the services of edges."""
+        edges = [one for one in self.things.values() if isinstance(one, Edge) and not one.doubtful]
+        return {service for edge in edges for service in edge.services()}
 
     def has(self, row: object, name: Name) -> bool:
         thing = self.things[name]
@@ -273,6 +298,9 @@ class Schedule:
                 carried = {port: vlans for port, vlans in thing.ports.items() if vlans}
                 right = {port: frozenset(vlans) for port, vlans in wanted.ports.items() if vlans}
                 self.must(carried == right, f"7.3: {name} carries {carried}, wanted is {right}")
+            elif isinstance(thing, Edge):
+                self.must(not thing.parts, f"7.3: {name} has parts: {thing.parts}")
+                self.must(thing.circuits == set(wanted.circuits), f"7.3: {name} carries {thing.circuits}")
             elif isinstance(thing, Host):
                 right_segments = {one.id: int(one.vlan) for one in wanted.segments}
                 self.must(thing.segments == right_segments, f"7.3: {name} carries {thing.segments}")

@@ -6,15 +6,17 @@ from datetime import UTC, datetime, timedelta
 
 from sbf_service.calls import Former, New, Same, decide
 from sbf_service.converge.choose import Candidate
-from sbf_service.paths import ports_of, sites_of
+from sbf_service.paths import ports_of, sites_of, transport_of
 from sbf_service.pools import SitePool, take
+from sbf_service.services import ServicePool, take_service
 from sbf_service.settle import Move, Part, Standing, settle
-from sbf_service.wanted import LiveCluster, elements_of, wanted
+from sbf_service.wanted import LiveCluster, Wanted, elements_of, wanted
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
+from virtcloud.model.device import DEVICES
 from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import HostWanted, SwitchWanted
 
 DRAIN = timedelta(seconds=60)
 LEASE = timedelta(seconds=80)
@@ -43,6 +45,8 @@ class Cluster:
     state: State = State.CONFIGURING
     leaving_since: datetime | None = None
     quarantined: bool = False
+    transport: Name | None = None
+    service: int | None = None
     claims: dict[Name, VlanId] = field(default_factory=dict)
     parts: dict[Name, Placement] = field(default_factory=dict)
 
@@ -76,6 +80,7 @@ class MemoryStore:
     changes: int = 0
     clusters: list[Cluster] = field(default_factory=list)
     freed: dict[Name, dict[VlanId, datetime]] = field(default_factory=dict)
+    freed_services: dict[Name, dict[int, datetime]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sites = self.topology.site_of
@@ -111,19 +116,19 @@ class MemoryStore:
 
     # elements
 
-    def target(self, name: Name) -> tuple[int, int, SwitchWanted | HostWanted]:
+    def target(self, name: Name) -> tuple[int, int, Wanted]:
         """Read revision, confirmed revision and what is wanted, of one moment."""
         row = self.elements[name]
         return row.wanted, row.confirmed, wanted(name, self.topology, self.live(name))
 
     def live(self, name: Name) -> list[LiveCluster]:
         return [
-            LiveCluster(one.id, ClusterKey(one.key), one.spec, one.claims)
+            LiveCluster(one.id, ClusterKey(one.key), one.spec, one.claims, one.transport, one.service)
             for one in self.clusters
             if one.state in WANTED and name in one.parts and one.parts[name].removed is None
         ]
 
-    def kept(self, name: Name) -> SwitchWanted | HostWanted:
+    def kept(self, name: Name) -> Wanted:
         """Read what an element was confirmed to carry and is to carry on."""
         confirmed = self.elements[name].confirmed
         ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
@@ -178,15 +183,19 @@ class MemoryStore:
                 row.until is not None and row.until >= self.now and row.holder != holder,
             )
             for row in self.elements.values()
-            if row.kind is ElementKind.SWITCH
+            if row.kind in DEVICES
         ]
 
     # within a transaction
 
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
         sites = [site.name for site in sites_of(self.topology, spec)]
-        elements = sorted(elements_of(ports_of(self.topology, spec)))
-        vlans = take([self._pool(site) for site in sites])
+        transport = transport_of(self.topology, spec)
+        on = transport and transport.name
+        elements = sorted(elements_of(ports_of(self.topology, spec, on)))
+        translates = transport is not None and transport.translates
+        vlans = take([self._pool(site) for site in sites], translates=translates)
+        service = take_service(self._services(transport)) if translates else None
         row = Cluster(
             f"{key}-{attempt}",
             key,
@@ -194,6 +203,8 @@ class MemoryStore:
             spec,
             self.now + timedelta(seconds=spec.deadline_s),
             self.now + timedelta(seconds=spec.lease_s),
+            transport=on,
+            service=service,
             claims=vlans,
         )
         self.grow(elements)
@@ -209,6 +220,11 @@ class MemoryStore:
                 held[one.quarantined].append(one.claims[site])
         return SitePool(site, self.pool, VlanSet(held[False]), VlanSet(held[True]), freed=self.freed.get(site, {}))
 
+    def _services(self, transport: Transport) -> ServicePool:
+        held = [one.service for one in self.clusters if one.transport == transport.name and one.service is not None]
+        freed = self.freed_services.get(transport.name, {})
+        return ServicePool(transport.name, transport.services, frozenset(held), freed=freed)
+
     def grow(self, names: Iterable[Name]) -> None:
         for name in names:
             self.elements[name].wanted += 1
@@ -217,7 +233,7 @@ class MemoryStore:
         self._settle([one for one in self.clusters if name in one.parts])
 
     def _settle(self, rows: Iterable[Cluster]) -> None:
-        for row in rows:
+        for row in sorted(rows, key=lambda one: (one.deadline, one.key)):
             while row.state not in ENDED or row.quarantined:
                 found = self.settle(self._standing(row), self.now, DRAIN)
                 if found is None:
@@ -237,7 +253,9 @@ class MemoryStore:
         if found.frees:
             for site, vlan in row.claims.items():
                 self.freed.setdefault(site, {})[vlan] = self.now
-            row.claims = {}
+            if row.service is not None:
+                self.freed_services.setdefault(row.transport, {})[row.service] = self.now
+            row.claims, row.service = {}, None
 
     def _standing(self, row: Cluster) -> Standing:
         parts = tuple(self._part(name, part) for name, part in row.parts.items())
