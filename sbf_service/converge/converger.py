@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Condition, Event, Thread
 
@@ -134,9 +134,10 @@ class Converger:
     def _start_due(self) -> None:
         with self.store.read() as unit:
             now, found = unit.now, candidates(unit, self.worker.holder)
+        lost = self.worker.sessions.lost()
         with self._lock:
             chosen = choose(
-                found,
+                [replace(one, checked_at=None) if one.name in lost else one for one in found],
                 now=now,
                 clock=self.clock(),
                 drift_interval=timedelta(seconds=self.settings.timing.drift_interval),

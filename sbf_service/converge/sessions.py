@@ -7,6 +7,7 @@ from typing import Any
 
 from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
+from sbf_service.drivers.line import NoticesLoss
 from sbf_service.secret_source import fetch
 from sbf_service.settings import Settings
 from virtcloud.model.errors import Refused
@@ -57,6 +58,12 @@ class Sessions:
         with self._lock:
             self._open[device.name] = (device, backbone, driver)
         return driver
+
+    def lost(self) -> frozenset[Name]:
+        """Give the devices that ended a kept session by themselves: they may have restarted, and are read at once."""
+        with self._lock:
+            kept = [(name, driver) for name, (_, _, driver) in self._open.items()]
+        return frozenset(name for name, driver in kept if isinstance(driver, NoticesLoss) and driver.is_lost())
 
     def rest(self, name: Name) -> None:
         """End a session that is not to be kept: the next one may be another replica's."""

@@ -64,6 +64,10 @@ class CommandLineSwitch:
                 f"switch {self._name}: the answer to {command!r} is not understood: {quoted(str(error))}"
             ) from error
 
+    def is_lost(self) -> bool:
+        """Say whether the switch ended the session by itself."""
+        return self._device.is_lost()
+
     def close(self) -> None:
         """End the session."""
         self._device.close()

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from sbf_service.drivers.line import CommandLine
+from sbf_service.drivers.line import CommandLine, NoticesLoss
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 6
@@ -42,6 +42,10 @@ class Conversation:
         self._whom = whom
         self._words = words
         self._line = line
+
+    def is_lost(self) -> bool:
+        """Say whether the device ended the session by itself, as far as the line notices that."""
+        return isinstance(self._line, NoticesLoss) and self._line.is_lost()
 
     def show(self, command: str) -> str:
         """Ask, and give the answer; raises Refused unless the dialect says that the command may fail."""

@@ -1,6 +1,6 @@
 """A command line on a device, as the dialects need it."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class CommandLine(Protocol):
@@ -20,3 +20,11 @@ class CommandLine(Protocol):
 
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
+
+
+@runtime_checkable
+class NoticesLoss(Protocol):
+    """A session, or a driver with one, that knows without asking when the device has ended it."""
+
+    def is_lost(self) -> bool:
+        """Say whether a session was there and has ended by itself; may be called by any thread, and never raises."""

@@ -39,6 +39,11 @@ class NetmikoLine:
         """Send lines and hear the answers; see :class:`~sbf_service.drivers.line.CommandLine`."""
         return str(self._guarded(lambda: self._converse(command, re.compile(until, re.MULTILINE), times, patience)))
 
+    def is_lost(self) -> bool:
+        """Say whether the device ended the session: it may have restarted."""
+        session = self._session
+        return session is not None and not _is_alive(session)
+
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
         session, self._session = self._session, None
@@ -143,7 +148,7 @@ def _is_stranger(error: Exception) -> bool:
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
     """Say whether a kept session can still be spoken to: devices end those that are silent for some minutes."""
     channel = session.remote_conn
-    return not channel.closed and not channel.eof_received and channel.get_transport().is_active()
+    return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 
 
 def host_and_port(address: str, usual: int = SSH_PORT) -> tuple[str, int]:

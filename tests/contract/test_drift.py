@@ -118,3 +118,14 @@ def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: 
         answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
     other.store.close()
     assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])
+
+
+def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
+    """It may have restarted with what it had saved; the others are left in peace."""
+    converger, others = world.service.converger, list(world.switches["praha-sw1"].calls)
+    world.switches["brno-sw1"].restart()
+    converger._start_due()
+    with converger._lock:
+        assert converger._lock.wait_for(lambda: not converger._busy, 10)
+    assert world.switches["brno-sw1"].calls == ["read", "apply", "read"]
+    assert world.switches["praha-sw1"].calls == others

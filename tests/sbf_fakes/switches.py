@@ -27,6 +27,7 @@ class FakeSwitch:
     calls: list[str] = field(default_factory=list)
     applied: list[SwitchDifference] = field(default_factory=list)
     sessions: int = 0
+    ended_session: bool = False
     before_apply: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
@@ -34,8 +35,9 @@ class FakeSwitch:
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     def restart(self) -> None:
-        """Forget everything, as a switch that was never saved."""
+        """Forget everything, as a switch that was never saved, and end the session."""
         self.ports = {}
+        self.ended_session = True
 
     def answer(self, call: str) -> None:
         """Take a call, or do not."""
@@ -56,6 +58,7 @@ class FakeDriver:
 
     def read(self, managed: Managed) -> SwitchCarried:
         self.switch.answer("read")
+        self.switch.ended_session = False
         if self.switch.unsafe:
             raise Unsafe(f"switch {self.switch.name}: expected ranges, got rubbish")
         ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
@@ -72,6 +75,9 @@ class FakeDriver:
         self.switch.applied.append(difference)
         if not self.switch.lies:
             self._change(difference)
+
+    def is_lost(self) -> bool:
+        return self.switch.ended_session
 
     def close(self) -> None:
         self.switch.calls.append("close")
