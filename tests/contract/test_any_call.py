@@ -28,7 +28,7 @@ from sbf_service.settings import Settings
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 FAULT = 500
-EXAMPLES = 10
+EXAMPLES = 8
 LONGEST_WAIT_S = 0.01
 
 

@@ -1,6 +1,7 @@
 """TLS over real sockets, with an authority of the test's own; and the service's socket beside it, where root calls."""
 
 import json
+import re
 import signal
 import socket
 import ssl
@@ -17,6 +18,9 @@ from pathlib import Path
 import pytest
 from tls import Authority
 
+from sbf_service.serve import listen
+from sbf_service.service import make_service
+from sbf_service.settings import read_settings
 from virtcloud.cluster import Client
 from virtcloud.model.errors import BadInput, ServiceUnreachable, Unauthenticated
 
@@ -163,11 +167,8 @@ def test_what_would_not_be_safe_is_refused_at_the_start(tmp_path: Path, changes:
     found = {"database": f"sqlite:///{tmp_path}/sbf.db", "listen": "127.0.0.1:0"} | changes
     config = tmp_path / "sbf.toml"
     config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
-    done = subprocess.run(  # noqa: S603 - our own
-        [*SBF, "serve", "--config", str(config)], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert words in done.stderr
+    with pytest.raises(BadInput, match=re.escape(words)):
+        listen(make_service(read_settings(config)))
 
 
 def test_a_file_that_is_no_certificate_is_bad_input(tmp_path: Path) -> None:
