@@ -1,10 +1,11 @@
 """Clusters over provider edges: circuits, service numbers, translation, and everything that goes wrong with an edge."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from sbf_fakes.talk import ask, body, problem
-from sbf_fakes.world import World, spec, three_edges
+from sbf_fakes.world import World, make_world, spec, three_edges
 
 from sbf_service.converge.worker import Outcome
 from sbf_service.store.quarantine import say_clean
@@ -20,9 +21,9 @@ QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
 
 
 @pytest.fixture
-def world(database: str) -> Iterator[World]:
-    """Three sites that are joined at provider edges by EVPN, on SQLite and on PostgreSQL."""
-    made = World(database)
+def world(tmp_path: Path) -> Iterator[World]:
+    """Three sites that are joined at provider edges by EVPN; on SQLite: what differs is in test_edge_invariants.py."""
+    made = make_world(tmp_path)
     made.furnish(topology=three_edges())
     made.settle()
     yield made
