@@ -1,6 +1,8 @@
 """The driver for every switch with a command line; what it says is in the dialect."""
 
-from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
+from collections.abc import Iterator, Sequence
+
+from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, Refusal, quoted
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import lines, port_seen
 from sbf_service.drivers.dialects.lldp import neighbours
@@ -13,6 +15,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 QUOTED_FAULTS = 5
+LEAVES = frozenset({"exit", "quit"})
 
 
 class CommandLineSwitch:
@@ -41,10 +44,10 @@ class CommandLineSwitch:
         if taken:
             use = "which the switch uses itself: take it out of the site's pool"
             raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
-        faults = list(self._device.tell(self._told(difference, seen)))
+        faults = list(self._tell(lines(self._dialect, difference, seen)))
         faults += self._device.tell(self._dialect.save, SAVING_PATIENCE)
         if faults:
-            raise Refused(f"switch {self._name}: {'; '.join(faults[:QUOTED_FAULTS])}")
+            raise Refused(f"switch {self._name}: {'; '.join(str(one) for one in faults[:QUOTED_FAULTS])}")
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of this change, saving included; nothing for no change."""
@@ -72,6 +75,21 @@ class CommandLineSwitch:
         """End the session."""
         self._device.close()
 
+    def _tell(self, told: Sequence[str]) -> Iterator[Refusal]:
+        """Say lines block by block.
+
+        Where a block was not entered its last line left the configuration instead: that is entered again, or the last
+        line of the next such block would end the session.
+        """
+        opening = self._dialect.configure
+        for block in blocks(told):
+            faults = list(self._device.tell([*opening, *block]))
+            yield from faults
+            has_left = block[-1] in LEAVES and any(one.line == block[0] for one in faults)
+            opening = self._dialect.configure if has_left else ()
+        if not opening:
+            yield from self._device.tell(self._dialect.leave)
+
     def _told(self, difference: SwitchDifference, seen: Seen) -> list[str]:
         return [*self._dialect.configure, *lines(self._dialect, difference, seen), *self._dialect.leave]
 
@@ -83,6 +101,18 @@ class CommandLineSwitch:
             asked = ", ".join(repr(command) for command in self._dialect.show)
             words = f"the answers to {asked} are not understood: {quoted(str(error))}; it was left alone"
             raise Unsafe(f"switch {self._name}: {words}") from error
+
+
+def blocks(told: Sequence[str]) -> Iterator[list[str]]:
+    """Split lines after each that leaves what was entered."""
+    block: list[str] = []
+    for line in told:
+        block.append(line)
+        if line in LEAVES:
+            yield block
+            block = []
+    if block:
+        yield block
 
 
 def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) -> SwitchCarried:

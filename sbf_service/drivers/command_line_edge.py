@@ -84,7 +84,7 @@ class CommandLineEdge:
 
     def _refusal(self, step: Step) -> str | None:
         """Say a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be."""
-        return next((fault for line in step.lines for fault in self._device.tell([line])), None)
+        return next((str(fault) for line in step.lines for fault in self._device.tell([line])), None)
 
     def _finished(self, faults: list[str]) -> Iterator[str]:
         """Leave the configuration and save; with a candidate, activate it or throw it away."""
@@ -95,12 +95,12 @@ class CommandLineEdge:
         left = self._moved(self._dialect.leave)
         yield from left
         if not (left and atomic):
-            yield from self._device.tell(self._dialect.save, SAVING_PATIENCE)
+            yield from map(str, self._device.tell(self._dialect.save, SAVING_PATIENCE))
 
     def _moved(self, lines: Lines) -> list[str]:
         """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""
         for line in lines:
-            faults = list(self._device.tell([line], SAVING_PATIENCE))
+            faults = [str(fault) for fault in self._device.tell([line], SAVING_PATIENCE)]
             if faults:
                 self._device.close()
                 self._raise_if_busy(faults)

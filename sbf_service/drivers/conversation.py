@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sbf_service.drivers.line import CommandLine, NoticesLoss
 from virtcloud.model.errors import Refused
@@ -34,6 +34,17 @@ class Words(Protocol):
         """Say how many lines may be sent before the first is answered."""
 
 
+class Refusal(NamedTuple):
+    """A line that a device refused, and its words."""
+
+    line: str
+    words: str
+
+    def __str__(self) -> str:
+        """Say both."""
+        return f"told {self.line!r}, it said {self.words!r}"
+
+
 class Conversation:
     """A conversation with one device; ``whom`` is what messages call it."""
 
@@ -57,14 +68,14 @@ class Conversation:
             return ""
         raise Refused(f"{self._whom}: asked {command!r}, it said {quoted(answer)!r}")
 
-    def tell(self, told: Sequence[str], patience: float = 1) -> Iterator[str]:
+    def tell(self, told: Sequence[str], patience: float = 1) -> Iterator[Refusal]:
         """Say lines; give what was refused, in the device's words."""
         for some in batched_lines(told, self._words.at_once):
             answers = self._exchange(some, self._line.prompt, patience)
             for line, answer in zip(some, answers, strict=False):
                 fault = self._words.errors.search(answer)
                 if fault and not self._may_fail(line):
-                    yield f"told {line!r}, it said {quoted(answer)!r}"
+                    yield Refusal(line, quoted(answer))
 
     def close(self) -> None:
         """End the session."""

@@ -167,6 +167,19 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
     assert not bench.converge("112", "112")
 
 
+@pytest.mark.parametrize("platform", [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"])
+def test_a_port_that_cannot_be_entered_keeps_none_of_the_others_from_being_done(
+    platform: str, make_bench: MakeBench
+) -> None:
+    """What is meant for it is obeyed nowhere, and the session is not ended by leaving twice."""
+    bench = make_bench(platform)
+    bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=2)
+    with pytest.raises(Refused, match="switch sw1: told 'interface "):
+        bench.converge("112", "112,120")
+    assert bench.carries(bench.names[1]) == {112, 120}
+    assert not bench.converge("112", "112,120")
+
+
 @pytest.mark.parametrize("platform", ATOMIC)
 def test_a_refused_line_is_raised_in_the_devices_words_and_nothing_is_changed(
     platform: str, make_bench: MakeBench
