@@ -13,6 +13,7 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.pools import take
 from sbf_service.store.columns import NAME
+from sbf_service.store.free_numbers import NEVER_USED
 from sbf_service.store.pools import Reserved, excluded_at, site_pools
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import FreeRow
@@ -73,7 +74,11 @@ def _oldest(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> VlanId | N
     """Give the number whose last use at any of the sites is longest ago, of those that are free at all of them."""
     excluded: frozenset[int] = frozenset().union(*(excluded_at(site, reserved) for site in sites))
     for size in WINDOWS:
-        windows = [_window(unit, site.name, sites, excluded, size) for site in sites]
+        windows = []
+        for site in sites:
+            windows.append(_window(unit, site.name, sites, excluded, size))
+            if (found := windows[-1].first) and found[0] == NEVER_USED:
+                return VlanId(found[1])
         first = min((one.first for one in windows if one.first), default=None)
         if all(one.last is None or (first is not None and first <= one.last) for one in windows):
             return None if first is None else VlanId(first[1])
