@@ -16,7 +16,7 @@ from benchmarks.switches import PLATFORM, switches
 from sbf_service.drivers.driver import Driver, Login, Managed
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
-from virtcloud.model.topology import Switch
+from virtcloud.model.element import Switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from sbf_service.paths import ports_of
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, NotFound
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from virtcloud.model.topology import Attachment, Edge, Topology
+from virtcloud.model.element import Edge
+from virtcloud.model.topology import Attachment, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
 

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.element import Edge, Host
 from virtcloud.model.errors import Conflict
-from virtcloud.model.topology import Edge, Host, Site, Topology
+from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 

@@ -17,7 +17,7 @@ from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
 from sbf_service.store.session import Clock, Store, database_clock
 from sbf_service.throttle import Throttle
-from virtcloud.model.topology import Device
+from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
 
 LONGEST_NAME = 59

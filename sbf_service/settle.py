@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from virtcloud.model.cluster import ENDED, LEAVING, State, move
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.views import Progress
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from sbf_service.neighbour import Neighbour
-from virtcloud.model.topology import Device, Topology
+from virtcloud.model.element import Device
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 Canonical = Callable[[Name, str], str]

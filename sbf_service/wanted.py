@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from sbf_service.paths import ports_of
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, in_order
-from virtcloud.model.topology import Edge, Switch, Topology
+from virtcloud.model.element import Edge, Switch
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWanted

@@ -10,8 +10,8 @@ import pytest
 from sbf_service.converge.edge_verdict import refuse_outside
 from sbf_service.drivers.edge import EdgeDriver, ManagedEdge
 from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.topology import Edge
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet

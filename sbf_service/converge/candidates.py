@@ -7,7 +7,7 @@ from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.device import DEVICES
-from virtcloud.model.topology import Device, Element
+from virtcloud.model.element import Device, Element
 from virtcloud.model.values import Name
 
 _DEVICES = (

@@ -9,7 +9,7 @@ from sbf_service.store.pools import managed_vlans
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from virtcloud.model.edge import EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
-from virtcloud.model.topology import Device, ElementKind
+from virtcloud.model.element import Device, ElementKind
 from virtcloud.model.values import Name
 
 

@@ -8,7 +8,7 @@ from sbf_service.drivers.edge import Backbone
 from sbf_service.store.session import Unit
 from virtcloud.model.device import DeviceCarried, DeviceDifference
 from virtcloud.model.edge import EdgeWanted
-from virtcloud.model.topology import Device, ElementKind
+from virtcloud.model.element import Device, ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchWanted
 

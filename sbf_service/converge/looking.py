@@ -11,9 +11,9 @@ from sbf_service.store.audit_log import last_change, newest
 from sbf_service.store.elements import element_view
 from sbf_service.store.revisions import element_row
 from virtcloud.model.device import DEVICES
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
 from virtcloud.model.preview import ElementCheck, ElementDifference
-from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
 
 MOST_ROUNDS = 3

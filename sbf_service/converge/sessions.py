@@ -10,8 +10,8 @@ from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
 from sbf_service.drivers.line import NoticesLoss
 from sbf_service.secret_source import fetch
 from sbf_service.settings import Settings
+from virtcloud.model.element import Device, Edge, Switch, kind_of
 from virtcloud.model.errors import Refused
-from virtcloud.model.topology import Device, Edge, Switch, kind_of
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 

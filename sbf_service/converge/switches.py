@@ -5,7 +5,7 @@ from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_ou
 from sbf_service.drivers.driver import Managed
 from sbf_service.store.pools import managed_vlans
 from sbf_service.store.session import Unit
-from virtcloud.model.topology import Device, ElementKind
+from virtcloud.model.element import Device, ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
 

@@ -12,7 +12,7 @@ from sbf_service.store.elements import kept_by, target_of
 from sbf_service.store.pools import cluster_keys
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store
-from virtcloud.model.topology import Device, ElementKind, kind_of
+from virtcloud.model.element import Device, ElementKind, kind_of
 from virtcloud.model.values import Name, VlanId
 
 KINDS: Mapping[ElementKind, Kind[Any, Any, Any, Any]] = {one.element: one for one in (SWITCHES, EDGES)}

@@ -12,8 +12,9 @@ from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from sbf_service.store.reading import read_topology
 from virtcloud.model.cables import SiteCables
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, Refused, VirtcloudError
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
 log = get_log(__name__)

@@ -12,8 +12,8 @@ from sbf_service.drivers.edges.filling import Filling
 from sbf_service.drivers.edges.steps import Step, steps
 from sbf_service.drivers.line import CommandLine
 from virtcloud.model.edge import EdgeCarried, EdgeDifference
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import Edge
 from virtcloud.model.vlans import VlanSet
 
 QUOTED_FAULTS = 5

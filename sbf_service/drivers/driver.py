@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
-from virtcloud.model.topology import Device
+from virtcloud.model.element import Device
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference

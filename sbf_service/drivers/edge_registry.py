@@ -6,8 +6,8 @@ from sbf_service.drivers.driver import Login
 from sbf_service.drivers.edge import Backbone, EdgePlatform
 from sbf_service.drivers.edges.dialect import EdgeDialect
 from sbf_service.drivers.netmiko_line import NetmikoLine
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Edge
 
 
 def _linux_edge(login: Login, backbone: Backbone) -> linux_edge.LinuxEdge:

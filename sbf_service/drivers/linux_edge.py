@@ -20,8 +20,8 @@ from sbf_service.drivers.linux_edge_reading import Reading
 from sbf_service.drivers.linux_services import PREFIXES, Link, ServiceDevices
 from sbf_service.drivers.shell import Shell
 from virtcloud.model.edge import Circuit, Circuits, EdgeCarried, EdgeDifference, Part
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused
-from virtcloud.model.topology import Edge
 from virtcloud.model.vlans import VlanSet
 
 FACTS = EdgeFacts(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))

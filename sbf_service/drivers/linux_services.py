@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from virtcloud.model.topology import Edge
+from virtcloud.model.element import Edge
 from virtcloud.model.transport import Transport, TransportKind
 
 BRIDGE = "br0"

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from sbf_service.drivers.driver import Login
+from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import kind_of
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30

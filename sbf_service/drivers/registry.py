@@ -11,8 +11,8 @@ from sbf_service.drivers.napalm_eos import EosSession
 from sbf_service.drivers.napalm_iosxr import XrSession
 from sbf_service.drivers.napalm_junos import JunosSession
 from sbf_service.drivers.netmiko_line import NetmikoLine
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Switch
 from virtcloud.model.vlans import VlanSet
 
 

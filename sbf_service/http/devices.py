@@ -4,8 +4,9 @@ from collections.abc import Collection, Iterator
 
 from sbf_service.converge.sessions import Platforms
 from sbf_service.edges import transports_at
+from virtcloud.model.element import Device, Edge, kind_of
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Device, Edge, Topology, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport, TransportKind
 
 BY_LOOPBACK = frozenset({TransportKind.VPLS, TransportKind.EVPN})

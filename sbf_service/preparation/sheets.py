@@ -12,9 +12,10 @@ from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.preparation.platforms import PLATFORMS
 from sbf_service.preparation.sentences import OWN_PORT, ROOM, STRANGERS, TREES, service
 from sbf_service.preparation.words import LABELS, Words, fill
+from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.preparation import Sheet, Side, SitePreparation
-from virtcloud.model.topology import Attachment, Edge, Site, Switch, Topology
+from virtcloud.model.topology import Attachment, Site, Topology
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet

@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.device import DeviceCarried
 from virtcloud.model.edge import Circuits, EdgeCarried
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.wanted import PortVlans
 
 _PORTS = TypeAdapter(PortVlans)

@@ -25,7 +25,8 @@ from sbf_service.store.standing import joined_by
 from sbf_service.store.tables import Base, ClusterRow, PlacementRow
 from sbf_service.wanted import elements_of
 from virtcloud.model.cluster import ClusterSpec, State, move
-from virtcloud.model.topology import Topology, kind_of
+from virtcloud.model.element import kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView, PlacementView, Progress
 

@@ -16,8 +16,8 @@ from sbf_service.store.standing import has_part, live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.wanted import Wanted, wanted
 from virtcloud.model.device import DEVICES, DeviceCarried
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
-from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument

@@ -11,8 +11,9 @@ from sbf_service.store.standing import UNSETTLED, clusters_where, parts_of
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transports import detached, transport_faults
 from sbf_service.wanted import LiveCluster
+from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict
-from virtcloud.model.topology import Topology, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.views import Progress
 

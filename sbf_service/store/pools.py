@@ -17,8 +17,9 @@ from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, FreeRow, SiteRow
 from virtcloud.model.cluster import ENDED
+from virtcloud.model.element import Device, kind_of
 from virtcloud.model.errors import BadInput, Conflict
-from virtcloud.model.topology import Device, Site, kind_of
+from virtcloud.model.topology import Site
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet

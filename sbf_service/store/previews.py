@@ -31,9 +31,9 @@ from sbf_service.wanted import LiveCluster, elements_of, wanted
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, State
 from virtcloud.model.edge import EdgeWanted
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
-from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import Joined, Progress
 from virtcloud.model.wanted import SwitchWanted

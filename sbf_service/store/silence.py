@@ -11,8 +11,8 @@ from sbf_service.store.session import Store, Unit
 from sbf_service.store.standing import on_element
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.device import DEVICES
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
-from virtcloud.model.topology import ElementKind
 from virtcloud.model.values import Name
 
 SEEN_STEP = timedelta(seconds=5)

@@ -15,7 +15,7 @@ from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.wanted import LiveCluster
 from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.views import ClusterView, Joined, PlacementView, Progress

@@ -20,7 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sbf_service.store.columns import NAME, Instant, Vlans
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.vlans import VlanSet
 
 CONVENTION = {

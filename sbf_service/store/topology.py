@@ -15,7 +15,8 @@ from sbf_service.store.sharing import refuse_unshareable
 from sbf_service.store.standing import live_clusters
 from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
 from sbf_service.wanted import LiveCluster, elements_of, wanted
-from virtcloud.model.topology import Element, Topology, kind_of
+from virtcloud.model.element import Element, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 

@@ -13,7 +13,7 @@ from sbf_service.converge.worker import Outcome
 from sbf_service.drivers.driver import Login, Platform
 from sbf_service.drivers.registry import PLATFORMS
 from virtcloud.model.cluster import State
-from virtcloud.model.topology import Switch
+from virtcloud.model.element import Switch
 from virtcloud.model.values import PortName
 
 PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink": "ge-0/0/2"}

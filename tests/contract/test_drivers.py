@@ -15,8 +15,8 @@ from sbf_fakes.switches import FakeDriver, FakeSwitch
 from sbf_service.drivers.driver import Driver, Managed
 from sbf_service.drivers.linux_bridge import LinuxBridge
 from sbf_service.drivers.openvswitch import OpenVSwitch
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import Switch
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, switch_difference

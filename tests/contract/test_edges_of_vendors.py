@@ -15,7 +15,8 @@ from sbf_service.drivers.driver import Login
 from sbf_service.drivers.edge import Backbone, EdgePlatform
 from sbf_service.drivers.edges import EDGE_DIALECTS
 from virtcloud.model.cluster import State
-from virtcloud.model.topology import Edge, Topology
+from virtcloud.model.element import Edge
+from virtcloud.model.topology import Topology
 
 ALL = spec("brno-h1", "praha-h1", "plzen-h1")
 PLATFORMS = {"brno": "cisco_iosxe", "praha": "juniper_junos", "plzen": "cisco_iosxr"}

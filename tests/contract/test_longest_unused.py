@@ -13,8 +13,9 @@ from sbf_service.store.longest_unused import choose
 from sbf_service.store.pools import Reserved, site_pools
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import FreeRow
+from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree
-from virtcloud.model.topology import Device, Site
+from virtcloud.model.topology import Site
 from virtcloud.model.vlans import VlanSet
 
 POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")

@@ -8,7 +8,7 @@ from sbf_service.drivers.driver import Login, Managed
 from sbf_service.drivers.line import NoticesLoss
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
-from virtcloud.model.topology import Switch as SwitchElement
+from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 

@@ -14,8 +14,8 @@ from sbf_service.drivers.driver import Login, ReadsNeighbours
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
+from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.topology import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 
 HOST = Peer("brno-h1.example.org", "02:00:00:00:00:01", "eth0")

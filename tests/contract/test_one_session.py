@@ -15,7 +15,8 @@ from sbf_service.converge.looking import Looking
 from sbf_service.converge.sessions import Platforms, Sessions
 from sbf_service.converge.worker import Outcome, Worker
 from sbf_service.drivers.driver import Driver, DriverFacts, Login, Platform
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.element import Switch
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
 
 SWITCH = Name("brno-sw1")

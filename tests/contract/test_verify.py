@@ -13,7 +13,8 @@ from sbf_service.converge.sessions import Platforms
 from sbf_service.converge.verifying import Verifying
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.neighbour import Neighbour
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.element import Switch
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
 
 TOPOLOGY = Topology.model_validate(

@@ -9,7 +9,7 @@ from emulators.switch import Switch
 from sbf_service.drivers.driver import Driver, Login, Managed
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
-from virtcloud.model.topology import Switch as SwitchElement
+from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference

@@ -13,7 +13,7 @@ from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
 from sbf_service.drivers.edges import EDGE_DIALECTS
 from sbf_service.secret import Secret
 from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
-from virtcloud.model.topology import Edge
+from virtcloud.model.element import Edge
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet

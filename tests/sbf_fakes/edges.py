@@ -7,8 +7,8 @@ from threading import Event
 from sbf_service.drivers.driver import Login
 from sbf_service.drivers.edge import Backbone, EdgeFacts, EdgePlatform, ManagedEdge
 from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, Part, in_order
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import Edge
 from virtcloud.model.transport import TransportKind
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from sbf_service.drivers.driver import DriverFacts, Login, Managed, Platform
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.topology import Switch
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 

@@ -9,8 +9,8 @@ from sbf_service.drivers.edge import ManagedEdge
 from sbf_service.edges import transports_at
 from simulation.devices import Edge, Host, Switch
 from simulation.store import MemoryStore
+from virtcloud.model.element import Element, kind_of
 from virtcloud.model.errors import ElementError, Unreachable
-from virtcloud.model.topology import Element, kind_of
 from virtcloud.model.wanted import HostWanted
 
 Steps = Iterator[None]

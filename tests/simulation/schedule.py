@@ -13,8 +13,9 @@ from simulation.actors import Agent, Steps, Worker
 from simulation.devices import FAULTS, Edge, Host, Switch
 from simulation.store import MemoryStore
 from virtcloud.model.cluster import ENDED, ClusterRequest, State
+from virtcloud.model.element import ElementKind, kind_of
 from virtcloud.model.errors import Conflict, Gone, NoVlanFree
-from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted

@@ -13,7 +13,8 @@ from sbf_service.settle import Move, Part, Standing, settle
 from sbf_service.wanted import LiveCluster, Wanted, elements_of, wanted
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
 from virtcloud.model.device import DEVICES
-from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.element import ElementKind, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.vlans import VlanSet

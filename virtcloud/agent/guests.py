@@ -11,8 +11,8 @@ from virtcloud.agent.difference import digest
 from virtcloud.agent.domain import Site, domain_xml
 from virtcloud.agent.images import Image, QemuImage, read_image
 from virtcloud.agent.ports import Domain, Hypervisor
+from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.topology import Hypervisor as Kind
 from virtcloud.model.wanted import GuestWanted, Segment
 
 POLL_S = 0.1

@@ -8,8 +8,8 @@ from pydantic import Field, ValidationError
 
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
+from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument
-from virtcloud.model.topology import Hypervisor
 from virtcloud.model.values import Name
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 from virtcloud.lab import names
-from virtcloud.model.topology import Attachment, Edge, Site, Topology
+from virtcloud.model.element import Edge
+from virtcloud.model.topology import Attachment, Site, Topology
 from virtcloud.model.transport import Transport, TransportKind
 
 TRUNK_MTU = 1508  # room for a customer's and a provider's tag behind a full frame (IEEE 802.1ad)

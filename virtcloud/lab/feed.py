@@ -12,7 +12,8 @@ from virtcloud.lab.plan import addressed
 from virtcloud.lab.services import token_folder
 from virtcloud.lab.state import State
 from virtcloud.model.access import Role
-from virtcloud.model.topology import ElementKind, Topology, kind_of
+from virtcloud.model.element import ElementKind, kind_of
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 

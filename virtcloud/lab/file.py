@@ -11,8 +11,9 @@ from virtcloud.lab import openvswitch
 from virtcloud.lab.backbone import CoreWire, core_wires, is_fabric
 from virtcloud.lab.names import RESERVED_NODES, RESERVED_PORTS
 from virtcloud.model.documents import read_document
+from virtcloud.model.element import Edge, Element, Hypervisor, Switch
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Edge, Element, Hypervisor, Switch, Topology
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet

@@ -9,7 +9,8 @@ from ipaddress import IPv4Address
 
 from virtcloud.lab.backbone import core_wires, is_fabric, peers_of
 from virtcloud.lab.fabric.plan import Service
-from virtcloud.model.topology import Edge, Topology
+from virtcloud.model.element import Edge
+from virtcloud.model.topology import Topology
 
 PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"

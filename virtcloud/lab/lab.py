@@ -15,7 +15,8 @@ from virtcloud.lab.file import LabFile, read_lab_file
 from virtcloud.lab.launch import Wishes, launch
 from virtcloud.lab.plan import addressed
 from virtcloud.lab.state import LAB_FILE, State, remains, remove
-from virtcloud.model.topology import Hypervisor, Topology
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from virtcloud.lab.plan import TMPFS, device_addresses, joined, station_plan
 from virtcloud.lab.plan import fabric_plan as plan_nodes
 from virtcloud.lab.services import LldpAccount, Materials
 from virtcloud.lab.state import State
-from virtcloud.model.topology import Hypervisor
+from virtcloud.model.element import Hypervisor
 
 DEADLINE_S = 180.0
 TAIL_LINES = 20

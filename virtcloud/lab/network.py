@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from virtcloud.lab import backbone, names
 from virtcloud.lab.fabric.plan import Cable
-from virtcloud.model.topology import Device, Edge, Element, Switch, Topology
+from virtcloud.model.element import Device, Edge, Element, Switch
+from virtcloud.model.topology import Topology
 
 HOST_MTU = 1500
 BOND = "mode 802.3ad miimon 100 lacp_rate fast"

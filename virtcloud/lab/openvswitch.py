@@ -5,7 +5,8 @@ whoever sends to its ports must put in checksums and tags himself.
 """
 
 from virtcloud.lab.fabric.plan import Service
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.element import Switch
+from virtcloud.model.topology import Topology
 
 PLATFORM = "openvswitch"
 PROGRAMS = {"ovs-vswitchd": "openvswitch-switch", "ethtool": "ethtool"}

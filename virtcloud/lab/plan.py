@@ -7,7 +7,8 @@ from typing import TypeVar
 from virtcloud.lab import backbone, frr, names, network, openvswitch, services
 from virtcloud.lab.fabric.plan import Cable, Node, Plan, Service
 from virtcloud.lab.services import Materials
-from virtcloud.model.topology import Device, Edge, Gateway, Host, Site, Switch, Topology
+from virtcloud.model.element import Device, Edge, Gateway, Host, Switch
+from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 
 DeviceT = TypeVar("DeviceT", bound=Device)

@@ -11,7 +11,7 @@ from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.frr import PROGRAMS
 from virtcloud.lab.services import DRIVER_LIBRARIES as DRIVER_FOLDER
-from virtcloud.model.topology import Hypervisor
+from virtcloud.model.element import Hypervisor
 
 PACKAGES = {
     "ip": "iproute2",

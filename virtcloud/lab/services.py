@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from virtcloud.lab import names
 from virtcloud.lab.fabric.plan import Service
-from virtcloud.model.topology import Host, Hypervisor
+from virtcloud.model.element import Host, Hypervisor
 
 DRIVERS = "/run/libvirt-drivers"
 DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"

@@ -1,7 +1,7 @@
 """What is said of switches and provider edges alike: SBF configures both itself, by the one mechanism."""
 
 from virtcloud.model.edge import EdgeCarried, EdgeDifference
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 DEVICES = frozenset({ElementKind.SWITCH, ElementKind.EDGE})

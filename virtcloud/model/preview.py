@@ -6,7 +6,7 @@ from virtcloud.model.cluster import Guest
 from virtcloud.model.device import DeviceDifference
 from virtcloud.model.document import Document
 from virtcloud.model.edge import EdgeDifference
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.views import ElementView, Joined
 from virtcloud.model.wanted import SwitchDifference

@@ -1,40 +1,21 @@
-"""Sites, elements, ports, links and transports: what there is, as administrators describe it (DESIGN.md §2)."""
+"""Sites, elements, links and transports: what there is, as administrators describe it (DESIGN.md §2)."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from enum import StrEnum
 from functools import cached_property
-from itertools import combinations
 from typing import Annotated, Self, TypeVar
 
-from pydantic import Field, IPvAnyAddress, model_validator
+from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
+from virtcloud.model.errors import NotFound
+from virtcloud.model.topology_faults import faults
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name, PortName, PortRef
+from virtcloud.model.values import Name, PortRef
 
 T = TypeVar("T")
 
 LatencyMs = Annotated[float, Field(ge=0, le=10_000)]
-Path = tuple[str | int, ...]
 BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
-
-
-class ElementKind(StrEnum):
-    """What kind of thing is configured."""
-
-    SWITCH = "switch"
-    EDGE = "edge"
-    HOST = "host"
-    GATEWAY = "gateway"
-
-
-class Hypervisor(StrEnum):
-    """How a host runs guests; the libvirt driver's name."""
-
-    LXC = "lxc"
-    QEMU = "qemu"
 
 
 class Attachment(Document):
@@ -48,77 +29,6 @@ class Attachment(Document):
     port: PortRef
     latency_ms: LatencyMs = 0
     bandwidth_mbit: BandwidthMbit | None = None
-
-
-class Element(Document):
-    """A thing that must be configured, with its managed ports.
-
-    A port may be a link aggregate's own interface (``Port-channel1``, ``bond0``); ``aggregates`` then names the ports
-    that it is made of. Those are its cables, and never managed themselves.
-    """
-
-    name: Name
-    ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
-    aggregates: dict[PortName, Annotated[tuple[PortName, ...], Field(min_length=1)]] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _is_possible(self) -> Self:
-        for port in _repeated(self.ports):
-            raise BadInput(f"expected each port of {self.name} once, got {port} twice")
-        for fault in _aggregate_faults(self):
-            raise fault
-        return self
-
-    def members(self, port: PortName) -> tuple[PortName, ...]:
-        """Give the ports that cables are in: those of an aggregate, or the port itself."""
-        return self.aggregates.get(port, (port,))
-
-
-class Device(Element):
-    """What SBF configures itself.
-
-    ``address`` is host or host:port of its management interface; ``credential`` names an entry of the service's
-    settings: no secret is ever in a topology. Each replica of the service keeps a session with it, unless
-    ``keep_session`` is false: then there is one at a time in all, opened anew for each change.
-    """
-
-    platform: str
-    address: str | None = None
-    credential: Name | None = None
-    keep_session: bool = True
-
-
-class Switch(Device):
-    """A switch that SBF configures."""
-
-
-class Edge(Device):
-    """A provider edge that SBF configures: it puts a cluster's VLAN on one of its ports into a service of the backbone.
-
-    ``loopback`` is the address by which the other edges know it; ``core_port`` its port towards the backbone, where
-    service VLANs are made on one. Neither is ever changed.
-    """
-
-    loopback: IPvAnyAddress | None = None
-    core_port: PortName | None = None
-
-
-class Host(Element):
-    """A machine that runs guests, converged by its own agent."""
-
-    hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
-
-
-class Gateway(Element):
-    """A machine that lets users into their clusters, converged by its own agent."""
-
-
-KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
-    (Switch, ElementKind.SWITCH),
-    (Edge, ElementKind.EDGE),
-    (Host, ElementKind.HOST),
-    (Gateway, ElementKind.GATEWAY),
-)
 
 
 class Site(Document):
@@ -206,150 +116,12 @@ class Topology(Document):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        for fault in _faults(self):
+        for fault in faults(self):
             raise fault
         return self
-
-
-def kind_of(element: Element) -> ElementKind:
-    """Say which kind an element is."""
-    return next(kind for made, kind in KINDS if isinstance(element, made))
 
 
 def _find(what: str, name: str, known: dict[Name, T]) -> T:
     if name not in known:
         raise NotFound(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
     return known[Name(name)]
-
-
-def _repeated(values: Iterable[T]) -> list[T]:
-    return [value for value, times in Counter(values).items() if times > 1]
-
-
-def _faults(topology: Topology) -> Iterator[BadInput]:
-    """Give what makes a topology impossible; names come first, since all else relies on them."""
-    yield from _name_faults(topology)
-    yield from _port_faults(topology)
-    yield from _transport_faults(topology)
-    yield from _attachment_faults(topology)
-    yield from _link_faults(topology)
-    yield from _unlinked(topology)
-
-
-def _aggregate_faults(element: Element) -> Iterator[BadInput]:
-    for port in element.aggregates.keys() - set(element.ports):
-        yield BadInput(
-            f"aggregate {element.name}:{port}: expected a port of {element.name} ({', '.join(element.ports)})"
-        )
-    members = [member for members in element.aggregates.values() for member in members]
-    for member in _repeated(members):
-        yield BadInput(f"port {element.name}:{member}: expected it once in one aggregate, got it twice")
-    for member in set(members) & set(element.ports):
-        yield BadInput(f"port {element.name}:{member}: expected no member of an aggregate among the managed ports")
-
-
-def _name_faults(topology: Topology) -> Iterator[BadInput]:
-    names = [element.name for site in topology.sites for element in site.elements]
-    names += [transport.name for transport in topology.transports]
-    for name in _repeated(names):
-        yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
-    for name in _repeated([site.name for site in topology.sites]):
-        yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
-
-
-def _port_faults(topology: Topology) -> Iterator[BadInput]:
-    used: set[PortRef] = set()
-    for end, path in _ends(topology):
-        element = topology.elements.get(end.element)
-        if element is None:
-            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
-        elif end.port not in element.ports:
-            known = ", ".join(element.ports)
-            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
-        elif path[0] == "sites" and isinstance(element, Edge):
-            continue  # an edge is attached by its other side: this port has its link to a switch
-        if end in used:
-            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
-        used.add(end)
-
-
-def _ends(topology: Topology) -> Iterator[tuple[PortRef, Path]]:
-    """Give every use of a port with where it stands."""
-    for s, site in enumerate(topology.sites):
-        for a, attachment in enumerate(site.attachments):
-            yield attachment.port, ("sites", s, "attachments", a, "port")
-    for index, link in enumerate(topology.links):
-        yield link.a, ("links", index, "a")
-        yield link.b, ("links", index, "b")
-
-
-def _transport_faults(topology: Topology) -> Iterator[BadInput]:
-    """Say which transports would put two clusters into one service at an edge: their backbones may be one."""
-    numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
-    for (_, one), (index, other) in combinations(numbered, 2):
-        first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
-        if one.kind is other.kind and first <= last and (one.on_edges or other.on_edges):
-            both = f"{first}-{last}" if first < last else str(first)
-            yield BadInput(
-                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service number in one of "
-                f"them, got {both} in both",
-                ("transports", index),
-            )
-
-
-def _attachment_faults(topology: Topology) -> Iterator[BadInput]:
-    known = {transport.name: transport for transport in topology.transports}
-    for s, site in enumerate(topology.sites):
-        for a, attachment in enumerate(site.attachments):
-            path = ("sites", s, "attachments", a)
-            transport = known.get(attachment.transport)
-            if transport is None:
-                expected = ", ".join(sorted(known)) or "none is defined"
-                message = f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
-                yield BadInput(message, (*path, "transport"))
-            else:
-                yield from _attached_wrongly(topology, site, attachment.port, transport, (*path, "port"))
-
-
-def _attached_wrongly(
-    topology: Topology, site: Site, port: PortRef, transport: Transport, path: Path
-) -> Iterator[BadInput]:
-    """Say what is wrong about the port of an attachment: whose it is, and for an edge's, what it is linked to."""
-    wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
-    if port.element not in {one.name for one in allowed}:
-        why = f"since transport {transport.name} is made at provider edges" if transport.on_edges else ""
-        text = f"site {site.name}: expected a port of one of its {wanted}, got {port}"
-        yield BadInput(f"{text}: {why}" if why else text, path)
-        return
-    peer = topology.peers.get(port)
-    if transport.on_edges and (peer is None or peer.element not in {one.name for one in site.switches}):
-        yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
-
-
-def _link_faults(topology: Topology) -> Iterator[BadInput]:
-    for index, link in enumerate(topology.links):
-        a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
-        if a != b:
-            message = f"link {link.a} to {link.b}: expected as many cables at both ends, got {a} and {b}"
-            yield BadInput(message, ("links", index))
-        kinds = {kind_of(topology.element(end.element)) for end in link.ends}
-        if link.access and kinds not in (
-            {ElementKind.HOST, ElementKind.SWITCH},
-            {ElementKind.GATEWAY, ElementKind.SWITCH},
-        ):
-            message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
-            yield BadInput(message, ("links", index, "access"))
-
-
-def _unlinked(topology: Topology) -> Iterator[BadInput]:
-    for s, site in enumerate(topology.sites):
-        switches = {switch.name for switch in site.switches}
-        for field in ("hosts", "gateways"):
-            for index, element in enumerate(getattr(site, field)):
-                ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
-                if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
-                    yield BadInput(
-                        f"{kind_of(element)} {element.name} is on no switch: expected a link from one of its ports "
-                        f"({', '.join(element.ports)}) to a port of a switch at {site.name}",
-                        ("sites", s, field, index),
-                    )

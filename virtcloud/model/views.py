@@ -9,7 +9,7 @@ from pydantic import Field
 from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.document import Document
 from virtcloud.model.edge import Circuit
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet

@@ -8,8 +8,8 @@ from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.drivers.edge import Backbone
 from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, EdgeDialect, Piece, Recipe, Seen, name_of
 from virtcloud.model.edge import Circuit
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused
-from virtcloud.model.topology import Edge
 from virtcloud.model.transport import Transport, TransportKind
 
 SIXTEEN_BITS = 2**16

@@ -10,8 +10,8 @@ from virtcloud.agent.carried import CarriedGuest
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests import Guests, GuestSettings
 from virtcloud.agent.ports import Domain
+from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.topology import Hypervisor
 from virtcloud.model.wanted import GuestWanted, Segment
 
 Make = Callable[..., Segment]

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from virtcloud.agent.settings import read_settings
+from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument
-from virtcloud.model.topology import Hypervisor
 
 
 def write(folder: Path, text: str) -> Path:

@@ -10,8 +10,8 @@ from virtcloud.lab.fabric.plan import Cable, Node
 from virtcloud.lab.file import LabFile, read_lab_file, shipped
 from virtcloud.lab.plan import addressed, fabric_plan
 from virtcloud.lab.services import Materials
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Edge
 
 LAB = read_lab_file(Path(__file__).parents[2] / "lab/topologies/edges.yaml")
 KEYS = {f"{site}-{device}": "key" for site in ("brno", "praha", "plzen") for device in ("sw1", "pe1")}

@@ -6,7 +6,8 @@ from sbf_service.cables import compare
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.cables import CableState, CableView
-from virtcloud.model.topology import Switch, Topology
+from virtcloud.model.element import Switch
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 TOPOLOGY = Topology.model_validate(

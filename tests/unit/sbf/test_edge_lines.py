@@ -8,8 +8,8 @@ from sbf_service.drivers.edges.dialect import ATTACHMENT, Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
 from sbf_service.drivers.edges.steps import steps
 from virtcloud.model.edge import Circuit, EdgeDifference
+from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused
-from virtcloud.model.topology import Edge
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from sbf_service.converge.sessions import login_for
 from sbf_service.secret_source import SecretSource, fetch
 from sbf_service.settings import Settings, read_settings
+from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadDocument, Refused
-from virtcloud.model.topology import Switch
 
 SECRET = "hunter2"  # noqa: S105 - the tests look for it
 SWITCH = Switch.model_validate({"name": "sw1", "platform": "fake", "ports": ["p1"], "credential": "site"})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sbf_service.settle import Move, Part, Standing, settle
 from virtcloud.model.cluster import ENDED, LEAVING, MOVES, WANTED, State
-from virtcloud.model.topology import ElementKind
+from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
