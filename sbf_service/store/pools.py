@@ -82,6 +82,7 @@ def site_view(unit: Unit, site: Site, reserved: Reserved) -> SiteView:
     (pool,) = site_pools(unit, [site], reserved)
     return SiteView(
         name=site.name,
+        hosts=tuple(host.name for host in site.hosts),
         pool=pool.given,
         claimed=pool.claimed,
         quarantined=pool.quarantined,

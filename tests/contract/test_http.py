@@ -328,6 +328,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
     assert ask(world, "GET", "/v1/sites/brno/pool").json() == {"vlans": "100-109,200"}
     assert ask(world, "GET", "/v1/sites/brno").json() == {
         "name": "brno",
+        "hosts": ["brno-h1", "brno-h2"],
         "pool": "100-109,200",
         "claimed": "100",
         "quarantined": "",

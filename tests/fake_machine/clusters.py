@@ -22,7 +22,14 @@ PROGRESS = {
     State.RELEASED: Progress.REMOVED,
     State.FAILED: Progress.REMOVED,
 }
-SITE = {"name": "brno", "pool": "100-199", "claimed": "100", "quarantined": "", "free": "101-199"}
+SITE = {
+    "name": "brno",
+    "hosts": ["h1", "h2"],
+    "pool": "100-199",
+    "claimed": "100",
+    "quarantined": "",
+    "free": "101-199",
+}
 SWITCH = {"name": "brno-sw", "kind": "switch", "site": "brno", "wanted_revision": 4, "confirmed_revision": 3}
 TOPOLOGY = {"name": "small", "sites": [{"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}]}
 

@@ -1,4 +1,4 @@
-"""``virtcloud site``: sites and the state of their pools."""
+"""``virtcloud site``: sites, their hosts and the state of their pools."""
 
 import click
 
@@ -7,12 +7,12 @@ from virtcloud.cli.asking import as_json, client
 from virtcloud.model.errors import ElementError
 from virtcloud.model.views import SiteView
 
-COLUMNS = ("site", "pool", "claimed", "quarantined", "free")
+COLUMNS = ("site", "pool", "claimed", "quarantined", "free", "hosts")
 
 
 @click.group()
 def site() -> None:
-    """Look at sites and their pools.
+    """Look at sites, their hosts and their pools.
 
     Example: virtcloud site list
     """
@@ -35,7 +35,7 @@ def list_(context: click.Context, as_json: bool) -> None:
 @as_json
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the site NAME: its pool, and which numbers are claimed, quarantined, free.
+    """Show the site NAME: its hosts, its pool, and which numbers are claimed, quarantined, free.
 
     Example: virtcloud site show brno
     """
@@ -80,4 +80,4 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **asked: str | 
 
 
 def _row(view: SiteView) -> tuple[object, ...]:
-    return (view.name, view.pool, view.claimed, view.quarantined, view.free)
+    return (view.name, view.pool, view.claimed, view.quarantined, view.free, ", ".join(view.hosts))

@@ -109,9 +109,10 @@ class CleanWord(Document):
 
 
 class SiteView(Document):
-    """A site with the state of its pool; ``quarantine`` says of each number in ``quarantined`` who keeps it back."""
+    """A site: its hosts, and the state of its pool; ``quarantine`` says of each number who keeps it back."""
 
     name: Name
+    hosts: tuple[Name, ...] = ()
     pool: VlanSet
     claimed: VlanSet
     quarantined: VlanSet

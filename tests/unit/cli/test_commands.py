@@ -19,8 +19,8 @@ Run = Callable[..., Result]
 
 def test_sites_are_listed_with_the_state_of_their_pools(run: Run) -> None:
     assert [line.split() for line in run("site", "list").stdout.splitlines()] == [
-        ["site", "pool", "claimed", "quarantined", "free"],
-        ["brno", "100-199", "100", "101-199"],
+        ["site", "pool", "claimed", "quarantined", "free", "hosts"],
+        ["brno", "100-199", "100", "101-199", "h1,", "h2"],
     ]
 
 
