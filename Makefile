@@ -15,7 +15,7 @@ demo: setup ## two virtual clusters over three sites, on this machine
 	@$(BIN)/virtcloud lab demo
 
 test: setup check ## every check and every test
-	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadgroup
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
 bench: setup ## measure what is promised about speed, beside its targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

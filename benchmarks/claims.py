@@ -2,8 +2,7 @@
 
 The service is ``sbf serve`` on a database on disk, and converges two emulated switches (300 ms a command) with these
 very clusters meanwhile; the callers run on the same cores. The 99th percentile is of the same calls.
-SQLite writes through to the disk (``synchronous=FULL``); PostgreSQL is the server of the tests, which does not
-(``fsync=off``), so that its figures flatter it.
+Both databases write through to the disk before they answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 
 import http.client

@@ -27,5 +27,5 @@ def databases() -> Iterator[tuple[str, Database]]:
 def _postgresql() -> Iterator[str]:
     from postgres import running  # noqa: PLC0415 - see above
 
-    with running() as server:
+    with running(fsync="on", full_page_writes="on") as server:
         yield server.url(server.new_database())

@@ -1,11 +1,14 @@
 """What all tests share: where a lab is required, what is not tested is a failure; and a database of each kind."""
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from virtcloud.lab.state import DEFAULT, VARIABLE
 
 if TYPE_CHECKING:
     from ovs_daemons import Daemons
@@ -13,6 +16,13 @@ if TYPE_CHECKING:
 
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
 DEMANDING = ("lab", "postgresql", "openvswitch")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C end what tests start, also where it is ignored (in the background); give each process its own lab."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if process := os.environ.get("PYTEST_XDIST_WORKER"):
+        os.environ[VARIABLE] = f"{os.environ.get(VARIABLE, DEFAULT)}-{process}"
 
 
 @pytest.hookimpl(wrapper=True)

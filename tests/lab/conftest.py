@@ -8,15 +8,6 @@ import pytest
 from virtcloud.lab import Lab, LabFile, LabImpossible, Wishes, read_lab_file, take_down
 from virtcloud.lab.state import State
 
-LAB = Path(__file__).parent
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep all lab tests in one process when several run tests: one lab at a time, and most share one."""
-    for item in items:
-        if item.path.is_relative_to(LAB):
-            item.add_marker(pytest.mark.xdist_group("lab"))
-
 
 def start(file: LabFile, state: State | None = None, wishes: Wishes | None = None) -> Lab:
     """Start a lab; a test for which none can run here says so (and fails where a lab is required)."""
