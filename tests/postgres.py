@@ -6,7 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -46,6 +46,7 @@ class PostgresServer:
 
     folder: Path
     programs: Path
+    settings: Mapping[str, str]
     _numbers: Iterator[int] = field(default_factory=count)
     _process: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +57,7 @@ class PostgresServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        chosen = [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+        chosen = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
         command = self._command("postgres", "-D", str(self.folder / "data"), "-k", str(self.folder), *chosen)
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stderr=log, stdout=log)  # noqa: S603 - our own command
@@ -106,14 +107,14 @@ class PostgresServer:
 
 
 @contextmanager
-def running() -> Iterator[PostgresServer]:
-    """Run a server for as long as the context lasts. Raises NoPostgresError."""
+def running(**settings: str) -> Iterator[PostgresServer]:
+    """Run a server for as long as the context lasts, with ``settings`` besides ours. Raises NoPostgresError."""
     found = programs()
     folder = Path(tempfile.mkdtemp(prefix="sbf-postgres-"))
     try:
         if os.geteuid() == 0:
             shutil.chown(folder, "postgres", "postgres")
-        server = PostgresServer(folder, found)
+        server = PostgresServer(folder, found, {**SETTINGS, **settings})
         server.make()
         server.start()
         try:
