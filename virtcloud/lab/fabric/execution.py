@@ -16,6 +16,7 @@ from virtcloud.lab.fabric.nodes import NodeHandle, NotStarted, Running
 from virtcloud.lab.fabric.services import ENVIRONMENT
 
 CHUNK = 65536
+END_S = 5.0
 
 
 def execute(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
@@ -28,6 +29,7 @@ def execute(connection: socket.socket, handle: NodeHandle, request: Mapping[str,
         session.close()
         send_frame(connection, b"r", f"{fault}\n".encode())
         send_frame(connection, b"x", json.dumps(fault.exit).encode())
+        _await_end(connection)
         return
     finally:
         session.close_child_ends()
@@ -44,6 +46,15 @@ def execute(connection: socket.socket, handle: NodeHandle, request: Mapping[str,
         pump.join(timeout=1)  # a daemon it left behind may hold the pipe open
     with lock, contextlib.suppress(OSError):
         send_frame(connection, b"x", json.dumps(running.exit).encode())
+
+
+def _await_end(connection: socket.socket) -> None:
+    """Read what the other side still sends: closing before would reset the connection, and our last words be lost."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(END_S)
+        while connection.recv(CHUNK):
+            continue
 
 
 class Session:
