@@ -54,8 +54,8 @@ class _Place:
 def prepare(topology: Topology, site: Site, vlans: VlanSet, asked: Asked) -> SitePreparation:
     """Give all sheets of a site, its own side first.
 
-    Raises BadInput for an unknown platform or transport, Conflict for a site without any attachment, and for a
-    platform that must not be used there, with the reason.
+    Raises BadInput for an unknown platform, or one that no sheet is for, NotFound for an unknown transport, and
+    Conflict for a site without any attachment and for a platform that must not be used there, with the reason.
     """
     if asked.platform is not None and asked.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {asked.platform}")
@@ -66,8 +66,20 @@ def prepare(topology: Topology, site: Site, vlans: VlanSet, asked: Asked) -> Sit
     if not places:
         wanted = f"transport {asked.transport}" if asked.transport else "any transport"
         raise Conflict(f"site {site.name} is not attached to {wanted}: give it an attachment in the topology")
+    _refuse_idle_words(site, places, asked)
     sheets = [*(_uplink(one) for one in places), *(_other_side(one) for one in places)]
     return SitePreparation(site=site.name, sheets=tuple(one for n, one in enumerate(sheets) if one not in sheets[:n]))
+
+
+def _refuse_idle_words(site: Site, places: list[_Place], asked: Asked) -> None:
+    """Raise BadInput for a platform or port of the backbone where nothing there is told: it would be passed over."""
+    given = [word for word, value in (("platform", asked.platform), ("port", asked.port)) if value is not None]
+    if given and all(one.transport.on_edges for one in places):
+        edges = ", ".join(sorted({str(one.attachment.port.element) for one in places}))
+        raise BadInput(
+            f"{' and '.join(given)}: expected none, since {site.name} is attached at provider edges only ({edges}), "
+            f"of which the topology says it"
+        )
 
 
 def _place(topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, asked: Asked) -> _Place:

@@ -185,6 +185,11 @@ def test_unknown_platforms_and_transports_and_sites_without_any_are_refused() ->
         prepare(alone, alone.sites[0], POOL, Asked(transport=None))
 
 
+def test_a_platform_of_the_backbone_is_refused_where_the_topology_says_all_edges() -> None:
+    with pytest.raises(BadInput, match=r"platform: expected none, since brno is attached at provider edges only \("):
+        sheets(EVPN, platform="arista_eos")
+
+
 def test_one_transport_can_be_asked_for() -> None:
     made = prepare(QINQ, QINQ.site("praha"), POOL, Asked(transport=Name("core")))
     assert made.sheets[0].device == "praha-sw1:Gi1/0/24"
