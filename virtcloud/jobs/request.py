@@ -7,7 +7,7 @@ stands in brackets. Nothing here looks at the world: whether an image or a netwo
 import ipaddress
 import re
 from collections import OrderedDict
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
 
 from virtcloud.jobs.errors import RequestError
 from virtcloud.jobs.sizes import bytes_of
@@ -160,8 +160,3 @@ def _check_together(values: Dict[str, _Word]) -> None:
     if "net" in values and values["net"].value != PRIVATE:
         for key in (one for one in ("name", "vlan") if one in values):
             raise _wrong(values[key], "none, since net=%s has one" % values["net"].value, repr(values[key].value))
-
-
-def pairs(text: str) -> Tuple[str, ...]:
-    """Give the keys of a request as they stand there, for messages; raises RequestError."""
-    return tuple(word.key for word in _words(text))
