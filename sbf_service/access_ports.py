@@ -13,30 +13,32 @@ from virtcloud.model.values import Name, PortRef
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A cluster as far as it matters here; ``transport`` is the one that it has."""
+    """A cluster as far as it matters here: ``network`` says which clusters share their ports, ``joined`` a member's."""
 
     key: str
     spec: ClusterSpec
+    network: str
     transport: Name | None = None
+    joined: ClusterSpec | None = None
 
 
 def access_ports_of(topology: Topology, user: User) -> frozenset[PortRef]:
     """Give the switches' access ports that a cluster goes over. Raises as :func:`~sbf_service.paths.ports_of`."""
-    ports = ports_of(topology, user.spec, user.transport) & topology.access_ports
+    ports = ports_of(topology, user.spec, user.transport, user.joined) & topology.access_ports
     return frozenset(port for port in ports if isinstance(topology.element(port.element), Switch))
 
 
 def refuse_shared(topology: Topology, users: Iterable[User]) -> None:
-    """Raise Conflict when two of these clusters go over one access port; it is the later's."""
-    taken: dict[PortRef, str] = {}
+    """Raise Conflict when two of these clusters, of two networks, go over one access port; it is the later's."""
+    taken: dict[PortRef, User] = {}
     for user in users:
         for port in sorted(_ports(topology, user)):
-            if port in taken:
+            if port in taken and taken[port].network != user.network:
                 raise Conflict(
                     f"cluster {user.key} needs access port {port}, which carries one cluster at a time and has "
-                    f"{taken[port]}: end that one first, or choose a host on a trunk"
+                    f"{taken[port].key}: end that one first, or choose a host on a trunk"
                 )
-            taken[port] = user.key
+            taken.setdefault(port, user)
 
 
 def refuse_trunk(former: Topology, topology: Topology, users: Iterable[User]) -> None:

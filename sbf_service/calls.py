@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import Conflict, Gone
+from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,7 @@ def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Sa
         raise Conflict(f"the key {key} belongs to another owner: choose another key")
     if request.attempt is None:
         return _without_attempt(key, request.spec, former)
-    if request.attempt < former.attempt:
-        raise Gone(f"cluster {key}: attempt {request.attempt} is over, attempt {former.attempt} was seen since")
+    refuse_late(key, request.attempt, former.attempt)
     if request.attempt == former.attempt:
         return _same(key, request.spec, former)
     if former.state in ENDED:
@@ -54,19 +53,25 @@ def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Sa
     return Blocked(f"cluster {key}: attempt {former.attempt} is still {former.state} and is being ended: ask again")
 
 
+def refuse_late(key: str, attempt: int | None, newest: int) -> None:
+    """Raise Gone for a call that is about a lower attempt than the newest one under its key."""
+    if attempt is not None and attempt < newest:
+        raise Gone(f"cluster {key}: attempt {attempt} is over, attempt {newest} was seen since")
+
+
 def _without_attempt(key: str, spec: ClusterSpec, former: Former) -> New | Same:
     if former.state in ENDED:
         return New(former.attempt + 1)
     if former.state in WANTED:
         return _same(key, spec, former)
-    raise Conflict(f"cluster {key} is still {former.state}: ask again when it has ended")
+    raise AttemptWaits(f"cluster {key} is still {former.state}: ask again when it has ended")
 
 
 def _same(key: str, spec: ClusterSpec, former: Former) -> Same:
     if spec == former.spec:
         return Same()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(former.spec, name)]
-    raise Conflict(
+    raise OtherSpec(
         f"cluster {key} exists and is {former.state} with another {', '.join(changed)}: "
         f"choose another key, or end it first"
     )

@@ -1,19 +1,25 @@
 """Which ports carry a cluster: from its hosts, over the switches of each site, to the site's edge. Pure.
 
-Within a site the ports are those of a tree (parts of one breadth-first tree), never of a loop, so that a cluster's
-frames need no spanning tree. Ports of equal merit are taken in the order in which the topology lists them.
+A site's switches form trees, walked breadth first from where the site meets its transports: always the same ones,
+whoever is carried. A cluster goes over the part of one that joins its hosts (and the edge, when it has other sites
+too), never over a loop, so that its frames need no spanning tree. Ports of equal merit are taken in the order in which
+the topology lists them. A host takes part over one of its ports: the first it lists from which that tree is reached;
+the others are for when that way is taken out of the topology.
 
-A host takes part over one of its ports: the first it lists from which the tree's root is reached. The others are for
-when that way is taken out of the topology. All this depends on the topology, the cluster's hosts and its transport, not
-on which other clusters there are: no cluster is moved because another one came or went.
+All this depends on the topology and the cluster, not on which others there are: no cluster is moved because another one
+came or went. A member's part (docs/decisions says why) depends on itself and on the cluster whose network it joins:
+what joins its own hosts, and what joins these to that cluster. So what carries a network is what carries its cluster
+and each of its members, and nobody's ways change when a member comes or goes. A network may reach sites where it has
+no host: then its members meet at the root of the site's tree.
 """
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, Self
 
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Edge, Host
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
@@ -21,21 +27,38 @@ from virtcloud.model.values import Name, PortRef
 Uplink = tuple[PortRef, PortRef]
 """A host's port and the switch's port that it is linked to."""
 Tree = Mapping[Name, PortRef | None]
-"""For each switch that is reached: its port towards the root (nothing for the root itself)."""
+"""For each switch that is reached: its port towards the root (nothing for the root itself, which comes first)."""
 
 
-def sites_of(topology: Topology, spec: ClusterSpec) -> tuple[Site, ...]:
-    """Give the sites that the cluster spans, as the topology orders them; raises NotFound for an unknown host."""
-    names = {topology.site_of[topology.host(host).name].name for host in spec.all_hosts}
+class Ends(NamedTuple):
+    """What a cluster's ports join: its hosts, and the root of each site that it reaches even without a host."""
+
+    hosts: frozenset[Name]
+    sites: frozenset[Name]
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> Self:
+        """Give a cluster's."""
+        return cls(frozenset(spec.all_hosts), frozenset(spec.sites))
+
+    def __or__(self, other: "Ends") -> "Ends":
+        """Give those of both."""
+        return Ends(self.hosts | other.hosts, self.sites | other.sites)
+
+
+def sites_of(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> tuple[Site, ...]:
+    """Give the sites that these hosts are at, and ``also`` these, as the topology orders them; raises NotFound."""
+    names = {topology.site_of[topology.host(host).name].name for host in hosts}
+    names |= {topology.site(name).name for name in also}
     return tuple(site for site in topology.sites if site.name in names)
 
 
-def transport_of(topology: Topology, spec: ClusterSpec) -> Transport | None:
+def transport_of(topology: Topology, hosts: Iterable[Name], also: Iterable[Name] = ()) -> Transport | None:
     """Give the first transport, in the order of preference, that all sites of a cluster share; one site needs none.
 
-    Raises NotFound for an unknown host, and :class:`Conflict` when nothing joins the sites.
+    Raises NotFound, and :class:`Conflict` when nothing joins the sites.
     """
-    sites = sites_of(topology, spec)
+    sites = sites_of(topology, hosts, also)
     if len(sites) < 2:  # noqa: PLR2004 - one site is not joined to anything
         return None
     shared = set.intersection(*({one.transport for one in site.attachments} for site in sites))
@@ -45,16 +68,23 @@ def transport_of(topology: Topology, spec: ClusterSpec) -> Transport | None:
     raise Conflict(_no_transport(sites))
 
 
-def ports_of(topology: Topology, spec: ClusterSpec, transport: Name | None = None) -> frozenset[PortRef]:
+def ports_of(
+    topology: Topology, spec: ClusterSpec, transport: Name | None = None, joined: ClusterSpec | None = None
+) -> frozenset[PortRef]:
     """Give every port that must carry the cluster: of hosts, of switches on the way, of edges.
 
-    ``transport`` is the one that the cluster has; without it the one is taken that it would get now. Raises NotFound
-    for an unknown host and :class:`Conflict` when its sites or switches are not joined.
+    ``transport`` is the one that its network has; without it the one is taken that it would get now. A member's are
+    those that it needs in the network of the cluster that it ``joined``. Raises NoSuchHost, and :class:`Conflict` when
+    its sites or switches are not joined.
     """
-    sites = sites_of(topology, spec)
-    if transport is None and (chosen := transport_of(topology, spec)) is not None:
+    ends = Ends.of(spec)
+    if joined is None:
+        return _ports(topology, ends, ends, transport)
+    base = Ends.of(joined)
+    if transport is None and (chosen := transport_of(topology, *(ends | base))) is not None:
         transport = chosen.name
-    return frozenset(port for site in sites for port in _site_ports(topology, site, spec, transport))
+    way = _ports(topology, ends | base, base, transport) - _ports(topology, base, base, transport)
+    return way | _ports(topology, ends, base, transport)
 
 
 def uplinks(topology: Topology, host: Host) -> tuple[Uplink, ...]:
@@ -66,7 +96,7 @@ def uplinks(topology: Topology, host: Host) -> tuple[Uplink, ...]:
     found = tuple((end, peer) for end, peer in linked if peer.element in switches)
     if not found:
         lacks = f"host {host.name} has no link to a switch of its site {site.name}"
-        raise Conflict(f"{lacks}: link one of its ports to one")
+        raise HostNotLinked(f"{lacks}: link one of its ports to one")
     return found
 
 
@@ -86,24 +116,69 @@ def _no_transport(sites: tuple[Site, ...]) -> str:
     return f"no transport joins {names}: {has}; attach them to a common one or choose other hosts"
 
 
-def _site_ports(topology: Topology, site: Site, spec: ClusterSpec, transport: Name | None) -> Iterator[PortRef]:
-    hosts = [uplinks(topology, host) for host in site.hosts if host.name in spec.all_hosts]
-    edge = None if transport is None else attached(site, transport)
-    inner = None if edge is None else _inner(topology, edge)
-    roots = [inner.element] if inner else [peer.element for _, peer in hosts[0]]
-    root, tree = _first_that_reaches(hosts, [(root, _tree(topology, site, root)) for root in roots])
-    if edge and inner:
+def _ports(topology: Topology, joins: Ends, base: Ends, transport: Name | None) -> frozenset[PortRef]:
+    """Give the ports that join these ends, in the trees that the ``base`` is in: the cluster whose network it is."""
+    sites = sites_of(topology, *joins)
+    if transport is None and (chosen := transport_of(topology, *joins)) is not None:
+        transport = chosen.name
+    over_edges = len(sites) > 1
+    return frozenset(
+        port
+        for site in sites
+        for port in _site_ports(
+            topology, site, joins, _tree_for(topology, site, base.hosts, transport), transport, over_edges
+        )
+    )
+
+
+def _site_ports(  # noqa: PLR0913, PLR0917 - all that the way depends on
+    topology: Topology, site: Site, joins: Ends, tree: Tree, transport: Name | None, over_edges: bool
+) -> Iterator[PortRef]:
+    ends: list[Name] = [next(iter(tree))] if site.name in joins.sites else []
+    if over_edges and transport is not None:
+        edge = attached(site, transport)
+        inner = _inner(topology, edge)
+        ends.append(inner.element)
         yield from {edge, inner}
-    for ups in hosts:
-        end, peer = next((one for one in ups if one[1].element in tree), ups[0])
-        yield from (end, peer)
-        yield from _way(topology, tree, peer.element, root)
+    for host in site.hosts:
+        if host.name in joins.hosts:
+            ups = uplinks(topology, host)
+            end, peer = next((one for one in ups if one[1].element in tree), ups[0])
+            ends.append(peer.element)
+            yield from (end, peer)
+    yield from _between(topology, tree, frozenset(ends))
 
 
-def _first_that_reaches(hosts: list[tuple[Uplink, ...]], trees: list[tuple[Name, Tree]]) -> tuple[Name, Tree]:
-    """Give the first of these trees, with its root, that has a switch of every host; the first one where none has."""
-    whole = (one for one in trees if all(any(peer.element in one[1] for _, peer in ups) for ups in hosts))
-    return next(whole, trees[0])
+def _between(topology: Topology, tree: Tree, ends: frozenset[Name]) -> Iterator[PortRef]:
+    """Give both ports of each link of the tree that has some of these switches on either side."""
+    passed = Counter(up for end in ends for up in _way(topology, tree, end))
+    for up, times in passed.items():
+        if times < len(ends):
+            yield up
+            yield topology.peers[up]
+
+
+def _tree_for(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> Tree:
+    """Give the tree at a site that carries a network: the one with the edge, else the first that has all its hosts."""
+    trees = _trees(topology, site)
+    if transport is not None:
+        inner = _inner(topology, attached(site, transport)).element
+        return next(tree for tree in trees if inner in tree)
+    hosts = [[peer.element for _, peer in uplinks(topology, host)] for host in site.hosts if host.name in base]
+    if not hosts and len(trees) > 1:
+        raise Conflict(f"site {site.name} has switches that nothing joins: say by a host where the network is to be")
+    whole = (tree for tree in trees if all(any(switch in tree for switch in ups) for ups in hosts))
+    return next(whole, None) or next(tree for tree in trees if hosts[0][0] in tree)
+
+
+def _trees(topology: Topology, site: Site) -> list[Tree]:
+    """Walk the site's switches: from where it meets its transports, then from those that were not reached."""
+    found: list[Tree] = []
+    starts = (_inner(topology, one.port).element for one in site.attachments)
+    for start in (*starts, *(switch.name for switch in site.switches)):
+        if not any(start in tree for tree in found):
+            found.append(_tree(topology, site, start))
+    return found
 
 
 def _inner(topology: Topology, edge: PortRef) -> PortRef:
@@ -126,12 +201,11 @@ def _tree(topology: Topology, site: Site, root: Name) -> Tree:
     return towards
 
 
-def _way(topology: Topology, tree: Tree, switch: Name, root: Name) -> Iterator[PortRef]:
-    """Give both ports of each link from ``switch`` up to ``root``."""
+def _way(topology: Topology, tree: Tree, switch: Name) -> Iterator[PortRef]:
+    """Give the lower port of each link from ``switch`` to the tree's root."""
     if switch not in tree:
-        raise Conflict(f"switch {switch} is not joined to switch {root} within their site: link them")
+        raise Conflict(f"switch {switch} is not joined to switch {next(iter(tree))} within their site: link them")
     up = tree[switch]
     while up is not None:
         yield up
-        yield topology.peers[up]
         up = tree[topology.peers[up].element]

@@ -41,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A cluster as it stands."""
+    """A cluster as it stands. ``members`` are those of its network that still have to let go of its numbers."""
 
     id: str
     state: State
@@ -50,6 +50,7 @@ class Standing:
     lease_ends: datetime
     leaving_since: datetime | None = None
     quarantined: bool = False
+    members: tuple["Standing", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ def settle(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move 
     if found is not None and found.to is not cluster.state:
         move(cluster.state, found.to)
     return found
+
+
+def lagging(cluster: Standing) -> str:
+    """Name the elements that a cluster waits for, with what they say; nothing where it waits for none."""
+    return "; ".join(_waits(cluster.parts))
 
 
 def _next(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move | None:
@@ -104,7 +110,8 @@ def _end(cluster: Standing, now: datetime, drain_deadline: timedelta) -> Move | 
     if _all_removed(cluster):
         return Move(end, frees=True)
     if cluster.leaving_since is not None and now >= cluster.leaving_since + drain_deadline:
-        return Move(end, f"its numbers are kept back: {_behind(cluster.parts)}", quarantines=True)
+        behind = _behind([*cluster.parts, *(part for member in cluster.members for part in member.parts)])
+        return Move(end, f"its numbers are kept back: {behind}", quarantines=True)
     return None
 
 
@@ -120,7 +127,7 @@ def _staying(cluster: Standing) -> list[Part]:
 
 
 def _all_removed(cluster: Standing) -> bool:
-    return all(part.progress is Progress.REMOVED for part in cluster.parts)
+    return not cluster.members and all(part.progress is Progress.REMOVED for part in cluster.parts)
 
 
 def _behind(parts: Iterable[Part]) -> str:

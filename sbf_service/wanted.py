@@ -1,7 +1,8 @@
 """From clusters to what each element must carry: the pure half of the one mechanism (DESIGN.md §3)."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sbf_service.paths import ports_of
@@ -15,10 +16,20 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWante
 
 
 @dataclass(frozen=True, slots=True)
-class LiveCluster:
-    """A cluster that elements are to carry, with its VLAN number at each of its sites.
+class Network:
+    """The cluster whose network a member has joined."""
 
-    ``transport`` joins its sites, ``service`` is its own number there, where each cluster has one.
+    id: str
+    key: ClusterKey
+    spec: ClusterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """A cluster that elements are to carry, with its network's VLAN number at each site.
+
+    ``transport`` joins the sites, ``service`` is the network's own number there, where each has one. ``joined`` is a
+    member's network; another cluster is its own.
     """
 
     id: str
@@ -27,6 +38,12 @@ class LiveCluster:
     vlans: Mapping[Name, VlanId]
     transport: Name | None = None
     service: int | None = None
+    joined: Network | None = None
+
+    @property
+    def network(self) -> Network:
+        """The network that it is in."""
+        return self.joined or Network(self.id, self.key, self.spec)
 
 
 Wanted = SwitchWanted | EdgeWanted | HostWanted
@@ -39,8 +56,13 @@ def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -
         return _switch_wanted(found, topology, clusters)
     if isinstance(found, Edge):
         return _edge_wanted(found, topology, clusters)
-    ordered = sorted(clusters, key=lambda cluster: cluster.id)
-    return HostWanted(segments=tuple(one for cluster in ordered for one in _segments(element, topology, cluster)))
+    return HostWanted(segments=tuple(_segments(element, topology, clusters)))
+
+
+def ports_for(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
+    """Give the ports that must carry a cluster: see :func:`~sbf_service.paths.ports_of`."""
+    joined = None if cluster.joined is None else cluster.joined.spec
+    return ports_of(topology, cluster.spec, cluster.transport, joined)
 
 
 def elements_of(ports: Iterable[PortRef]) -> frozenset[Name]:
@@ -64,7 +86,7 @@ def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCl
     site = topology.site_of[switch.name].name
     numbers: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
-        for port in ports_of(topology, cluster.spec, cluster.transport):
+        for port in ports_for(topology, cluster):
             if port.element == switch.name:
                 numbers[port.port].add(cluster.vlans[site])
     access = tuple(port for port in switch.ports if PortRef(f"{switch.name}:{port}") in topology.access_ports)
@@ -81,35 +103,45 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[
     service = topology.transport(cluster.transport).shared if cluster.service is None else cluster.service
     if service is None:
         return
-    for end in ports_of(topology, cluster.spec, cluster.transport):
+    for end in ports_for(topology, cluster):
         if end.element == edge.name:
             vlan = cluster.vlans[topology.site_of[edge.name].name]
             yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
 
 
-def _segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[Segment]:
-    site = topology.site_of[host].name
-    guests = tuple(_guest(cluster.id, guest) for guest in cluster.spec.guests if guest.host == host)
-    return [
-        Segment(
-            id=cluster.id,
-            key=cluster.key,
-            vlan=cluster.vlans[site],
-            port=end.port,
-            untagged=end in topology.access_ports,
-            guests=guests,
-        )
-        for end in ports_of(topology, cluster.spec, cluster.transport)
-        if end.element == host
-    ]
+def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Iterator[Segment]:
+    """Give one segment for each network, in the order of their ids."""
+    networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
+    for cluster in sorted(clusters, key=lambda one: one.id):
+        for end in ports_for(topology, cluster):
+            if end.element == host:
+                networks[cluster.network.id, end].append(cluster)
+    for (_, end), some in sorted(networks.items()):
+        yield _segment(topology, end, some)
 
 
-def _guest(cluster_id: str, guest: Guest) -> GuestWanted:
+def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
+    """Put the guests of a network's cluster before those of its members."""
+    network = clusters[0].network
+    ordered = sorted(clusters, key=lambda one: one.joined is not None)
+    return Segment(
+        id=network.id,
+        key=network.key,
+        vlan=clusters[0].vlans[topology.site_of[end.element].name],
+        port=end.port,
+        untagged=end in topology.access_ports,
+        guests=tuple(_guest(one, guest) for one in ordered for guest in one.spec.guests if guest.host == end.element),
+        members={one.id: one.key for one in clusters if one.joined is not None},
+    )
+
+
+def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:
     return GuestWanted(
         name=guest.name,
         image=guest.image,
         memory_mb=guest.memory_mb,
         cpus=guest.cpus,
-        mac=guest.mac or made_mac(cluster_id, guest.name),
+        mac=guest.mac or made_mac(cluster.id, guest.name),
         addresses=guest.addresses,
+        cluster=None if cluster.joined is None else cluster.id,
     )

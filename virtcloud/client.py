@@ -19,7 +19,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.preparation import SitePreparation
 from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
 from virtcloud.model.wanted import WantedDocument
 
@@ -137,7 +137,7 @@ class SbfClient:
 
     def quota(self, user: str) -> QuotaView:
         """Give a user's quota; raises Forbidden."""
-        return self._document(QuotaView, self._at.send("GET", f"/v1/quotas/{Name(user)}"))
+        return self._document(QuotaView, self._at.send("GET", f"/v1/quotas/{UserName(user)}"))
 
     def put_quota(
         self, user: str, clusters: int | None = None, sites: int | None = None, lease_s: float | None = None
@@ -147,7 +147,7 @@ class SbfClient:
         Raises BadInput, Forbidden.
         """
         limits = _made(QuotaLimits, clusters=clusters, sites=sites, lease_s=lease_s)
-        return self._document(QuotaView, self._at.send("PUT", f"/v1/quotas/{Name(user)}", limits))
+        return self._document(QuotaView, self._at.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
 
     def elements(self) -> list[ElementView]:
         """Give all elements with their revisions."""
@@ -179,7 +179,7 @@ class SbfClient:
         return self._documents(AuditEntry, self._at.send("GET", "/v1/audit", query=query, wait=wait))
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
-        """Want a cluster; may be repeated. Raises Conflict, NoVlanFree, Gone, NotFound (a host)."""
+        """Want a cluster; may be repeated. Raises Conflict (by its kinds: what it is about), Gone, NoSuchHost."""
         return self._document(ClusterView, self._at.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
     def preview_cluster(self, key: str, request: ClusterRequest) -> ClusterPreview:
@@ -191,9 +191,14 @@ class SbfClient:
         """Give a cluster; with ``after``: once its version is past it, or when ``wait`` seconds are over."""
         return self._document(ClusterView, self._at.poll(f"/v1/clusters/{ClusterKey(key)}", after, wait))
 
-    def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
-        """Give the clusters, of one owner if given, the ended ones too if asked."""
-        query = {"owner": owner, **_flags(ended=ended)}
+    def clusters(
+        self, owner: str | None = None, *, ended: bool = False, network: str | None = None
+    ) -> list[ClusterView]:
+        """Give the clusters, of one owner if given, the ended ones too if asked.
+
+        With ``network`` the cluster that has this name or key, while it has not ended.
+        """
+        query = {"owner": owner, "network": network, **_flags(ended=ended)}
         return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
 
     def extend_lease(self, key: str, seconds: float) -> ClusterView:
@@ -204,9 +209,10 @@ class SbfClient:
         path = f"/v1/clusters/{ClusterKey(key)}/lease"
         return self._document(ClusterView, self._at.send("POST", path, _made(LeaseExtension, seconds=seconds)))
 
-    def delete_cluster(self, key: str) -> ClusterView:
-        """Let a cluster drain; may be repeated. Raises NotFound when it never was."""
-        return self._document(ClusterView, self._at.send("DELETE", f"/v1/clusters/{ClusterKey(key)}"))
+    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
+        """Let a cluster drain; may be repeated. Raises NotFound when it never was, Gone for an attempt that is over."""
+        path = f"/v1/clusters/{ClusterKey(key)}"
+        return self._document(ClusterView, self._at.send("DELETE", path, query={"attempt": attempt}))
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""

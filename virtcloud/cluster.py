@@ -8,6 +8,8 @@
         cluster = client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1", "praha-h1")))
         cluster.wait_active(progress=lambda view: print(view.state))
         print(cluster.vlans)
+        more = client.create("more", ClusterSpec(owner="eva", joins="demo", hosts=("plzen-h1",)))  # comes and goes
+        more.wait_active().delete(wait=True)
         cluster.delete(wait=True)
 """
 
@@ -73,7 +75,8 @@ class Client:
     def create(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> "Cluster":
         """Want a cluster; it is being set up when this returns. The same key and spec again is the same cluster.
 
-        Raises Conflict (the key is another cluster's), NoVlanFree, Gone (an older attempt), NotFound (a host).
+        Raises Conflict (its kinds say what about: NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded,
+        AttemptWaits), Gone (an older attempt), NoSuchHost.
         """
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt)))
 
@@ -85,9 +88,9 @@ class Client:
         """Give a cluster, also one that has ended; raises NotFound."""
         return Cluster(self.sbf, self.sbf.cluster(key))
 
-    def list(self, owner: str | None = None, *, ended: bool = False) -> "Sequence[Cluster]":
-        """Give the clusters, of one owner if given, the ended ones too if asked."""
-        return [Cluster(self.sbf, view) for view in self.sbf.clusters(owner, ended=ended)]
+    def list(self, owner: str | None = None, *, ended: bool = False, network: str | None = None) -> "Sequence[Cluster]":
+        """Give the clusters, of one owner if given, the ended ones too if asked; or the one of a name or key."""
+        return [Cluster(self.sbf, view) for view in self.sbf.clusters(owner, ended=ended, network=network)]
 
     def delete(self, key: str, *, wait: bool = False) -> None:
         """Let a cluster drain, and wait until it is gone if asked; one that never was, or is gone, is no error."""

@@ -5,7 +5,7 @@ from enum import StrEnum
 from sbf_service.access.principal import Principal
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Unauthenticated
-from virtcloud.model.values import Name
+from virtcloud.model.values import UserName
 
 ROOT = 0
 
@@ -24,10 +24,10 @@ def local_principal(uid: int, name: str | None, service_uid: int, others: LocalU
     if others is LocalUsers.TOKEN:
         raise Unauthenticated(f"{_user(uid, name)} needs a token here, as everybody but root: {HOW}")
     try:
-        return Principal(Name(name or ""), Role.USER)
+        return Principal(UserName(name or ""), Role.USER)
     except BadInput as error:
         raise Unauthenticated(
-            f"{_user(uid, name)} cannot be a user of SBF by that name ({Name.meaning}): {HOW}"
+            f"{_user(uid, name)} cannot be a user of SBF by that name ({UserName.meaning}): {HOW}"
         ) from error
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from virtcloud.model.access import Identity, Role, TokenId
 from virtcloud.model.values import Name
 
+MACHINES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -18,7 +20,7 @@ class Principal:
     @property
     def who(self) -> str:
         """The name for the audit log: people by their names, machines with their role (``agent@brno-h1``)."""
-        return f"{self.role}@{self.name}" if self.role in {Role.AGENT, Role.SCHEDULER} else self.name
+        return f"{self.role}@{self.name}" if self.role in MACHINES else self.name
 
     def __str__(self) -> str:
         """Say name and role: ``alice (user)``."""

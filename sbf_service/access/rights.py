@@ -40,7 +40,7 @@ class Reach(Enum):
     ALL = "everything"
     OWN = "what belongs to the caller"
     SITES = "what touches the caller's sites"
-    ELEMENT = "the caller's element"
+    ELEMENT = "what touches the caller's element"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Subject:
     words: str = ""
     owner: str | None = None
     sites: frozenset[Name] = field(default_factory=frozenset)
-    element: Name | None = None
+    elements: frozenset[Name] = field(default_factory=frozenset)
 
 
 WHOLE = Subject()
@@ -82,6 +82,8 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
     },
     Role.OPERATOR: dict.fromkeys(Action, Reach.ALL),
     Role.AGENT: {
+        Action.READ_CLUSTER: Reach.ELEMENT,
+        Action.END_CLUSTER: Reach.ELEMENT,
         Action.READ_ELEMENT: Reach.ELEMENT,
         Action.SPEAK_FOR_ELEMENT: Reach.ELEMENT,
     },
@@ -95,7 +97,14 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.READ_TOPOLOGY: Reach.ALL,
         Action.READ_ELEMENT: Reach.ALL,
     },
+    Role.JOB_STARTER: {
+        Action.READ_CLUSTER: Reach.ALL,  # to join a network takes its addresses
+        Action.CREATE_CLUSTER: Reach.ELEMENT,
+        Action.END_CLUSTER: Reach.ELEMENT,
+    },
 }
+
+UNASKED = frozenset({Role.JOB_STARTER})
 
 
 def reach(principal: Principal, action: Action) -> Reach | None:
@@ -113,7 +122,7 @@ def may(principal: Principal, action: Action, subject: Subject = WHOLE) -> bool:
         case Reach.SITES:
             return bool(subject.sites & principal.sites)
         case Reach.ELEMENT:
-            return subject.element == principal.name
+            return principal.name in subject.elements
         case None:
             return False
 
@@ -125,15 +134,16 @@ def refusal(principal: Principal, action: Action, subject: Subject = WHOLE) -> s
 
 
 def _entitled(action: Action, subject: Subject) -> list[str]:
-    """Name those who may, the nearest first."""
+    """Name those who may, the nearest first; a job starter does nothing for who is refused."""
     sites = ", ".join(sorted(subject.sites)) or "its site"
+    element = next(iter(subject.elements)) if len(subject.elements) == 1 else "an element of it"
     words = {
         Reach.OWN: f"its owner ({subject.owner})" if subject.owner else "its owner",
         Reach.SITES: f"a site administrator of {sites}",
-        Reach.ELEMENT: f"the agent of {subject.element}" if subject.element else "its agent",
     }
-    reaches = {role: rights[action] for role, rights in RIGHTS.items() if action in rights}
-    near = [words[one] for one in reaches.values() if one is not Reach.ALL]
+    asked = {role: rights for role, rights in RIGHTS.items() if role not in UNASKED}
+    reaches = {role: rights[action] for role, rights in asked.items() if action in rights}
+    near = [words.get(one, f"the {role} of {element}") for role, one in reaches.items() if one is not Reach.ALL]
     far = [f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, one in reaches.items() if one is Reach.ALL]
     return [*near, *far]
 

@@ -47,6 +47,10 @@ class Caller:
         """Say whether the caller may do this whatever it is about."""
         return reach(self.principal, action) is Reach.ALL
 
+    def sees(self, owner: str) -> bool:
+        """Say whether the caller may know of this owner's clusters."""
+        return may(self.principal, Action.READ_CLUSTER, Subject(owner=owner))
+
     def may_create_now(self) -> None:
         """Raise TooManyRequests for a user who asks for clusters too often."""
         with self._counted():

@@ -6,17 +6,17 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
-from sbf_service.access.rights import Action, Subject, may
-from sbf_service.http.caller import Who
+from sbf_service.access.rights import Action, may
+from sbf_service.http.caller import Caller, Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
-from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of
+from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of, subject_of_request
 from sbf_service.service import Service
 from sbf_service.store import clusters
 from sbf_service.store.previews import preview_cluster
 from virtcloud.model.cluster import ENDED, ClusterRequest, LeaseExtension
 from virtcloud.model.preview import ClusterPreview
-from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView
 
 Key = Annotated[ClusterKey, Path(description="The caller's own name for the cluster.")]
@@ -40,12 +40,11 @@ def routes(service: Service) -> APIRouter:
         },
     )
     async def put(key: Key, request: ClusterRequest, caller: Who, dry_run: DryRun = False) -> Response:
-        owner = request.spec.owner
-        caller.must(Action.CREATE_CLUSTER, Subject(f"a cluster of {owner}", owner=owner))
+        caller.must(Action.CREATE_CLUSTER, subject_of_request(request))
         caller.may_create_now()
         if dry_run:
-            return await run_in_threadpool(_preview, service, key, request)
-        return await run_in_threadpool(_put, service, key, request, caller.who)
+            return await run_in_threadpool(_preview, service, key, request, caller)
+        return await run_in_threadpool(_put, service, key, request, caller)
 
     @router.get(
         "/{key}",
@@ -74,12 +73,18 @@ def routes(service: Service) -> APIRouter:
     )
     def show_all(
         caller: Who,
-        owner: Annotated[Name | None, Query(description="Only this owner's.")] = None,
+        owner: Annotated[UserName | None, Query(description="Only this owner's.")] = None,
         ended: Annotated[bool, Query(description="Also those that have ended.")] = False,
+        network: Annotated[
+            ClusterKey | None, Query(description="Only the cluster of this name or key; nothing when it has ended.")
+        ] = None,
     ) -> list[ClusterView]:
         chosen = must_list_clusters(caller, owner)
         with service.store.read() as unit:
-            found = clusters.list_clusters(unit, chosen, ended=ended)
+            if network is None:
+                found = clusters.list_clusters(unit, chosen, ended=ended)
+            else:
+                found = [one for one in clusters.list_network(unit, network) if owner in {None, one.spec.owner}]
         return [view for view in found if may(caller.principal, Action.READ_CLUSTER, subject_of(view))]
 
     @router.delete(
@@ -89,13 +94,20 @@ def routes(service: Service) -> APIRouter:
         status_code=HTTPStatus.ACCEPTED,
         responses={
             HTTPStatus.OK: {"model": ClusterView, "description": "It had ended already"},
-            **answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+            **answers(HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
-    def delete(key: Key, response: Response, caller: Who) -> ClusterView:
+    def delete(
+        key: Key,
+        response: Response,
+        caller: Who,
+        attempt: Annotated[
+            int | None, Query(ge=0, description="The caller's attempt; one that is over is 410.")
+        ] = None,
+    ) -> ClusterView:
         must_on_cluster(service.store, caller, Action.END_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}")
+            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt)
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
 
@@ -113,14 +125,19 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def _put(service: Service, key: ClusterKey, request: ClusterRequest, who: str) -> Response:
-    made = clusters.put_cluster(service.store, key, request, service.reserved, who, quota=service.settings.quota)
+def _put(service: Service, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
+    limits = service.settings.quota
+    made = clusters.put_cluster(
+        service.store, key, request, service.reserved, caller.who, quota=limits, sees=caller.sees
+    )
     return _answer(HTTPStatus.CREATED if made.created else HTTPStatus.OK, made.view)
 
 
-def _preview(service: Service, key: ClusterKey, request: ClusterRequest) -> Response:
+def _preview(service: Service, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
+    limits = service.settings.quota
     with service.store.read() as unit:
-        return _answer(HTTPStatus.OK, preview_cluster(unit, key, request, service.reserved, service.settings.quota))
+        found = preview_cluster(unit, key, request, service.reserved, limits, sees=caller.sees)
+        return _answer(HTTPStatus.OK, found)
 
 
 def _answer(status: HTTPStatus, shown: ClusterView | ClusterPreview) -> Response:

@@ -11,7 +11,7 @@ from sbf_service.log import get_log
 from sbf_service.service import Service
 from sbf_service.store import quotas
 from virtcloud.model.access import QuotaLimits, QuotaView
-from virtcloud.model.values import Name
+from virtcloud.model.values import UserName
 
 log = get_log(__name__)
 
@@ -33,7 +33,7 @@ def routes(service: Service) -> APIRouter:
         summary="Say how much a user may have, and has",
         responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def get(user: Name, caller: Who) -> QuotaView:
+    def get(user: UserName, caller: Who) -> QuotaView:
         caller.must(Action.READ_QUOTA, _of(user))
         with service.store.read() as unit:
             return quotas.quota_view(unit, user, default)
@@ -44,7 +44,7 @@ def routes(service: Service) -> APIRouter:
         summary="Say how much a user may have; what is not given is as the service's settings say",
         responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def put(user: Name, limits: QuotaLimits, caller: Who) -> QuotaView:
+    def put(user: UserName, limits: QuotaLimits, caller: Who) -> QuotaView:
         caller.must(Action.SET_QUOTA, _of(user))
         with service.store.change(who=caller.who) as unit:
             quotas.put_quota(unit, user, limits)
@@ -55,5 +55,5 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def _of(user: Name) -> Subject:
+def _of(user: UserName) -> Subject:
     return Subject(user, owner=user)

@@ -6,8 +6,9 @@ from sbf_service.store.audit_log import Filter
 from sbf_service.store.clusters import get_cluster
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store
+from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import NotFound
-from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
 
@@ -25,12 +26,12 @@ def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKe
     raise caller.denied(NotFound(f"cluster {key} is not known"), action, subject)
 
 
-def must_list_clusters(caller: Caller, owner: Name | None) -> Name | None:
+def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | None:
     """Say whose clusters are to be listed; raises Forbidden for a user who asks for another's."""
     caller.must_somehow(Action.READ_CLUSTER)
     if reach(caller.principal, Action.READ_CLUSTER) is not Reach.OWN:
         return owner
-    chosen = owner or Name(caller.principal.name)
+    chosen = owner or UserName(caller.principal.name)
     caller.must(Action.READ_CLUSTER, Subject(f"clusters of {chosen}", owner=chosen))
     return chosen
 
@@ -42,7 +43,7 @@ def must_on_element(store: Store, caller: Caller, action: Action, name: Name) ->
     if reach(caller.principal, action) is Reach.SITES:
         with store.read() as unit:
             sites = frozenset({Name(element_row(unit, name).site)})
-    caller.must(action, Subject(f"element {name}", element=name, sites=sites))
+    caller.must(action, Subject(f"element {name}", elements=frozenset({name}), sites=sites))
 
 
 def must_read_audit(store: Store, caller: Caller, asked: Filter) -> None:
@@ -61,7 +62,14 @@ def must_read_audit(store: Store, caller: Caller, asked: Filter) -> None:
 def subject_of(view: ClusterView) -> Subject:
     """Give a cluster as the rights see it."""
     sites = frozenset(part.site for part in view.placements)
-    return Subject(f"cluster {view.key}", owner=view.spec.owner, sites=sites)
+    elements = frozenset(part.element for part in view.placements)
+    return Subject(f"cluster {view.key}", owner=view.spec.owner, sites=sites, elements=elements)
+
+
+def subject_of_request(request: ClusterRequest) -> Subject:
+    """Give a cluster that is asked for as the rights see it: nothing carries a part of it yet but its hosts will."""
+    owner = request.spec.owner
+    return Subject(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 
 
 def of_site(name: Name) -> Subject:

@@ -5,18 +5,22 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
-from sbf_service.calls import Blocked, Former, New, decide
+from sbf_service.calls import Blocked, Former, New, decide, refuse_late
+from sbf_service.settle import lagging
+from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.audit import record
-from sbf_service.store.create import Asked, create
+from sbf_service.store.choosing import Asked
+from sbf_service.store.create import create
 from sbf_service.store.moves import drain
+from sbf_service.store.networks import network_called
 from sbf_service.store.pools import Reserved
 from sbf_service.store.quotas import NO_LIMITS, check_length, check_new
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.standing import NOT_ENDED, clusters_where, latest, spec_of, view, views
+from sbf_service.store.standing import NOT_ENDED, clusters_where, latest, spec_of, standings, view, views
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import WANTED, ClusterRequest, State
-from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.errors import AttemptWaits, Conflict, NotFound
 from virtcloud.model.views import ClusterView
 
 
@@ -36,14 +40,16 @@ def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limi
     who: str,
     *,
     quota: QuotaLimits = NO_LIMITS,
+    sees: Sees = sees_none,
 ) -> Put:
     """Make a cluster, or give the one that this key and attempt mean; may be repeated.
 
     Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
-    Conflict, NoVlanFree, QuotaExceeded, Gone. A Conflict with a former attempt that still runs ends that attempt.
+    Conflict, Gone. AttemptWaits ends the former attempt. ``sees`` says of which owners' clusters who asks may know.
     """
-    made = store.together(lambda unit: _put(replace(unit, who=who), store.new_id(), key, request, reserved, quota))
-    if isinstance(made, Conflict):
+    call = _Call(key, request, reserved, quota, sees)
+    made = store.together(lambda unit: _put(replace(unit, who=who), store.new_id(), call))
+    if isinstance(made, AttemptWaits):
         raise made
     return made
 
@@ -66,9 +72,15 @@ def list_clusters(unit: Unit, owner: str | None, *, ended: bool) -> list[Cluster
     return views(unit, clusters_where(unit, *conditions))
 
 
-def delete_cluster(unit: Unit, key: str, reason: str) -> ClusterView:
-    """End a cluster; may be repeated. Raises NotFound for a key never seen."""
+def list_network(unit: Unit, word: str) -> list[ClusterView]:
+    """Show the network that is called so, by a name or key: its own cluster, then its members; those not ended."""
+    return views(unit, network_called(unit, word))
+
+
+def delete_cluster(unit: Unit, key: str, reason: str, attempt: int | None = None) -> ClusterView:
+    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for an attempt that is over."""
     row = _found(unit, key)
+    refuse_late(key, attempt, row.attempt)
     drain(unit, row, reason)
     return view(unit, row)
 
@@ -95,21 +107,30 @@ def _utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _put(  # noqa: PLR0913, PLR0917 - as put_cluster
-    unit: Unit, new_id: str, key: str, request: ClusterRequest, reserved: Reserved, quota: QuotaLimits
-) -> Put | Conflict:
-    """Give a conflict that ends the former attempt, so that this is kept; raise what keeps nothing."""
-    row = latest(unit, key)
-    decision = decide(key, request, _former(row))
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What is asked, and within what limits."""
+
+    key: str
+    request: ClusterRequest
+    reserved: Reserved
+    quota: QuotaLimits
+    sees: Sees
+
+
+def _put(unit: Unit, new_id: str, call: _Call) -> Put | AttemptWaits:
+    """Give what ends the former attempt, so that this is kept; raise what keeps nothing."""
+    key, spec, row = call.key, call.request.spec, latest(unit, call.key)
+    decision = decide(key, call.request, _former(row))
     if isinstance(decision, New):
-        check_new(unit, quota, request.spec)
-        asked = Asked(new_id, key, decision.attempt, row.version + 1 if row else 1, request.spec)
-        return Put(create(unit, asked, reserved), created=True)
+        check_new(unit, call.quota, spec)
+        asked = Asked(new_id, key, decision.attempt, row.version + 1 if row else 1, spec, call.sees)
+        return Put(create(unit, asked, call.reserved), created=True)
     if row is None:
         raise NotFound(f"cluster {key} is not known")
     if isinstance(decision, Blocked):
-        drain(unit, row, f"attempt {request.attempt} was asked for")
-        return Conflict(decision.message)
+        drain(unit, row, f"attempt {call.request.attempt} was asked for")
+        return AttemptWaits("; ".join(filter(None, [decision.message, lagging(*standings(unit, [row]))])))
     return Put(view(unit, row), created=False)
 
 

@@ -14,6 +14,10 @@ NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
 """Names of sites and elements, and keys of clusters: in the same order everywhere, whatever a server's language."""
 
 
+USER = String(64).with_variant(String(64, collation="C"), "postgresql")
+"""Names of users, in the same order everywhere."""
+
+
 class Instant(TypeDecorator[datetime]):
     """A moment in UTC; a moment without a time zone is refused."""
 

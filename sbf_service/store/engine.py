@@ -1,5 +1,8 @@
 """Connections to SQLite and PostgreSQL: how long they wait, and how each begins a unit of work."""
 
+from contextlib import suppress
+from pathlib import Path
+
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError
@@ -46,10 +49,21 @@ def _postgresql(address: URL) -> Engine:
 
 
 def _sqlite(address: URL) -> Engine:
+    if address.database and address.database != ":memory:" and "uri" not in address.query:
+        _keep_to_its_owner(Path(address.database))
     engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _keep_to_its_owner(file: Path) -> None:
+    """Make a database's file one that only its owner reads: SQLite itself would make it readable by all.
+
+    One that is there is left as its administrator has it; what cannot be made is said when it is opened.
+    """
+    with suppress(OSError):
+        file.touch(mode=0o600, exist_ok=False)
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import select
 
-from sbf_service.paths import ports_of
 from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, parts_of
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transports import detached, transport_faults
-from sbf_service.wanted import LiveCluster
+from sbf_service.wanted import LiveCluster, ports_for
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
@@ -24,8 +23,17 @@ def refuse_loss(unit: Unit, former: Topology, topology: Topology, live: Iterable
         raise Conflict(fault)
 
 
+def _lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Name networks that reach a site where nothing may carry them yet."""
+    known = {site.name for site in topology.sites}
+    for cluster in live:
+        for site in (one for one in cluster.network.spec.sites if one not in known):
+            yield f"cluster {cluster.network.key} is to reach site {site}, which would vanish: end the cluster first"
+
+
 def _faults(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
     yield from transport_faults(unit, former, topology)
+    yield from _lost_sites(topology, live)
     yield from detached(topology, live)
     for element, user in _needed_elements(unit):
         if _is_lost(former, topology, element):
@@ -46,7 +54,7 @@ def _needed_elements(unit: Unit) -> Iterator[tuple[Name, str]]:
 
 def _needed_ports(unit: Unit, former: Topology, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
     for cluster in live:
-        for port in sorted(ports_of(former, cluster.spec, cluster.transport)):
+        for port in sorted(ports_for(former, cluster)):
             yield port, f"cluster {cluster.key}"
     for row in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
         for name, vlans in (ports_carried(row) or {}).items():

@@ -7,6 +7,7 @@ stays the one that is made: what it is asked about is narrowed here, and a test 
 from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, and_, exists, or_, select, true
+from sqlalchemy.orm import aliased
 
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, State
@@ -21,7 +22,12 @@ _INCOMPLETE = (
     .where(PlacementRow.removed_revision.is_(None), _LOST, _BEHIND)
 )
 _KEPT = or_(PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision)
-_STILL_CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _THEIRS, _KEPT)
+_CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _THEIRS, _KEPT)
+_MEMBER = aliased(ClusterRow)
+_HAS_MEMBERS = exists().where(
+    _MEMBER.network == ClusterRow.id, or_(_MEMBER.state.not_in(ENDED), _MEMBER.quarantined == true())
+)
+_STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
 def movable(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:

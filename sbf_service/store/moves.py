@@ -13,20 +13,29 @@ from sbf_service.store.services import give_back_service
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import UNSETTLED, clusters_where, standings
 from sbf_service.store.tables import ClaimRow, ClusterRow, PlacementRow
-from virtcloud.model.cluster import LEAVING, WANTED, State, move
+from virtcloud.model.cluster import ENDED, LEAVING, WANTED, State, move
 
 MOST_MOVES_AT_ONCE = 3
 """A cluster may pass several states in one go: configuring, draining, released."""
 
 
 def settle_clusters(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
-    """Move every cluster that may move on. May be repeated; what is settled stays."""
+    """Move every cluster that may move on. May be repeated; what is settled stays.
+
+    A network that waited for a member to go moves with it, wherever its own parts are.
+    """
+    networks = set()
     for _ in range(MOST_MOVES_AT_ONCE):
         moves = due_moves(unit, drain_deadline, *conditions)
-        for row, found in moves:
-            make(unit, row, found)
+        stood = [row.state for row, _ in moves]
+        for (row, found), state in zip(moves, stood, strict=True):
+            if row.state == state:  # not so of a member that has just ended with its network
+                make(unit, row, found)
+            networks |= {row.network} - {None}
         if not moves:
-            return
+            break
+    if networks:
+        settle_clusters(unit, drain_deadline, ClusterRow.id.in_(sorted(networks)))
 
 
 def due_moves(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> list[tuple[ClusterRow, Move]]:
@@ -54,6 +63,9 @@ def make(unit: Unit, row: ClusterRow, found: Move) -> None:
     if found.to in LEAVING:
         row.leaving_since = unit.now
         _remove(unit, row)
+        _drain_members(unit, row)
+    if found.to in ENDED:
+        row.name = None
     if found.frees:
         _free(unit, row)
     unit.session.flush()
@@ -75,6 +87,12 @@ def _remove(unit: Unit, row: ClusterRow) -> None:
     revisions = grow(unit, [placement.element for placement in placements])
     for placement in placements:
         placement.removed_revision = revisions[placement.element].revision
+
+
+def _drain_members(unit: Unit, row: ClusterRow) -> None:
+    """End the members of a network with it."""
+    for member in clusters_where(unit, ClusterRow.state.in_(WANTED), ClusterRow.network == row.id):
+        make(unit, member, Move(State.DRAINING, f"its network, cluster {row.key}, ended: {row.reason}"))
 
 
 def _free(unit: Unit, row: ClusterRow) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sbf_service.paths import sites_of, transport_of
+from sbf_service.store.asked_number import Sees, sees_none, take_asked
 from sbf_service.store.longest_unused import choose
 from sbf_service.store.pools import Reserved
 from sbf_service.store.services import free_service
@@ -28,9 +29,18 @@ class Numbers:
         return None if self.transport is None else self.transport.name
 
 
-def choose_numbers(unit: Unit, topology: Topology, spec: ClusterSpec, reserved: Reserved) -> Numbers:
-    """Choose them; nothing is written. Raises NotFound for an unknown host, Conflict, NoVlanFree."""
-    transport = transport_of(topology, spec)
+def choose_numbers(
+    unit: Unit, topology: Topology, spec: ClusterSpec, reserved: Reserved, sees: Sees = sees_none
+) -> Numbers:
+    """Choose them; nothing is written. Raises NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
+
+    ``sees`` says who holds a number that was asked for is known to whom.
+    """
+    transport = transport_of(topology, spec.all_hosts, spec.sites)
+    sites = sites_of(topology, spec.all_hosts, spec.sites)
     translates = transport is not None and transport.translates
-    vlans = choose(unit, sites_of(topology, spec), reserved, translates=translates)
+    if spec.vlan is None:
+        vlans = choose(unit, sites, reserved, translates=translates)
+    else:
+        vlans = take_asked(unit, sites, spec.vlan, reserved, sees)
     return Numbers(transport, vlans, free_service(unit, transport))

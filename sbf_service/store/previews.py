@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sbf_service.access_ports import User
 from sbf_service.calls import Blocked, Former, New, decide
-from sbf_service.paths import ports_of
 from sbf_service.preview import change_of, edge_change_of, plans
+from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.carried import circuits_carried, ports_carried
-from sbf_service.store.numbers import choose_numbers
+from sbf_service.store.choosing import Asked, choose_cluster
 from sbf_service.store.pools import Reserved, managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
-from sbf_service.store.sharing import refuse_second
 from sbf_service.store.standing import (
     UNSETTLED,
     clusters_where,
@@ -27,12 +25,12 @@ from sbf_service.store.standing import (
     spec_of,
 )
 from sbf_service.store.tables import ElementRow
-from sbf_service.wanted import LiveCluster, elements_of, wanted
+from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, State
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import AttemptWaits
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import Joined, Progress
@@ -50,18 +48,25 @@ class _Asked:
     created: bool
 
 
-def preview_cluster(
-    unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved, quota: QuotaLimits = NO_LIMITS
+def preview_cluster(  # noqa: PLR0913 - as put_cluster
+    unit: Unit,
+    key: ClusterKey,
+    request: ClusterRequest,
+    reserved: Reserved,
+    quota: QuotaLimits = NO_LIMITS,
+    *,
+    sees: Sees = sees_none,
 ) -> ClusterPreview:
     """Say what asking for this cluster would do now. Raises what :func:`put_cluster` would, and changes nothing."""
     row = latest(unit, key)
     former = None if row is None else Former(row.attempt, State(row.state), spec_of(row))
     decision = decide(key, request, former)
     if isinstance(decision, Blocked):
-        raise Conflict(decision.message)
+        raise AttemptWaits(decision.message)
     if isinstance(decision, New) or row is None:
         check_new(unit, quota, request.spec)
-        asked = _Asked(_unmade(unit, key, request, reserved), created=True)
+        wished = Asked(NOT_MADE, key, 0, 0, request.spec, sees)
+        asked = _Asked(choose_cluster(unit, read_topology(unit), wished, reserved).cluster, created=True)
     else:
         asked = _Asked(live(unit, [row])[0], created=False)
     found = tuple(_differences(unit, asked)) if asked.cluster.vlans else ()
@@ -89,7 +94,7 @@ def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ())
 def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
     topology = read_topology(unit)
     extra = [asked.cluster] if asked.created else []
-    elements = sorted(elements_of(ports_of(topology, asked.cluster.spec, asked.cluster.transport)))
+    elements = sorted(elements_of(ports_for(topology, asked.cluster)))
     return [element_difference(unit, name, extra) for name in elements]
 
 
@@ -97,13 +102,6 @@ def _joined(unit: Unit, asked: _Asked) -> Joined | None:
     if asked.cluster.transport is None:
         return None
     return joined_by(read_topology(unit).transport(asked.cluster.transport), asked.cluster.service)
-
-
-def _unmade(unit: Unit, key: ClusterKey, request: ClusterRequest, reserved: Reserved) -> LiveCluster:
-    topology = read_topology(unit)
-    chosen = choose_numbers(unit, topology, request.spec, reserved)
-    refuse_second(unit, topology, User(key, request.spec, chosen.on))
-    return LiveCluster(NOT_MADE, key, request.spec, chosen.vlans, chosen.on, chosen.service)
 
 
 def _on(unit: Unit, name: str) -> list[LiveCluster]:

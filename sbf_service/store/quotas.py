@@ -14,7 +14,7 @@ from sbf_service.store.tables import ClusterRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import QuotaExceeded
-from virtcloud.model.values import Name
+from virtcloud.model.values import UserName
 
 NO_LIMITS: Final = QuotaLimits()
 _OWN = select(QuotaRow.clusters, QuotaRow.sites, QuotaRow.lease_s).where(QuotaRow.owner == bindparam("owner"))
@@ -26,7 +26,7 @@ def check_new(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
     limits = within(_own(unit, spec.owner), default)
     if limits == NO_LIMITS:
         return
-    sites = len(sites_of(read_topology(unit), spec))
+    sites = len(sites_of(read_topology(unit), spec.all_hosts, spec.sites))
     refused = refused_new(limits, Wanted(spec.owner, _running(unit, spec.owner), sites, spec.lease_s))
     if refused is not None:
         raise QuotaExceeded(refused)
@@ -39,7 +39,7 @@ def check_length(unit: Unit, default: QuotaLimits, owner: str, lasts_s: float) -
         raise QuotaExceeded(refused)
 
 
-def quota_view(unit: Unit, user: Name, default: QuotaLimits) -> QuotaView:
+def quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaView:
     """Show what a user may have, and has."""
     own = _own(unit, user)
     return QuotaView(user=user, limits=within(own, default), own=own or NO_LIMITS, clusters=_running(unit, user))
@@ -48,10 +48,10 @@ def quota_view(unit: Unit, user: Name, default: QuotaLimits) -> QuotaView:
 def own_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
     """Show every user who has a quota of its own."""
     owners = unit.session.scalars(select(QuotaRow.owner).order_by(QuotaRow.owner)).all()
-    return [quota_view(unit, Name(owner), default) for owner in owners]
+    return [quota_view(unit, UserName(owner), default) for owner in owners]
 
 
-def put_quota(unit: Unit, user: Name, limits: QuotaLimits) -> None:
+def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
     """Say what a user may have; what is not given is as the settings say. What it has already stays. Repeatable."""
     before = _own(unit, user) or NO_LIMITS
     if before == limits:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import timedelta
 
+from sqlalchemy import or_
+
 from sbf_service.settle import Move
 from sbf_service.store.moves import make, settle_clusters
 from sbf_service.store.revisions import element_row
@@ -17,11 +19,14 @@ MOST_WORDS = 1000
 def fail_refused(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
     """Let those of ``refused`` (cluster ids, the element's words) fail that are being set up on ``element``.
 
-    Others are left alone: one that was active is put back when it can be. May be repeated. Raises NotFound.
+    Others are left alone: one that was active is put back when it can be. Where a network is refused, so are its
+    members: without it they cannot be there. May be repeated. Raises NotFound.
     """
     row = element_row(unit, element)
-    waiting = ClusterRow.state == State.CONFIGURING, ClusterRow.id.in_(refused), on_element(element)
-    for cluster in clusters_where(unit, *waiting):
-        words = refused[cluster.id][:MOST_WORDS]
+    theirs = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
+    for cluster in clusters_where(unit, ClusterRow.state == State.CONFIGURING, theirs, on_element(element)):
+        if cluster.state != State.CONFIGURING:
+            continue  # it ended with its network, a moment ago
+        words = (refused.get(cluster.id) or refused[str(cluster.network)])[:MOST_WORDS]
         make(unit, cluster, Move(State.FAILING, f"{row.kind} {element} at {row.site} refused: {words}"))
     settle_clusters(unit, drain_deadline, on_element(element))

@@ -1,9 +1,9 @@
 """Reading clusters out of the tables: as they stand, as elements are to carry them, and as their owners see them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true
@@ -13,7 +13,7 @@ from sbf_service.store.columns import NAME
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
-from sbf_service.wanted import LiveCluster
+from sbf_service.wanted import LiveCluster, Network
 from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
 from virtcloud.model.element import ElementKind
 from virtcloud.model.transport import Transport
@@ -84,21 +84,36 @@ def parts_of(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Part, ...]]:
 
 def standings(unit: Unit, rows: Sequence[ClusterRow]) -> list[Standing]:
     """Give these clusters as they stand."""
-    parts = parts_of(unit, [row.id for row in rows])
-    return [standing(row, parts.get(row.id, ())) for row in rows]
+    members = _unsettled_members(unit, [row.id for row in rows if row.state not in WANTED and row.network is None])
+    parts = parts_of(unit, [row.id for row in (*rows, *chain(*members.values()))])
+    return [standing(row, parts, members.get(row.id, ())) for row in rows]
 
 
-def standing(row: ClusterRow, parts: tuple[Part, ...]) -> Standing:
+def standing(row: ClusterRow, parts: Mapping[str, tuple[Part, ...]], members: Sequence[ClusterRow] = ()) -> Standing:
     """Give one cluster as it stands."""
     return Standing(
         id=row.id,
         state=State(row.state),
-        parts=parts,
+        parts=parts.get(row.id, ()),
         deadline=row.deadline,
         lease_ends=row.lease_ends,
         leaving_since=row.leaving_since,
         quarantined=row.quarantined,
+        members=tuple(standing(one, parts) for one in members),
     )
+
+
+def members_of(unit: Unit, network: str) -> Sequence[ClusterRow]:
+    """Give a network's members that have not settled, oldest first."""
+    return clusters_where(unit, UNSETTLED, ClusterRow.network == network)
+
+
+def _unsettled_members(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
+    found: dict[str, list[ClusterRow]] = defaultdict(list)
+    for some in _chunks(ids):
+        for row in clusters_where(unit, UNSETTLED, ClusterRow.network.in_(some)):
+            found[str(row.network)].append(row)
+    return found
 
 
 def live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
@@ -109,19 +124,32 @@ def live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveClus
 
 def live(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
     """Give these clusters with the numbers that they hold."""
-    ids = [row.id for row in rows]
-    numbers, services = numbers_of(unit, ids), services_of(unit, ids)
-    return [
-        LiveCluster(
-            id=row.id,
-            key=ClusterKey(row.key),
-            spec=spec_of(row),
-            vlans=numbers[row.id],
-            transport=None if row.transport is None else Name(row.transport),
-            service=services.get(row.id),
-        )
-        for row in rows
-    ]
+    networks = networks_of(unit, rows)
+    numbers, services = numbers_of(unit, networks), services_of(unit, networks)
+    return [_live(row, networks[row.network or row.id], numbers, services) for row in rows]
+
+
+def _live(
+    row: ClusterRow, network: ClusterRow, numbers: Mapping[str, Mapping[Name, VlanId]], services: Mapping[str, int]
+) -> LiveCluster:
+    return LiveCluster(
+        id=row.id,
+        key=ClusterKey(row.key),
+        spec=spec_of(row),
+        vlans=numbers[network.id],
+        transport=None if network.transport is None else Name(network.transport),
+        service=services.get(network.id),
+        joined=None if network is row else Network(network.id, ClusterKey(network.key), spec_of(network)),
+    )
+
+
+def networks_of(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
+    """Give the clusters, by id, whose networks these clusters are in: their own, or those that members joined."""
+    found = {row.id: row for row in rows if row.network is None}
+    asked = {row.network for row in rows if row.network is not None} - found.keys()
+    for some in _chunks(sorted(asked)):
+        found |= {row.id: row for row in clusters_where(unit, ClusterRow.id.in_(some))}
+    return found
 
 
 def joined_by(transport: Transport | None, service: int | None) -> Joined | None:
@@ -162,9 +190,10 @@ def _parsed(spec: str) -> ClusterSpec:
 
 def views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
     """Give these clusters as their owners see them."""
-    ids = [row.id for row in rows]
-    parts, numbers, joined = parts_of(unit, ids), numbers_of(unit, ids), _joined(unit, rows)
-    return [_view(row, parts.get(row.id, ()), numbers[row.id], joined.get(row.id)) for row in rows]
+    networks = networks_of(unit, rows)
+    parts, numbers = parts_of(unit, [row.id for row in rows]), numbers_of(unit, networks)
+    joined = _joined(unit, list(networks.values()))
+    return [_view(row, networks[row.network or row.id], parts.get(row.id, ()), numbers, joined) for row in rows]
 
 
 def view(unit: Unit, row: ClusterRow) -> ClusterView:
@@ -182,7 +211,15 @@ def _joined(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, Joined | None]:
     return {id_: joined_by(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}
 
 
-def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId], joined: Joined | None) -> ClusterView:
+def _view(
+    row: ClusterRow,
+    network: ClusterRow,
+    parts: tuple[Part, ...],
+    numbers: dict[str, dict[Name, VlanId]],
+    joined: dict[str, Joined | None],
+) -> ClusterView:
+    """Show a member its network's numbers, until it has let go of them."""
+    settled = row.state in ENDED and not row.quarantined
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,
@@ -190,12 +227,14 @@ def _view(row: ClusterRow, parts: tuple[Part, ...], numbers: dict[Name, VlanId],
         version=row.version,
         state=State(row.state),
         reason=row.reason,
-        vlans=numbers,
-        joined=joined,
+        vlans={} if settled else numbers[network.id],
+        joined=joined.get(network.id),
         quarantined=row.quarantined,
         lease_ends=row.lease_ends,
         spec=spec_of(row),
         placements=tuple(_placement(part) for part in parts),
+        network=None if network is row else ClusterKey(network.key),
+        created_by=row.created_by,
     )
 
 

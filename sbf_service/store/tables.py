@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sbf_service.store.columns import NAME, Instant, Vlans
+from sbf_service.store.columns import NAME, USER, Instant, Vlans
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
 from virtcloud.model.element import ElementKind
@@ -96,6 +96,9 @@ class ClusterRow(Base):
     """A cluster, also after its end. ``version`` grows with every change of its view.
 
     ``transport`` joins its sites, and stays the one that was chosen when it was made; one of a single site has none.
+    ``name`` is kept until it has ended: another one may have it then. ``network`` is the id of the cluster whose
+    network a member has joined; numbers are claimed by that one. ``created_by`` is who asked for it, as the audit log
+    has it; nothing for those from before that was kept.
     """
 
     __tablename__ = "clusters"
@@ -104,12 +107,13 @@ class ClusterRow(Base):
         CheckConstraint(_one_of("state", State), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
         Index("ix_clusters_owner_state", "owner", "state"),
+        Index("uq_clusters_name", "name", unique=True),
     )
 
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
     key: Mapped[str] = mapped_column(NAME)
     attempt: Mapped[int]
-    owner: Mapped[str] = mapped_column(NAME)
+    owner: Mapped[str] = mapped_column(USER)
     spec: Mapped[str] = mapped_column(Text)
     version: Mapped[int]
     state: Mapped[str] = mapped_column(NAME)
@@ -120,6 +124,9 @@ class ClusterRow(Base):
     leaving_since: Mapped[datetime | None] = mapped_column(Instant)
     quarantined: Mapped[bool]
     transport: Mapped[str | None] = mapped_column(NAME)
+    name: Mapped[str | None] = mapped_column(NAME)
+    network: Mapped[str | None] = mapped_column(NAME, ForeignKey("clusters.id"), index=True)
+    created_by: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")
@@ -209,7 +216,7 @@ class QuotaRow(Base):
 
     __tablename__ = "quotas"
 
-    owner: Mapped[str] = mapped_column(NAME, primary_key=True)
+    owner: Mapped[str] = mapped_column(USER, primary_key=True)
     clusters: Mapped[int | None]
     sites: Mapped[int | None]
     lease_s: Mapped[float | None] = mapped_column(Float)
@@ -223,7 +230,7 @@ class TokenRow(Base):
 
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
     digest: Mapped[str] = mapped_column(String(64))
-    name: Mapped[str] = mapped_column(NAME, index=True)
+    name: Mapped[str] = mapped_column(USER, index=True)
     role: Mapped[str] = mapped_column(NAME)
     sites: Mapped[str] = mapped_column(Text)
     created_at: Mapped[datetime] = mapped_column(Instant)

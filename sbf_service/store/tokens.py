@@ -13,7 +13,7 @@ from sbf_service.store.session import Unit
 from sbf_service.store.tables import TokenRow
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import NotFound, Unauthenticated
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, UserName
 
 Chance = Callable[[int], bytes]
 USED_AGAIN = timedelta(hours=1)
@@ -86,7 +86,7 @@ def view(row: TokenRow) -> TokenView:
     """Give a token as a document."""
     return TokenView(
         id=TokenId(row.id),
-        name=Name(row.name),
+        name=UserName(row.name),
         role=Role(row.role),
         sites=tuple(sorted(_sites(row))),
         created_at=row.created_at,

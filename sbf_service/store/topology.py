@@ -5,7 +5,6 @@ from collections import defaultdict
 from sqlalchemy import select
 
 from sbf_service.edges import peers_of, transports_at
-from sbf_service.paths import ports_of
 from sbf_service.store.audit import record
 from sbf_service.store.losses import refuse_loss
 from sbf_service.store.reading import TOPOLOGY, read_topology
@@ -14,7 +13,7 @@ from sbf_service.store.session import Unit
 from sbf_service.store.sharing import refuse_unshareable
 from sbf_service.store.standing import live_clusters
 from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
-from sbf_service.wanted import LiveCluster, elements_of, wanted
+from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
 from virtcloud.model.element import Element, kind_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -96,7 +95,7 @@ def _move_parts(unit: Unit, former: Topology, topology: Topology, live: list[Liv
 
 
 def _elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
-    return elements_of(ports_of(topology, cluster.spec, cluster.transport))
+    return elements_of(ports_for(topology, cluster))
 
 
 def _is_to_do(name: Name, topology: Topology, live: list[LiveCluster]) -> object:

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from sbf_service.store.carried import circuits_carried
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import UNSETTLED, clusters_where, services_of
+from sbf_service.store.standing import UNSETTLED, clusters_where, networks_of, services_of
 from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.wanted import LiveCluster
 from virtcloud.model.topology import Topology
@@ -28,8 +28,8 @@ def transport_faults(unit: Unit, former: Topology, topology: Topology) -> Iterat
 def _transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
     """Give clusters, with their own numbers or the shared one, and circuits that were last seen."""
     rows = clusters_where(unit, UNSETTLED, ClusterRow.transport == transport.name)
-    services = services_of(unit, [row.id for row in rows])
-    held = {row.id: services.get(row.id, transport.shared) for row in rows}
+    services = services_of(unit, networks_of(unit, rows))
+    held = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
     yield from ((f"cluster {row.key} ({row.state})", held[row.id]) for row in rows)
     for edge in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
         for one in circuits_carried(edge) or ():

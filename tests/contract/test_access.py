@@ -192,9 +192,10 @@ def test_lists_are_what_the_caller_may_look_at(world: World) -> None:
         world.token(Role.USER, "alice"),
         world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno"),
         world.token(Role.SCHEDULER, "pbs"),
+        world.token(Role.AGENT, "brno-h2"),
     ]
     lists = [[one["key"] for one in ask(world, "GET", "/v1/clusters", token=token).json()] for token in tokens]
-    assert lists == [["a"], ["a", "b"], ["a", "b", "c"]]
+    assert lists == [["a"], ["a", "b"], ["a", "b", "c"], ["b"]]
     assert problem(ask(world, "GET", "/v1/clusters?owner=bob", token=tokens[0]))[:2] == (403, "forbidden")
 
 
@@ -230,6 +231,19 @@ def test_a_site_administrator_ends_clusters_that_touch_its_site_only(world: Worl
     assert (world.view("near").reason, world.view("far").state) == ("ended by ivo", "configuring")
     world.put("kept", spec("brno-h2"))
     answer = problem(ask(world, "POST", "/v1/clusters/kept/lease", {"seconds": 60}, token=token))
+    assert answer[:2] == (403, "forbidden")
+
+
+def test_an_agent_sees_and_ends_the_clusters_of_its_element_only(world: World) -> None:
+    world.put("far", spec("praha-h1"))
+    world.put("near", spec("brno-h1", "praha-h1"))
+    token = world.token(Role.AGENT, "brno-h1")
+    seen = {key: ask(world, "GET", f"/v1/clusters/{key}", token=token).status_code for key in ("near", "far")}
+    assert seen == {"near": 200, "far": 404}
+    assert ask(world, "DELETE", "/v1/clusters/near", token=token).status_code == 202
+    assert ask(world, "DELETE", "/v1/clusters/far", token=token).status_code == 404
+    assert (world.view("near").reason, world.view("far").state) == ("ended by agent@brno-h1", "configuring")
+    answer = problem(ask(world, "POST", "/v1/clusters/near/lease", {"seconds": 60}, token=token))
     assert answer[:2] == (403, "forbidden")
 
 
@@ -275,6 +289,8 @@ def test_what_was_denied_is_logged_and_counted(world: World, caplog: pytest.LogC
 
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
+ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
+"""What an agent hears of clusters that have no part on its element: nothing."""
 SENT: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
@@ -293,12 +309,32 @@ PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "us
 def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> None:
     """An agent of another host; a call that is new here needs a caller, a right in the table, and a line above."""
     token = world.token(Role.AGENT, "plzen-h2")
-    found = {}
+    world.put("demo", spec("brno-h1"))
+    found, heard = {}, {}
     for path, calls in create_app(world.service).openapi()["paths"].items():
         for method, call in calls.items():
             name = call["operationId"]
             answer = ask(world, method.upper(), path.format(**PLACES), SENT.get(name), token=token)
             found[name] = (answer.status_code, "security" in call)
+            if name in ABOUT_CLUSTERS:
+                heard[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
     assert {name for name, (_, secured) in found.items() if not secured} == OPEN_CALLS
-    allowed = OPEN_CALLS | FOR_EVERYBODY
+    assert heard == ABOUT_CLUSTERS
+    allowed = OPEN_CALLS | FOR_EVERYBODY | set(ABOUT_CLUSTERS)
     assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}
+
+
+def test_a_job_starter_asks_for_clusters_with_a_part_on_its_element_only(world: World) -> None:
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    wanted = {"spec": spec("brno-h1", "praha-h1", owner="alice").model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 201
+    elsewhere = {"spec": spec("praha-h1", owner="alice").model_dump(mode="json")}
+    assert problem(ask(world, "PUT", "/v1/clusters/8.torque", elsewhere, token=token)) == (
+        403,
+        "forbidden",
+        (
+            "brno-h1 (job-starter) may not create a cluster of alice: "
+            "that takes its owner (alice), an operator or a scheduler"
+        ),
+    )
+    assert ask(world, "DELETE", "/v1/clusters/7.torque", token=token).status_code == 202

@@ -78,3 +78,16 @@ def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) 
     """The fake platform of these tests says of itself that it cannot."""
     with pytest.raises(BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: SBF can have none on a fake yet"):
         check_devices(described(brno_h2=True), world.service.platforms, ())
+
+
+def test_a_member_may_have_its_networks_access_port_and_no_other_networks(access: World) -> None:
+    access.put("first", spec("brno-h2", name="ring"))
+    access.put("member", spec(hosts=["brno-h2"], joins="ring"))
+    access.put("own", spec("brno-h1", name="loop"))
+    with pytest.raises(Conflict, match=MESSAGE.replace("second", "stranger")):
+        access.put("stranger", spec(hosts=["brno-h2"], joins="loop"))
+    access.settle()
+    access.delete("member")
+    access.settle()
+    assert [str(access.view(key).state) for key in ("first", "member", "own")] == ["active", "released", "active"]
+    assert access.switches["brno-sw1"].carried() == {"p1": "101", "p2": "100"}

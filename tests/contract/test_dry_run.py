@@ -73,7 +73,7 @@ def test_a_dry_run_of_a_cluster_that_is_there_says_its_number_and_what_is_still_
 def test_a_dry_run_is_refused_as_the_call_would_be(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, _ = problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h2")))
-    assert (status, kind) == (409, "conflict")
+    assert (status, kind) == (409, "other-spec")
     world.put_pool("praha", "")
     status, kind, _ = problem(ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("praha-h1")))
     assert (status, kind) == (409, "no-vlan-free")

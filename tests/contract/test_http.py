@@ -38,7 +38,7 @@ def test_a_cluster_is_created_once(world: World) -> None:
 def test_another_spec_under_the_key_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h2")))
-    assert (status, kind) == (409, "conflict")
+    assert (status, kind) == (409, "other-spec")
     assert detail.startswith("cluster demo exists and is configuring with another guests: ")
 
 
@@ -65,8 +65,11 @@ def test_a_later_attempt_ends_the_former_one_and_then_gets_its_place(world: Worl
     world.settle()
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=2))) == (
         409,
-        "conflict",
-        "cluster job: attempt 1 is still active and is being ended: ask again",
+        "attempt-waits",
+        (
+            "cluster job: attempt 1 is still active and is being ended: ask again; "
+            "host brno-h1 at brno has not confirmed; switch brno-sw1 at brno has not confirmed"
+        ),
     )
     assert world.view("job").state == "draining"
     world.settle()
@@ -77,16 +80,16 @@ def test_a_later_attempt_ends_the_former_one_and_then_gets_its_place(world: Worl
 
 def test_an_unknown_host_is_not_found(world: World) -> None:
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("ostrava-h1")))
-    assert (status, kind) == (404, "not-found")
+    assert (status, kind) == (404, "no-such-host")
     assert detail.startswith("host ostrava-h1 is not known; known are: brno-h1, ")
 
 
 def test_every_fault_of_a_request_is_named(world: World) -> None:
-    request = {"spec": {"owner": "Alice", "guests": [{"name": "g", "host": "brno-h1"}], "lease": 3}}
+    request = {"spec": {"owner": "-alice", "guests": [{"name": "g", "host": "brno-h1"}], "lease": 3}}
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", request))
     assert (status, kind) == (422, "bad-input")
     lines = detail.splitlines()
-    assert lines[0].startswith("spec.owner: expected a name: lower case")
+    assert lines[0].startswith("spec.owner: expected a user name: letters, digits")
     assert lines[1:] == [
         "spec.guests.0.image: expected this key, got nothing",
         "spec.lease: expected no such key; is it misspelt?",
@@ -384,7 +387,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "put_cluster": ["401", "403", "404", "409", "410", "422", "429"],
         "get_cluster": ["401", "403", "404", "422", "429"],
         "list_clusters": ["401", "403", "422", "429"],
-        "delete_cluster": ["401", "403", "404", "422", "429"],
+        "delete_cluster": ["401", "403", "404", "410", "422", "429"],
         "extend_lease": ["401", "403", "404", "409", "422", "429"],
         "put_topology": ["401", "403", "409", "422", "429"],
         "get_topology": ["401", "403", "404", "429"],

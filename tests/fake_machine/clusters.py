@@ -2,9 +2,9 @@
 
 import json
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
 from virtcloud.model.views import ClusterView, PlacementView, Progress
 
 Answer = tuple[int, bytes]
@@ -40,11 +40,16 @@ DOCUMENTS = {
     "/v1/elements": [SWITCH],
     "/v1/elements/brno-sw": {**SWITCH, "trouble": "it does not answer", "carried": {"p1": "100,102", "p2": ""}},
     "/v1/topology": TOPOLOGY,
+    "/v1/whoami": {"name": "pbs", "role": "scheduler"},
 }
 
 
 class FakeSbf:
-    """``stuck`` keeps clusters as they are; ``refuses`` is a problem that every creation meets; ``next`` overrides."""
+    """``stuck`` keeps clusters as they are; ``next`` overrides where they go.
+
+    ``refuses`` is a problem that every creation meets, ``refused`` those of some keys; ``mute`` are keys whose
+    creation is not answered.
+    """
 
     def __init__(self) -> None:
         """Begin with no cluster."""
@@ -53,16 +58,21 @@ class FakeSbf:
         self.requests: list[ClusterRequest] = []
         self.stuck = False
         self.refuses: tuple[int, str, str] | None = None
+        self.mute: set[str] = set()
+        self.refused: dict[str, tuple[int, str, str]] = {}
         self.next = dict(NEXT)
         self.put: list[tuple[str, dict[str, object]]] = []
         self.preview: dict[str, object] = {}
+        self.networks: dict[str, list[str]] = {}
 
-    def answer(self, method: str, path: str, body: bytes) -> Answer:
+    def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - an answer each
         """Answer a call."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
             case ["clusters"]:
-                return _json([json.loads(one.model_dump_json()) for one in self.clusters.values()])
+                asked = parse_qs(parts.query).get("network")
+                keys = self._network(asked[0]) if asked else self._running()
+                return _json([json.loads(self.clusters[key].model_dump_json()) for key in keys if key in self.clusters])
             case ["clusters", _] if "dry_run=true" in parts.query:
                 return _json(self.preview)
             case ["clusters", key]:
@@ -71,16 +81,28 @@ class FakeSbf:
             self.put.append((path, json.loads(body)))
         if method == "PUT":
             return 200, body
+        if parts.path.endswith("/lease"):
+            return 200, self.clusters[parts.path.split("/")[3]].model_dump_json().encode()
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
         return _problem(404, "not-found", f"nothing is known at {parts.path}")
 
+    def _running(self) -> list[str]:
+        return [key for key, one in self.clusters.items() if one.state not in ENDED]
+
+    def _network(self, key: str) -> list[str]:
+        members = [one for one in self._running() if self.clusters[one].spec.joins == key]
+        return self.networks.get(key, [key, *members] if key in self._running() else [])
+
     def _cluster(self, method: str, key: str, body: bytes, *, waits: bool) -> Answer:
         if method == "PUT":
-            if self.refuses:
-                return _problem(*self.refuses)
+            refused = self.refused.get(key, self.refuses)
+            if refused:
+                return _problem(*refused)
             self.requests.append(ClusterRequest.model_validate_json(body))
             self.clusters[key] = view(key, self.requests[-1].spec, State.CONFIGURING)
+            if key in self.mute:
+                return _problem(503, "service-unreachable", "SBF made it and could not say so")
         if key not in self.clusters:
             return _problem(404, "not-found", f"cluster {key} is not known")
         found = self.clusters[key]
@@ -111,6 +133,7 @@ def view(key: str, spec: ClusterSpec, state: State, version: int = 1) -> Cluster
             "vlans": {"brno": 100, "praha": 100},
             "lease_ends": LEASE_ENDS,
             "spec": spec,
+            "network": spec.joins,
             "placements": placements,
         }
     )

@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from lab_pings import pinging
 
 from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
@@ -111,6 +112,15 @@ def cut(lab: Lab, node: str, port: str) -> Iterator[None]:
     lab.run(node, ["ip", "link", "set", port, "up"], check=True)
 
 
+def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
+    """Ask for guests of the network that members join, or of one; called and addressed by numbers from ``first`` on."""
+    guests = [
+        {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
+        for i, host in enumerate(hosts, start=first)
+    ]
+    return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": LIMIT_S} | changes)
+
+
 def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
     """Give what switches carry once it is this, or when it has not become so in time."""
     deadline = time.monotonic() + LIMIT_S
@@ -172,11 +182,12 @@ def hear(pool: ThreadPoolExecutor, lab: Lab, host: str) -> Future[str]:
 def test_the_way_stays_while_another_cluster_comes_and_goes(
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
+    """The other one stays at the site and goes over the same tree, whose root is at the edge."""
     made(client, "other", "h1", "h2")
     assert carried(paths) == {
-        "sw1": OVER_THE_EDGE["sw1"],
-        "sw2": {"to1": "100", "h1": "100-101", "lag3": "101"},
-        "sw3": {"to1": "100", "lag2": "101", "lagh2": "100-101"},
+        "sw1": OVER_THE_EDGE["sw1"] | {"to2": "100-101", "to3": "100-101"},
+        "sw2": {"to1": "100-101", "h1": "100-101"},
+        "sw3": {"to1": "100-101", "lagh2": "100-101"},
         "psw": OVER_THE_EDGE["psw"],
     }
     removed(client, "other")
@@ -233,6 +244,36 @@ def test_a_hosts_second_uplink_takes_over_when_the_first_is_taken_out(
         until(client, "ring", settled)
         assert unreached(paths, "h1") == []
     assert becomes(paths, OVER_THE_EDGE) == OVER_THE_EDGE
+
+
+def test_no_trunk_of_the_ring_is_moved_while_members_join_and_leave_here_and_at_another_site(
+    paths: Lab, client: SbfClient, cluster: ClusterView
+) -> None:
+    """Guests on two sides of the ring lose no frame: their way is by the edge's switch before anybody needs that."""
+    assert cluster.state is State.ACTIVE
+    client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
+    own = until(client, "own", lambda view: view.state is State.ACTIVE)
+    alone = carried(paths)
+    with pinging(paths, own, 0, "10.0.0.2") as pings:
+        for first, hosts in ((11, ("praha-h1",)), (21, ("h2", "praha-h1"))):
+            client.put_cluster(f"at-{first}", ClusterRequest(spec=of_network(first, *hosts, joins="own")))
+            until(client, f"at-{first}", lambda view: view.state is State.ACTIVE)
+        joined = carried(paths)
+        removed(client, "at-11")
+        removed(client, "at-21")
+    assert (pings.answered, pings.sent > 25) == (pings.sent, True)
+    both = "100,105"
+    assert alone == OVER_THE_EDGE | {
+        "sw1": {"edge": "100", "to2": both, "to3": both, "h3": "100"},
+        "sw2": {"to1": both, "h1": both},
+        "sw3": {"to1": both, "lagh2": both},
+    }
+    assert joined == alone | {
+        "sw1": {"edge": both, "to2": both, "to3": both, "h3": "100"},
+        "psw": {"h1": both, "h2": "100", "edge": both},
+    }
+    assert carried(paths) == alone
+    removed(client, "own")
 
 
 def settled(view: ClusterView) -> bool:

@@ -9,12 +9,13 @@ from sbf_fakes.world import edge_site, site, spec
 
 from sbf_service.converge.choose import choose
 from sbf_service.settle import Move, Standing, settle
+from sbf_service.wanted import ports_for
 from simulation.actors import Agent, Steps, Worker
 from simulation.devices import FAULTS, Edge, Host, Switch
-from simulation.store import MemoryStore
+from simulation.store import Cluster, MemoryStore
 from virtcloud.model.cluster import ENDED, ClusterRequest, State
 from virtcloud.model.element import ElementKind, kind_of
-from virtcloud.model.errors import Conflict, Gone, NoVlanFree
+from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -47,8 +48,13 @@ REQUESTS = [
     ClusterRequest(spec=spec(*hosts, lease_s=1500), attempt=attempt)
     for hosts in (("brno-h1",), HOSTS)
     for attempt in (None, None, 1, 2)
+] + [
+    ClusterRequest(spec=spec(hosts=hosts, joins=key, lease_s=1500), attempt=attempt)
+    for hosts in (("praha-h1",), HOSTS)
+    for key in "ab"
+    for attempt in (None, 2)
 ]
-
+"""Half of them join another's network."""
 
 MADE = {ElementKind.SWITCH: Switch, ElementKind.EDGE: Edge, ElementKind.HOST: Host}
 
@@ -174,18 +180,21 @@ class Schedule:
         key, request = self.random.choice("abc"), self.random.choice(REQUESTS)
         what = f"{key} is asked for (attempt {request.attempt}, {', '.join(request.spec.all_hosts)})"
         known = len(self.store.clusters)
+        before = {(one.id, at) for one in self.store.clusters for at in one.claims}
         try:
             row = self.store.put(key, request)
-        except (Conflict, NoVlanFree, Gone) as error:
+        except (Conflict, NotFound, Gone) as error:
             return f"{what}: {type(error).__name__}"
         if len(self.store.clusters) > known:
             changes = self.store.changes
             self.must(self.store.put(key, request) is row and self.store.changes == changes, "7.7: asked again")
-            for at, vlan in row.claims.items():
-                self.must(vlan not in self.sure(at), f"7.2: {vlan} at {at} was handed out while something carries it")
-            service = row.service
-            self.must(service not in self.sure_services(), f"7.2: service {service} was handed out, and is carried")
-        return f"{what}: {row.state}, {dict(row.claims)}"
+            own = row.network
+            for at, vlan in own.claims.items():
+                used = (own.id, at) not in before and vlan in self.sure(at)
+                self.must(not used, f"7.2: {vlan} at {at} was handed out while something carries it")
+            used = row is own and own.service in self.sure_services()
+            self.must(not used, f"7.2: service {own.service} was handed out, and is carried")
+        return f"{what}: {row.state}, {dict(row.network.claims)}"
 
     def somebody_ends(self) -> str:
         row = self.store.latest(self.random.choice("abc"))
@@ -246,7 +255,10 @@ class Schedule:
         stray = self.sure_services() - set(services)
         self.must(not stray, f"7.2: service {stray} is carried and claimed by nobody")
         for row in self.store.clusters:
-            self.must(bool(row.claims) == (row.state not in ENDED or row.quarantined), f"{row.id} ended, holds numbers")
+            holds = row.joined is None and not row.settled
+            self.must(bool(row.claims) == holds, f"{row.id} is {row.state} and holds {row.claims}")
+            lost = row.joined is not None and not row.settled and not row.joined.claims
+            self.must(not lost, f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
             if row.state is State.ACTIVE:
                 missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
                 self.must(not missing, f"7.5: {row.id} is active, and not carried by {missing}")
@@ -261,10 +273,18 @@ class Schedule:
         edges = [one for one in self.things.values() if isinstance(one, Edge) and not one.doubtful]
         return {service for edge in edges for service in edge.services()}
 
-    def has(self, row: object, name: Name) -> bool:
-        thing = self.things[name]
-        vlan = row.claims[self.store.elements[name].site]
-        return thing.unread or vlan in thing.carried()
+    def has(self, row: Cluster, name: Name) -> bool:
+        """Say whether an element carries a cluster: a switch on each port of its way, whoever else came and went."""
+        thing, live = self.things[name], row.live()
+        vlan = live.vlans[self.store.elements[name].site]
+        if thing.unread:
+            return True
+        if isinstance(thing, Host):
+            return thing.segments.get(live.network.id) == vlan
+        if isinstance(thing, Edge):
+            return vlan in thing.carried()
+        ways = [end.port for end in ports_for(self.topology, live) if end.element == name]
+        return all(vlan in thing.ports.get(port, ()) for port in ways)
 
     def must(self, holds: bool, what: str) -> None:
         if not holds:

@@ -6,14 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 from sbf_service.calls import Former, New, Same, decide
 from sbf_service.converge.choose import Candidate
-from sbf_service.paths import ports_of, sites_of, transport_of
+from sbf_service.paths import sites_of, transport_of
 from sbf_service.pools import SitePool, take
 from sbf_service.services import ServicePool, take_service
 from sbf_service.settle import Move, Part, Standing, settle
-from sbf_service.wanted import LiveCluster, Wanted, elements_of, wanted
+from sbf_service.wanted import LiveCluster, Network, Wanted, elements_of, ports_for, wanted
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind, kind_of
+from virtcloud.model.errors import Conflict, NoSuchNetwork
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
@@ -50,6 +51,22 @@ class Cluster:
     service: int | None = None
     claims: dict[Name, VlanId] = field(default_factory=dict)
     parts: dict[Name, Placement] = field(default_factory=dict)
+    joined: "Cluster | None" = None
+
+    @property
+    def network(self) -> "Cluster":
+        """The cluster that holds its numbers."""
+        return self.joined or self
+
+    @property
+    def settled(self) -> bool:
+        return self.state in ENDED and not self.quarantined
+
+    def live(self) -> LiveCluster:
+        """Give it as elements are to carry it."""
+        own = self.network
+        joined = None if self.joined is None else Network(own.id, ClusterKey(own.key), own.spec)
+        return LiveCluster(self.id, ClusterKey(self.key), self.spec, own.claims, own.transport, own.service, joined)
 
 
 @dataclass(slots=True)
@@ -124,7 +141,7 @@ class MemoryStore:
 
     def live(self, name: Name) -> list[LiveCluster]:
         return [
-            LiveCluster(one.id, ClusterKey(one.key), one.spec, one.claims, one.transport, one.service)
+            one.live()
             for one in self.clusters
             if one.state in WANTED and name in one.parts and one.parts[name].removed is None
         ]
@@ -190,13 +207,7 @@ class MemoryStore:
     # within a transaction
 
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
-        sites = [site.name for site in sites_of(self.topology, spec)]
-        transport = transport_of(self.topology, spec)
-        on = transport and transport.name
-        elements = sorted(elements_of(ports_of(self.topology, spec, on)))
-        translates = transport is not None and transport.translates
-        vlans = take([self._pool(site) for site in sites], translates=translates)
-        service = take_service(self._services(transport)) if translates else None
+        joined = None if spec.joins is None else self._network(spec.joins)
         row = Cluster(
             f"{key}-{attempt}",
             key,
@@ -204,15 +215,46 @@ class MemoryStore:
             spec,
             self.now + timedelta(seconds=spec.deadline_s),
             self.now + timedelta(seconds=spec.lease_s),
-            transport=on,
-            service=service,
-            claims=vlans,
+            joined=joined,
         )
+        own = row.network
+        hosts = sorted({*own.spec.all_hosts, *spec.all_hosts})
+        transport = self.topology.transport(own.transport) if own.transport else transport_of(self.topology, hosts)
+        translates = transport is not None and transport.translates
+        vlans = self._numbers(own, spec, translates=translates)
+        own.service = own.service or (take_service(self._services(transport)) if translates else None)
+        own.claims |= vlans
+        row.transport = own.transport = transport and transport.name
+        elements = sorted(elements_of(ports_for(self.topology, row.live())))
         self.grow(elements)
         row.parts = {name: Placement(self.elements[name].wanted) for name in elements}
         self.clusters.append(row)
         self.changes += 1
         return row
+
+    def _network(self, key: str) -> Cluster:
+        found = self.latest(key)
+        if found is None or found.state in ENDED:
+            raise NoSuchNetwork(f"network {key} is not known")
+        if found.network.state not in WANTED:
+            raise Conflict(f"network {key} is {found.network.state}")
+        return found.network
+
+    def _numbers(self, own: Cluster, spec: ClusterSpec, *, translates: bool) -> dict[Name, VlanId]:
+        pools = [self._pool(site.name) for site in sites_of(self.topology, spec.all_hosts)]
+        if not own.claims:
+            return take(pools, translates=translates)
+        vlan = own.claims[min(own.claims)]
+        found: dict[Name, VlanId] = {}
+        for pool in pools:
+            if pool.site not in own.claims and vlan in pool.free:
+                found[pool.site] = vlan
+            elif pool.site not in own.claims:
+                found |= take([pool]) if translates else take([])
+        return found
+
+    def members(self, row: Cluster) -> list[Cluster]:
+        return [one for one in self.clusters if one.joined is row]
 
     def _pool(self, site: Name) -> SitePool:
         held: dict[bool, list[VlanId]] = {False: [], True: []}
@@ -234,12 +276,17 @@ class MemoryStore:
         self._settle([one for one in self.clusters if name in one.parts])
 
     def _settle(self, rows: Iterable[Cluster]) -> None:
+        networks: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda one: (one.deadline, one.key)):
             while row.state not in ENDED or row.quarantined:
                 found = self.settle(self._standing(row), self.now, DRAIN)
                 if found is None:
                     break
                 self._make(row, found)
+                if row.joined is not None:
+                    networks[row.joined.id] = row.joined
+        if networks:
+            self._settle(networks.values())
 
     def _make(self, row: Cluster, found: Move) -> None:
         row.state = row.state if found.to is row.state else move(row.state, found.to)
@@ -251,6 +298,8 @@ class MemoryStore:
             self.grow(carrying)
             for name in carrying:
                 row.parts[name].removed = self.elements[name].wanted
+            for member in sorted(self.members(row), key=lambda one: (one.deadline, one.key)):
+                self.drain(member)
         if found.frees:
             for site, vlan in row.claims.items():
                 self.freed.setdefault(site, {})[vlan] = self.now
@@ -259,8 +308,16 @@ class MemoryStore:
             row.claims, row.service = {}, None
 
     def _standing(self, row: Cluster) -> Standing:
-        parts = tuple(self._part(name, part) for name, part in row.parts.items())
-        return Standing(row.id, row.state, parts, row.deadline, row.lease_ends, row.leaving_since, row.quarantined)
+        return Standing(
+            row.id,
+            row.state,
+            tuple(self._part(name, part) for name, part in row.parts.items()),
+            row.deadline,
+            row.lease_ends,
+            row.leaving_since,
+            row.quarantined,
+            tuple(self._standing(one) for one in self.members(row) if not one.settled),
+        )
 
     def _part(self, name: Name, part: Placement) -> Part:
         one = self.elements[name]

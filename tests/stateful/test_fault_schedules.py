@@ -44,14 +44,25 @@ def frees_before_all_confirmed(cluster: Standing, now: datetime, drain: timedelt
     return settle(replace(cluster, parts=tuple(gone)) if cluster.state in LEAVING and gone else cluster, now, drain)
 
 
+def frees_before_members_let_go(cluster: Standing, now: datetime, drain: timedelta) -> Move | None:
+    """A bug: a network's numbers are given back while its members' elements may carry them."""
+    return settle(replace(cluster, members=()), now, drain)
+
+
 @pytest.mark.parametrize(
     ("planted", "broken"),
     [
         (Planted(settle=frees_before_all_confirmed), "7.2"),
+        (Planted(settle=frees_before_members_let_go), "7.2"),
         (Planted(reads_back=False), "7."),
         (Planted(keeps_fence=False), "7."),
     ],
-    ids=["frees numbers before all confirmed", "confirms without reading back", "ignores the fence"],
+    ids=[
+        "frees numbers before all confirmed",
+        "frees them before members let go",
+        "confirms without reading back",
+        "ignores the fence",
+    ],
 )
 def test_a_planted_bug_is_found(planted: Planted, broken: str) -> None:
     found = next((fault for seed in range(SCHEDULES) if (fault := fault_of(seed, planted)) is not None), "nothing")

@@ -21,8 +21,8 @@ from sbf_service.store.clusters import list_clusters
 from sbf_service.store.elements import set_back, target_of
 from sbf_service.store.leases import give_up_all
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
-from virtcloud.model.errors import Conflict, Gone, NoVlanFree
-from virtcloud.model.values import VlanId
+from virtcloud.model.errors import Conflict, Gone, NotFound, NoVlanFree
+from virtcloud.model.values import ClusterKey, VlanId
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
 
@@ -72,6 +72,22 @@ class Machine(RuleBasedStateMachine):
             return
         if put.created:
             self.number_is_carried_by_nobody(put.view)
+        self.asking_again_changes_nothing(key, put.view)
+
+    @rule(key=KEYS, joins=KEYS, wanted=SPECS)
+    def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
+        """Ask for a member, whose guests are called after it."""
+        guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
+        before = self.views()
+        held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
+        try:
+            put = self.world.put(key, wanted.model_copy(update={"guests": guests, "joins": ClusterKey(joins)}))
+        except (Conflict, NotFound):
+            return
+        for site, vlan in put.view.vlans.items():
+            assert (site, vlan) in held or vlan not in self.carried_at(site)
+        after = {view.id: view for view in self.views()}
+        assert [after[view.id].placements for view in before] == [view.placements for view in before]
         self.asking_again_changes_nothing(key, put.view)
 
     @rule(key=KEYS)
@@ -157,14 +173,15 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def no_number_is_held_twice_at_a_site(self) -> None:
         """§7.1."""
-        held = [(site, vlan) for view in self.views() for site, vlan in view.vlans.items()]
+        held = [(site, vlan) for view in self.views() if view.network is None for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
         assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
 
     @invariant()
     def no_service_is_held_twice(self) -> None:
         """§7.1, of service numbers."""
-        held = [view.joined.service for view in self.views() if view.joined is not None and view.joined.service]
+        own = [view for view in self.views() if view.network is None]
+        held = [view.joined.service for view in own if view.joined is not None and view.joined.service]
         assert len(held) == len(set(held))
         assert all(10100 <= number <= 10103 for number in held)
 
@@ -196,6 +213,14 @@ class Machine(RuleBasedStateMachine):
         for view in self.views():
             assert bool(view.vlans) == (view.state not in ENDED or view.quarantined)
 
+    @invariant()
+    def a_member_has_the_numbers_of_its_network(self) -> None:
+        """They are there as long as it is: the network lets go of them after it."""
+        views = self.views()
+        for view in views:
+            if view.network is not None and view.vlans:
+                assert [one.vlans for one in views if one.key == view.network and one.vlans] == [view.vlans]
+
     # How it is looked at.
 
     def views(self) -> list[ClusterView]:
@@ -224,7 +249,8 @@ class Machine(RuleBasedStateMachine):
     def carries(self, view: ClusterView, element: str) -> bool:
         vlan = view.vlans[element.split("-", maxsplit=1)[0]]
         if element in self.hosts:
-            return self.hosts[element].get(view.id) == vlan
+            own = [one for one in self.views() if one.key == view.network and one.vlans] or [view]
+            return self.hosts[element].get(own[0].id) == vlan
         if element in EDGES:
             service = view.joined.service if view.joined else None
             return any((one.vlan, one.service) == (vlan, service) for one in self.world.edges[element].circuits)

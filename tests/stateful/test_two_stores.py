@@ -23,7 +23,7 @@ from sbf_service.store.tables import (
     PlacementRow,
     ServiceClaimRow,
 )
-from virtcloud.model.errors import Conflict, Gone, NoVlanFree
+from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -74,7 +74,7 @@ class Both:
         double = outcome(lambda: self.double.put(key, request).attempt)
         real = outcome(lambda: put_cluster(self.real.store, key, request, reserved, owner).view.attempt)
         was_blocked = request.attempt is not None and isinstance(double, int) and double < request.attempt
-        return "Conflict" if was_blocked else double, real
+        return "AttemptWaits" if was_blocked else double, real
 
     def end(self) -> tuple[Outcome, Outcome]:
         row = self.double.latest(self.random.choice("abc"))
@@ -174,6 +174,7 @@ class Both:
             },
             "freed services": {(name, *one) for name, found in double.freed_services.items() for one in found.items()},
             "transports": {(one.key, one.attempt, one.transport) for one in double.clusters},
+            "networks": {(one.key, one.attempt, one.joined and one.joined.key) for one in double.clusters},
         }
 
     def real_rows(self) -> dict[str, object]:
@@ -214,6 +215,7 @@ class Both:
                     (row.transport, row.number, row.freed_at) for row in scalars(select(FreedServiceRow))
                 },
                 "transports": {(*names[row.id], row.transport) for row in clusters.values()},
+                "networks": {(*names[row.id], row.network and names[row.network][0]) for row in clusters.values()},
             }
 
 
@@ -221,13 +223,13 @@ def outcome(call: Callable[[], object]) -> Outcome:
     """Give what a call gives, or the name of what it raises."""
     try:
         return call()
-    except (Conflict, Gone, NoVlanFree) as error:
+    except (Conflict, Gone, NotFound) as error:
         return type(error).__name__
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_after_every_act_both_stores_hold_the_same(tmp_path: Path, seed: int) -> None:
-    """Half of the seeds are of sites that are joined at provider edges."""
+    """Half of the seeds are of sites that are joined at provider edges; half of what is asked joins another."""
     both = Both(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
     story: list[str] = []
     for _ in range(100):

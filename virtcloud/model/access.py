@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Name, Text
+from virtcloud.model.values import Name, Text, UserName
 
 
 class Role(StrEnum):
@@ -19,6 +19,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     AGENT = "agent"
     SCHEDULER = "scheduler"
+    JOB_STARTER = "job-starter"
 
 
 class TokenId(Text):
@@ -35,11 +36,11 @@ TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]
 class TokenRequest(Document):
     """A call that wants a token.
 
-    ``name`` is the user's, the administrator's or the scheduler's; an agent's is its element's. ``sites`` are a site
-    administrator's. Without ``expires_in_s`` it is valid until it is revoked.
+    ``name`` is the user's, the administrator's or the scheduler's; an agent's or a job starter's is its element's.
+    ``sites`` are a site administrator's. Without ``expires_in_s`` it is valid until it is revoked.
     """
 
-    name: Name
+    name: UserName
     role: Role
     sites: tuple[Name, ...] = ()
     expires_in_s: TokenSeconds | None = None
@@ -49,6 +50,8 @@ class TokenRequest(Document):
         if bool(self.sites) != (self.role is Role.SITE_ADMINISTRATOR):
             wanted = "at least one site" if self.role is Role.SITE_ADMINISTRATOR else "no sites"
             raise BadInput(f"expected {wanted} for the role {self.role}, got {', '.join(self.sites) or 'none'}")
+        if self.role in {Role.AGENT, Role.JOB_STARTER}:
+            Name(self.name)
         return self
 
 
@@ -56,7 +59,7 @@ class TokenView(Document):
     """A token as it is kept: everything but the token itself. ``last_used_at`` is right to the hour."""
 
     id: TokenId
-    name: Name
+    name: UserName
     role: Role
     sites: tuple[Name, ...] = ()
     created_at: datetime
@@ -102,7 +105,7 @@ class QuotaLimits(Document):
 class QuotaView(Document):
     """A user's quota: ``limits`` are what counts, ``own`` what was set for this user; ``clusters`` are there now."""
 
-    user: Name
+    user: UserName
     limits: QuotaLimits
     own: QuotaLimits
     clusters: int

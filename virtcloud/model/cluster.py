@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, IllegalMove
-from virtcloud.model.values import Address, Mac, Name
+from virtcloud.model.values import Address, ClusterKey, Mac, Name, UserName, VlanId
 
 
 class State(StrEnum):
@@ -72,10 +72,20 @@ LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 class ClusterSpec(Document):
     """What a cluster shall be.
 
-    ``hosts`` take part even without a guest. The lease and the deadline for setting up are in seconds.
+    ``hosts`` take part even without a guest. The lease and the deadline for setting up are in seconds. No two clusters
+    that have not ended have the same ``name``. ``vlan`` is a number asked for, the same at all sites.
+
+    A cluster that ``joins`` another, by its name or key, is a member of that one's network: it has no numbers of its
+    own, and ends with it. Owners whom a cluster ``shares_with`` may join it too. A network that is there to be joined
+    needs no host: it reaches ``sites``, and has numbers there, whoever joins it.
     """
 
-    owner: Name
+    owner: UserName
+    name: Name | None = None
+    vlan: VlanId | None = None
+    joins: ClusterKey | None = None
+    shares_with: tuple[UserName, ...] = ()
+    sites: tuple[Name, ...] = ()
     hosts: tuple[Name, ...] = ()
     guests: tuple[Guest, ...] = ()
     lease_s: LeaseSeconds = 4 * 3600
@@ -88,11 +98,19 @@ class ClusterSpec(Document):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        if not self.all_hosts:
+        if not self.all_hosts and (self.joins is not None or not self.sites):
             raise BadInput("expected at least one host or guest, got none")
         for name, times in Counter(guest.name for guest in self.guests).items():
             if times > 1:
                 raise BadInput(f"expected each guest to have its own name, got {name} {times} times")
+        return self
+
+    @model_validator(mode="after")
+    def _a_member_has_what_its_network_has(self) -> Self:
+        own = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
+        if self.joins is not None and own:
+            words = " and no ".join(own)
+            raise BadInput(f"expected no {words} of a cluster that joins {self.joins}: its network has what it has")
         return self
 
 

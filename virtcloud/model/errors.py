@@ -8,14 +8,23 @@
     ├── Unauthenticated       SBF does not know who calls               exit code 2, HTTP 401
     ├── Forbidden             who calls may not do that                 HTTP 403
     ├── NotFound              what was named does not exist             HTTP 404
+    │   ├── NoSuchHost        … a host that a cluster shall have
+    │   └── NoSuchNetwork     … a network that a cluster shall join
     ├── Conflict              what was asked contradicts what is        HTTP 409
     │   ├── NoVlanFree        no number is free at all the sites
+    │   ├── VlanNotInPool     the number that was asked for is not given by a site
+    │   ├── NameTaken         a cluster that has not ended has that name
+    │   ├── HostNotLinked     a host has no link to a switch of its site
+    │   ├── OtherSpec         a key, and attempt, that stands for a cluster with another spec
+    │   ├── GuestTaken        another guest of the network has that name or address
+    │   ├── AttemptWaits      a former attempt has to end first: to be asked again
     │   ├── QuotaExceeded     a user would have more than it may
     │   └── IllegalMove       a state machine was asked for a move it does not have
     ├── TooManyRequests       a caller asks too often                   HTTP 429
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
     │   └── DatabaseUnavailable  … because its database does not       HTTP 503
+    ├── SchedulerSilent       the batch system does not answer, or not in full
     ├── ClusterFailed         a cluster that was waited for will not be
     ├── TimedOut              what was waited for did not come in time; it may still
     └── ElementError          an element could not do its part
@@ -70,6 +79,18 @@ class NotFound(VirtcloudError):
     slug = "not-found"
 
 
+class NoSuchHost(NotFound):
+    """A cluster was asked for on a host that the topology does not have."""
+
+    slug = "no-such-host"
+
+
+class NoSuchNetwork(NotFound):
+    """No cluster that has not ended has the name or key of the network that was to be joined."""
+
+    slug = "no-such-network"
+
+
 class Conflict(VirtcloudError):
     """What was asked contradicts what is; nothing was changed."""
 
@@ -80,6 +101,42 @@ class NoVlanFree(Conflict):
     """No VLAN number is free at every site that the cluster needs."""
 
     slug = "no-vlan-free"
+
+
+class VlanNotInPool(Conflict):
+    """The VLAN number that was asked for is not one that a site gives to clusters."""
+
+    slug = "vlan-not-in-pool"
+
+
+class NameTaken(Conflict):
+    """Another cluster that has not ended has the name that was asked for."""
+
+    slug = "name-taken"
+
+
+class HostNotLinked(Conflict):
+    """A host has no link to a switch of its site, so that no cluster can reach it."""
+
+    slug = "host-not-linked"
+
+
+class OtherSpec(Conflict):
+    """The key, with this attempt, stands for a cluster with another spec."""
+
+    slug = "other-spec"
+
+
+class GuestTaken(Conflict):
+    """Another guest of the network that is joined has the name or an address that was asked for."""
+
+    slug = "guest-taken"
+
+
+class AttemptWaits(Conflict):
+    """A new attempt waits for the former one, which is being ended; ask again."""
+
+    slug = "attempt-waits"
 
 
 class QuotaExceeded(Conflict):
@@ -121,6 +178,12 @@ class DatabaseUnavailable(ServiceUnreachable):
     """SBF answers that its database does not; every call may be repeated, and nothing that is set up is touched."""
 
     slug = "database-unavailable"
+
+
+class SchedulerSilent(VirtcloudError):
+    """The batch system does not answer, or not in full: nothing may be concluded from what it did not say."""
+
+    slug = "scheduler-silent"
 
 
 class ClusterFailed(VirtcloudError):

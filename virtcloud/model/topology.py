@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
-from virtcloud.model.errors import NotFound
+from virtcloud.model.errors import NoSuchHost, NotFound
 from virtcloud.model.topology_faults import faults
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
@@ -107,8 +107,8 @@ class Topology(Document):
         return _find("element", name, self.elements)
 
     def host(self, name: str) -> Host:
-        """Find a host; raises :class:`NotFound` that lists the known ones."""
-        return _find("host", name, {host.name: host for site in self.sites for host in site.hosts})
+        """Find a host; raises :class:`NoSuchHost` that lists the known ones."""
+        return _find("host", name, {host.name: host for site in self.sites for host in site.hosts}, NoSuchHost)
 
     def transport(self, name: str) -> Transport:
         """Find a transport; raises :class:`NotFound` that lists the known ones."""
@@ -121,7 +121,7 @@ class Topology(Document):
         return self
 
 
-def _find(what: str, name: str, known: dict[Name, T]) -> T:
+def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = NotFound) -> T:
     if name not in known:
-        raise NotFound(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
+        raise missing(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
     return known[Name(name)]

@@ -44,6 +44,17 @@ class Name(Text):
     meaning = "a name: lower case, digits and dashes, a letter first, at most 32 characters"
 
 
+class UserName(Text):
+    """A user's name as Unix knows it, or that of a scheduler's or an administrator's token.
+
+    Those that the audit log gives to machines (``agent@brno-h1``) are nobody's.
+    """
+
+    __slots__ = ()
+    pattern = r"(?!agent@|scheduler@|job-starter@)[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}"
+    meaning = "a user name: letters, digits, '_', '.', '@' and '-', at most 64 characters"
+
+
 class ClusterKey(Text):
     """The caller's own name for a cluster; it makes every call repeatable."""
 

@@ -49,7 +49,8 @@ class ClusterView(Document):
     """A cluster as SBF sees it. ``version`` grows with every change of this view, for long polls.
 
     ``joined`` is what joins its sites, where it has several. ``quarantined`` says that its numbers are kept back until
-    elements that did not confirm its removal do.
+    elements that did not confirm its removal do. ``network`` is the key of the cluster that a member has joined, whose
+    numbers are shown. ``created_by`` is who asked for it, as the audit log has it (a machine with its role).
     """
 
     key: ClusterKey
@@ -64,6 +65,8 @@ class ClusterView(Document):
     lease_ends: datetime
     spec: ClusterSpec
     placements: tuple[PlacementView, ...] = ()
+    network: ClusterKey | None = None
+    created_by: str | None = None
 
 
 class ElementView(Document):

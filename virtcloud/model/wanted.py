@@ -98,7 +98,7 @@ def _kept(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
 
 
 class GuestWanted(Document):
-    """A guest that a host must run. Memory is in MiB."""
+    """A guest that a host must run. Memory is in MiB. ``cluster`` is the id of a member whose it is."""
 
     name: Name
     image: Name
@@ -106,12 +106,14 @@ class GuestWanted(Document):
     cpus: int
     mac: Mac
     addresses: tuple[Address, ...] = ()
+    cluster: str | None = None
 
 
 class Segment(Document):
-    """A cluster's part of a host or gateway: its VLAN on a port, and its guests there.
+    """A network's part of a host or gateway: its VLAN on a port, and the guests there of its cluster and its members.
 
-    ``id`` tells two clusters apart that had the same key one after the other. An ``untagged`` one has the port to
+    ``id`` tells two clusters apart that had the same key one after the other; ``members`` are the keys of those that
+    joined it and are here, by their ids. An ``untagged`` one has the port to
     itself: the VLAN's number is the switch's business.
     """
 
@@ -121,10 +123,11 @@ class Segment(Document):
     port: PortName
     untagged: bool = False
     guests: tuple[GuestWanted, ...] = ()
+    members: dict[str, ClusterKey] = Field(default_factory=dict)
 
 
 class HostWanted(Document):
-    """What a host or a gateway must carry: one segment for each cluster."""
+    """What a host or a gateway must carry: one segment for each network."""
 
     segments: tuple[Segment, ...] = ()
 

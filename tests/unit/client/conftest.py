@@ -1,18 +1,12 @@
 """A real SBF on a socket of its own, and a scripted HTTP server."""
 
-import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from fake_machine.script import Script
+from real_sbf import running_sbf
 
 from virtcloud.client import SbfClient
 
@@ -56,26 +50,5 @@ def client(script: Script) -> Iterator[SbfClient]:
 @pytest.fixture(scope="module")
 def sbf() -> Iterator[str]:
     """The address of a real SBF with an empty database."""
-    pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
-    folder = Path(tempfile.mkdtemp(prefix="sbf"))  # a socket's path is short: at most 107 characters
-    config, socket = folder / "sbf.toml", folder / "sbf.sock"
-    lines = [f'database = "sqlite:///{folder}/sbf.db"', 'listen = "127.0.0.1:0"', f'socket = "{socket}"']
-    config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))
-    with (folder / "log").open("w") as log:
-        argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)]
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=os.environ)  # noqa: S603
-    try:
-        _await(lambda: socket.is_socket() or process.poll() is not None)
-        assert process.poll() is None, (folder / "log").read_text()
-        yield f"unix://{socket}"
-    finally:
-        process.terminate()
-        process.wait(10)
-        shutil.rmtree(folder)
-
-
-def _await(reached: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 30
-    while not reached():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
+    with running_sbf() as address:
+        yield address

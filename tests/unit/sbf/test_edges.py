@@ -52,7 +52,7 @@ def test_a_cluster_goes_from_its_host_over_the_switch_to_the_provider_edge() -> 
 
 
 def test_a_cluster_of_one_site_needs_no_transport_and_no_edge() -> None:
-    assert transport_of(topology(EVPN), spec("brno-h1")) is None
+    assert transport_of(topology(EVPN), ["brno-h1"]) is None
     assert sorted(ports_of(topology(EVPN), spec("brno-h1"))) == ["brno-h1:eth0", "brno-sw1:p1"]
 
 
@@ -69,7 +69,7 @@ def test_in_a_shared_instance_every_circuit_is_of_that_one() -> None:
 
 
 def test_the_first_transport_in_the_order_of_preference_is_taken() -> None:
-    chosen = transport_of(topology(SHARED, EVPN), spec("brno-h1", "praha-h1"))
+    chosen = transport_of(topology(SHARED, EVPN), ["brno-h1", "praha-h1"])
     assert chosen is not None
     assert chosen.name == "shared"
 

@@ -218,7 +218,7 @@ def test_switches_that_are_not_joined_are_named() -> None:
 
 def test_an_unknown_host_is_named_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match="host nowhere is not known; known are: brno-h1, brno-h2"):
-        sites_of(three_sites(), spec("nowhere"))
+        sites_of(three_sites(), ["nowhere"])
 
 
 @given(st.data())

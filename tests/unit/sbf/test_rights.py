@@ -13,27 +13,35 @@ IVO = Principal("ivo", Role.SITE_ADMINISTRATOR, BRNO)
 EVA = Principal("eva", Role.OPERATOR)
 AGENT = Principal("brno-h1", Role.AGENT)
 PBS = Principal("pbs", Role.SCHEDULER)
-EVERYBODY = (ALICE, IVO, EVA, AGENT, PBS)
+STARTER = Principal("brno-h9", Role.JOB_STARTER)
+EVERYBODY = (ALICE, IVO, EVA, AGENT, PBS, STARTER)
 
 OWN = Subject("cluster a", owner="alice", sites=frozenset({Name("praha")}))
 AT_BRNO = Subject("cluster b", owner="bob", sites=frozenset({Name("brno"), Name("praha")}))
+ON_HOST = Subject("cluster h", owner="bob", elements=frozenset({Name("brno-h1"), Name("brno-sw1")}))
+ON_STARTER = Subject("cluster j", owner="bob", elements=frozenset({Name("brno-h9"), Name("brno-sw1")}))
 ELSEWHERE = Subject("cluster p", owner="bob", sites=frozenset({Name("praha")}))
 SITE_BRNO = Subject("site brno", sites=BRNO)
 SITE_PRAHA = Subject("site praha", sites=frozenset({Name("praha")}))
-HOST = Subject("element brno-h1", element=Name("brno-h1"), sites=BRNO)
-OTHER = Subject("element brno-h2", element=Name("brno-h2"), sites=BRNO)
+HOST = Subject("element brno-h1", elements=frozenset({Name("brno-h1")}), sites=BRNO)
+OTHER = Subject("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=BRNO)
 
 
 @pytest.mark.parametrize(
     ("action", "subject", "allowed"),
     [
-        (Action.READ_CLUSTER, OWN, {"alice", "eva", "pbs"}),
-        (Action.READ_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
-        (Action.READ_CLUSTER, ELSEWHERE, {"eva", "pbs"}),
+        (Action.READ_CLUSTER, OWN, {"alice", "eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, ELSEWHERE, {"eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1", "brno-h9"}),
         (Action.CREATE_CLUSTER, Subject(owner="alice"), {"alice", "eva", "pbs"}),
         (Action.CREATE_CLUSTER, Subject(owner="bob"), {"eva", "pbs"}),
+        (Action.CREATE_CLUSTER, ON_STARTER, {"eva", "pbs", "brno-h9"}),
+        (Action.END_CLUSTER, ON_STARTER, {"eva", "pbs", "brno-h9"}),
         (Action.END_CLUSTER, OWN, {"alice", "eva", "pbs"}),
         (Action.END_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
+        (Action.END_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1"}),
+        (Action.EXTEND_CLUSTER, ON_HOST, {"eva", "pbs"}),
         (Action.EXTEND_CLUSTER, OWN, {"alice", "eva", "pbs"}),
         (Action.EXTEND_CLUSTER, AT_BRNO, {"eva", "pbs"}),
         (Action.READ_SITES, WHOLE, {"alice", "ivo", "eva", "pbs"}),
@@ -72,6 +80,7 @@ def test_the_table_above_misses_no_action() -> None:
 
 def test_an_agents_name_is_no_users_name() -> None:
     """A user who is called as a host is does not own its clusters' elements, nor an agent a user's clusters."""
+    assert not may(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
     assert not may(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
     assert not may(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)
 
@@ -101,6 +110,15 @@ def test_an_agents_name_is_no_users_name() -> None:
             ),
         ),
         (
+            Principal("praha-h1", Role.AGENT),
+            Action.END_CLUSTER,
+            ON_HOST,
+            (
+                "praha-h1 (agent) may not end cluster h: that takes its owner (bob), a site administrator of its site, "
+                "the agent of an element of it, an operator or a scheduler"
+            ),
+        ),
+        (
             PBS,
             Action.SET_TOPOLOGY,
             WHOLE,
@@ -114,6 +132,9 @@ def test_a_refusal_says_who_tried_what_and_who_may(
     assert refusal(who, action, subject) == words
 
 
-@pytest.mark.parametrize(("who", "name"), [(ALICE, "alice"), (AGENT, "agent@brno-h1"), (PBS, "scheduler@pbs")])
+@pytest.mark.parametrize(
+    ("who", "name"),
+    [(ALICE, "alice"), (AGENT, "agent@brno-h1"), (PBS, "scheduler@pbs"), (STARTER, "job-starter@brno-h9")],
+)
 def test_the_audit_log_names_people_and_machines(who: Principal, name: str) -> None:
     assert who.who == name

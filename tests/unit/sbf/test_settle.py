@@ -1,5 +1,6 @@
 """Which clusters move on: every rule of DESIGN.md §3 point 4 and §4, from facts alone."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -118,6 +119,24 @@ def test_the_drain_deadline_ends_a_cluster_and_keeps_its_numbers(state: State, e
 def test_a_late_confirmation_frees_numbers_that_were_kept_back() -> None:
     one = cluster(State.RELEASED, part("brno-sw1", removed=8, confirmed=8), quarantined=True)
     assert next_of(one) == Move(State.RELEASED, frees=True)
+
+
+def test_a_network_waits_for_its_members_to_let_go() -> None:
+    gone = part("brno-sw1", removed=7, confirmed=7)
+    owing = cluster(State.DRAINING, part("brno-h1", removed=9, confirmed=8))
+    own = cluster(State.DRAINING, gone, leaving_since=NOW, members=(owing,))
+    assert next_of(own) is None
+    assert next_of(replace(own, members=())) == Move(State.RELEASED, frees=True)
+    assert next_of(replace(own, leaving_since=NOW - DRAIN)) == Move(
+        State.RELEASED, "its numbers are kept back: host brno-h1 at brno has not confirmed", quarantines=True
+    )
+
+
+def test_a_networks_numbers_stay_kept_back_while_a_member_has_not_let_go() -> None:
+    own = cluster(State.RELEASED, part("brno-sw1", removed=7, confirmed=7), quarantined=True)
+    late = cluster(State.RELEASED, part("brno-h1", removed=9, confirmed=8), quarantined=True)
+    assert next_of(replace(own, members=(late,))) is None
+    assert next_of(own) == Move(State.RELEASED, frees=True)
 
 
 def test_numbers_stay_kept_back_until_then() -> None:

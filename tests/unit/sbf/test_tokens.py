@@ -54,7 +54,7 @@ def test_another_local_user_is_the_user_of_its_name() -> None:
     ("uid", "name", "setting", "words"),
     [
         (1000, "alice", LocalUsers.TOKEN, "the local user alice needs a token here, as everybody but root"),
-        (1000, "Alice_B", LocalUsers.USER, "the local user Alice_B cannot be a user of SBF by that name"),
+        (1000, "Alice B", LocalUsers.USER, "the local user Alice B cannot be a user of SBF by that name"),
         (65534, None, LocalUsers.USER, "the local user with the number 65534 cannot be a user of SBF by that name"),
     ],
 )

@@ -1,0 +1,25 @@
+"""Names of clusters, and names of users as Unix has them."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import NAME, USER
+
+revision: str = "0007"
+down_revision: str | None = "0006"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    with op.batch_alter_table("clusters") as clusters:
+        clusters.alter_column("owner", type_=USER, existing_type=NAME, existing_nullable=False)
+        clusters.add_column(sa.Column("name", NAME, nullable=True))
+    op.create_index("uq_clusters_name", "clusters", ["name"], unique=True)
+    with op.batch_alter_table("quotas") as quotas:
+        quotas.alter_column("owner", type_=USER, existing_type=NAME, existing_nullable=False)
+    with op.batch_alter_table("tokens") as tokens:
+        tokens.alter_column("name", type_=USER, existing_type=NAME, existing_nullable=False)

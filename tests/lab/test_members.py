@@ -1,0 +1,94 @@
+"""Hosts join and leave a running network, on real parts; no frame between the others is lost, whatever dies."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from lab_clusters import active, create, remove, until
+from lab_pings import pinging
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.observe import Snapshot, snapshot
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec
+from virtcloud.model.views import ClusterView
+
+pytestmark = pytest.mark.lab
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{lab.sbf_socket}", timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def before(lab: Lab, client: SbfClient) -> Snapshot:
+    assert not client.clusters()
+    return snapshot(lab, lab.topology)
+
+
+@pytest.fixture
+def network(client: SbfClient, before: Snapshot) -> Iterator[ClusterView]:
+    """A network of two hosts at Brno, with a number that all sites give; nothing is left of it at the end."""
+    assert before
+    yield create(client, "root", spec("brno-h1", "brno-h2", first=1, name="ring", vlan=125))
+    remove(client, "root")
+    assert not client.clusters()
+
+
+def spec(*hosts: str, first: int, **changes: object) -> ClusterSpec:
+    """Ask for a guest on each host; they are called and addressed by their numbers, from ``first`` on."""
+    guests = [
+        {"name": f"n{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
+        for i, host in enumerate(hosts, start=first)
+    ]
+    return ClusterSpec.model_validate({"owner": "alice", "guests": guests, "deadline_s": 60} | changes)
+
+
+def member(*hosts: str, first: int) -> ClusterSpec:
+    return spec(*hosts, first=first, joins="ring")
+
+
+def test_no_frame_is_lost_while_members_come_and_go_at_this_site_and_at_others(
+    lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
+) -> None:
+    """Two join at once, one leaves while another joins; then all is as without them. The last ends with its network."""
+    alone = snapshot(lab, lab.topology)
+    with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
+        here = pool.submit(create, client, "here", member("brno-h1", first=11))
+        there = pool.submit(create, client, "there", member("praha-h1", first=21))
+        assert here.result().vlans["brno"] == there.result().vlans["praha"] == network.vlans["brno"]
+        with pinging(lab, there.result(), 0, "10.0.0.1") as between:
+            leaves = pool.submit(remove, client, "here")
+            create(client, "far", member("plzen-h1", "brno-h2", first=31))
+            leaves.result()
+        remove(client, "there", "far")
+    assert (pings.answered, pings.sent > 25) == (pings.sent, True)
+    assert (between.answered, between.sent > 0) == (between.sent, True)
+    assert snapshot(lab, lab.topology) == alone
+    create(client, "last", member("praha-h1", first=41))
+    remove(client, "root")
+    assert client.cluster("last").state in ENDED
+    assert snapshot(lab, lab.topology) == before
+
+
+def test_no_frame_is_lost_while_sbf_is_killed_and_a_host_that_joins_is_dead(
+    lab: Lab, client: SbfClient, network: ClusterView
+) -> None:
+    """A member's host is dead and the member fails; SBF is killed while another one joins, and then while it leaves."""
+    sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
+    with pinging(lab, network, 0, "10.0.0.2") as pings:
+        agent.stop()
+        client.put_cluster("dead", ClusterRequest(spec=spec("praha-h1", first=11, joins="ring", deadline_s=2)))
+        until(client, "dead", lambda view: view.state in {"failing", *ENDED})
+        client.put_cluster("joins", ClusterRequest(spec=member("praha-h2", "plzen-h1", first=21)))
+        sbf.kill()
+        sbf.start()
+        until(client, "joins", active)
+        client.delete_cluster("joins")
+        sbf.kill()
+        sbf.start()
+        agent.start()
+        remove(client, "joins", "dead")
+    assert (pings.answered, pings.sent > 25) == (pings.sent, True)

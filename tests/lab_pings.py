@@ -1,0 +1,42 @@
+"""A guest that pings another one all the time, fifty times a second; each frame that is lost is counted."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.frames import INSIDE
+from virtcloud.lab.observe import guests
+from virtcloud.model.views import ClusterView
+
+OVER = "/run/pings-over"
+SERIES = f"""until [ -e {OVER} ]; do ping -n -q -i 0.02 -c 25 -W 2 "$1" | sed -n 's/ packets transmitted, / /p'; done"""
+"""Each series waits for its last answer. In a guest's network, but with the host's own ping: a guest's has no pause."""
+
+
+@dataclass
+class Pings:
+    """What was sent so far, and answered."""
+
+    sent: int = 0
+    answered: int = 0
+
+
+@contextmanager
+def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
+    """Let a cluster's guest number ``guest`` (from 0) ping as long as this lasts; at the end it is there what came."""
+    host = view.spec.guests[guest].host
+    (domain,) = (name for name in guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
+    inside = INSIDE.replace(" -n -m ", " -n ")
+    lab.run(host, ["rm", "-f", OVER], check=True)
+    found = Pings()
+    with ThreadPoolExecutor(1) as pool:
+        series = pool.submit(lab.run, host, ("sh", "-c", inside, domain, "sh", "-c", SERIES, "sh", address))
+        try:
+            yield found
+        finally:
+            lab.run(host, ["touch", OVER], check=True)
+    for line in series.result().stdout.splitlines():
+        sent, answered, *_ = line.replace("received", "").replace(",", " ").split()
+        found.sent, found.answered = found.sent + int(sent), found.answered + int(answered)
