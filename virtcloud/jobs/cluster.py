@@ -1,54 +1,118 @@
 """From a request and the hosts that a job got to the cluster that SBF is asked for."""
 
-import ipaddress
-from itertools import islice
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+import re
+from collections import OrderedDict
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.request import Request
+from virtcloud.jobs.plan import plan_of, subnets_of
+from virtcloud.jobs.request import Request, Wish
+from virtcloud.jobs.spec import check_hosts
+
+SETUP_S = 600
+MARGIN_S = 300
+"""A job's end and its cluster's removal by the scheduler come first; the lease's end is for when they do not."""
 
 
-def cluster_of(request: Request, owner: str, hosts: Sequence[str], lease_s: int) -> Dict[str, Any]:
+class Run(NamedTuple):
+    """A run of a job: its key, the elements it got (the script's first), and for how long."""
+
+    key: str
+    owner: str
+    hosts: Tuple[str, ...]
+    walltime_s: int
+    setup_s: int = SETUP_S
+
+
+class Network(NamedTuple):
+    """A running network that a job joins: its key, its subnets, the addresses in use (without prefix length).
+
+    ``mine`` are the addresses that this job's guests have in it already, by name: a call that is repeated gives the
+    same again.
+    """
+
+    key: str
+    subnets: Tuple[str, ...] = ()
+    used: Tuple[str, ...] = ()
+    mine: Mapping[str, Tuple[str, ...]] = {}
+
+
+def cluster_of(
+    request: Request, job: Run, joined: Optional[Network] = None, plan: Optional[str] = None
+) -> Dict[str, Any]:
     """Give the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in that order.
 
-    Raises RequestError when the subnet is too small.
+    ``plan`` is the subnet where none is asked for. Raises RequestError when a subnet is too small, or the request's
+    file does not fit the number of hosts.
     """
-    places = [host for host in hosts for _ in range(request.guests)]
-    addresses = _addresses(request.subnet, len(places))
-    guests = [
-        {
-            "name": "g%d" % number,
-            "host": host,
-            "image": request.image,
-            "memory_mb": request.memory_mb,
-            "cpus": request.cpus,
-            "addresses": given,
-        }
-        for number, (host, given) in enumerate(zip(places, addresses), 1)
-    ]
-    return {"owner": owner, "hosts": sorted(set(hosts)), "guests": guests, "lease_s": lease_s}
+    check_hosts(request, len(job.hosts))
+    prefix = "" if request.net is None else "j%s-" % job_number(job.key)
+    places = [(host, wish) for index, host in enumerate(job.hosts) for wish in request.part(index)]
+    named = [(host, wish, wish.name or "%sg%d" % (prefix, n)) for n, (host, wish) in enumerate(places, 1)]
+    network = joined or Network(request.net or "")
+    given = _addresses(request, [(name, wish) for _, wish, name in named], network, plan)
+    spec = {
+        "owner": job.owner,
+        "hosts": sorted(set(job.hosts)),
+        "guests": [_guest(host, wish, name, given[name]) for host, wish, name in named],
+        "lease_s": job.walltime_s + job.setup_s + MARGIN_S,
+    }  # type: Dict[str, Any]
+    spec.update(_of_network(request, network))
+    return spec
 
 
-def _addresses(subnet: Optional[str], count: int) -> List[List[str]]:
-    if subnet is None:
-        return [[] for _ in range(count)]
-    network = ipaddress.ip_network(subnet)
-    found = [["%s/%d" % (one, network.prefixlen)] for one in islice(network.hosts(), count)]
-    if len(found) < count:
-        raise RequestError(
-            "subnet: expected room for %d guests, got %s with %d addresses" % (count, subnet, len(found))
-        )
-    return found
+def network_of(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[Network]:
+    """Read a network from SBF's answer to ``GET /v1/clusters?network=NAME`` (its root first), for the job ``key``.
+
+    Nothing when no such network runs.
+    """
+    if not clusters:
+        return None
+    guests = [(one["key"], guest) for one in clusters for guest in one["spec"].get("guests", ())]
+    others = [address for whose, guest in guests if whose != key for address in guest.get("addresses", ())]
+    mine = {guest["name"]: tuple(guest.get("addresses", ())) for whose, guest in guests if whose == key}
+    return Network(clusters[0]["key"], subnets_of(others), tuple(one.partition("/")[0] for one in others), mine)
+
+
+def job_number(key: str) -> str:
+    """Give the part of a job's key that stands in its guests' names: ``12`` of ``12.pbssrv``."""
+    return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
+
+
+def _addresses(
+    request: Request, named: Sequence[Tuple[str, Wish]], network: Network, default: Optional[str]
+) -> Dict[str, Tuple[str, ...]]:
+    """Give each guest's addresses by its name: written out, the same as before, or the next of the plan."""
+    given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
+    kept = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
+    given.update(kept)
+    open_ = [name for name, _ in named if name not in given]
+    used = tuple(network.used) + tuple(one.partition("/")[0] for many in given.values() for one in many)
+    given.update(zip(open_, plan_of(len(open_), request.subnet, used, network.subnets, default)))
+    return given
+
+
+def _guest(host: str, wish: Wish, name: str, addresses: Sequence[str]) -> Dict[str, Any]:
+    guest = {
+        "name": name,
+        "host": host,
+        "image": wish.image,
+        "memory_mb": wish.memory_mb,
+        "cpus": wish.cpus,
+        "addresses": list(addresses),
+    }
+    return guest if wish.mac is None else dict(guest, mac=wish.mac)
+
+
+def _of_network(request: Request, network: Network) -> Iterator[Tuple[str, Any]]:
+    """Give what a spec says of its network, where there is something to say."""
+    if request.net is not None:
+        yield "joins", network.key
+    for key, value in (("name", request.name), ("vlan", request.vlan), ("shares_with", list(request.share))):
+        if value:
+            yield key, value
 
 
 def hosts_of(exec_vnode: str) -> Tuple[str, ...]:
     """Give the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
-    return tuple(_each_once(part.strip("() ").partition(":")[0] for part in exec_vnode.split("+")))
-
-
-def _each_once(names: Iterator[str]) -> Iterator[str]:
-    seen = set()
-    for name in names:
-        if name and name not in seen:
-            seen.add(name)
-            yield name
+    names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
+    return tuple(OrderedDict.fromkeys(name for name in names if name))

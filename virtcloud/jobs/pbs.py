@@ -1,10 +1,12 @@
 """What PBS says of a job, and what a job that wants a cluster must be like (SCHEDULERS: select, place, walltime)."""
 
-from typing import Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.request import MIB, Request
+from virtcloud.jobs.request import Part, Request
 from virtcloud.jobs.sizes import bytes_of, clock, seconds_of
+from virtcloud.jobs.spec import check_hosts
+from virtcloud.jobs.values import MIB
 
 PLACE = "scatter:excl"
 EXCLUSIVE = ("excl", "exclhost")
@@ -37,9 +39,8 @@ def admit(request: Request, job: Job, longest_s: int) -> str:
         raise RequestError("job arrays are not supported")
     if job.nodes is not None or not job.select:
         raise RequestError(SELECT_WANTED)
-    for chunk in chunks(job.select):
-        _check_fits(request, chunk)
-    _check_walltime(job.walltime, longest_s)
+    check_chunks(request, chunks(job.select))
+    check_walltime(job.walltime, longest_s)
     return _placed(job.place)
 
 
@@ -56,22 +57,36 @@ def _chunk(text: str) -> Chunk:
     return Chunk(count, {key: value for key, _, value in (word.partition("=") for word in words)})
 
 
-def _check_fits(request: Request, chunk: Chunk) -> None:
-    if request.spec is not None:
-        return
-    for wanted, has in _lacks(request, chunk):
-        what = "guest wants" if request.guests == 1 else "%d guests want" % request.guests
-        raise RequestError("%s %s, its chunk has %s" % (what, wanted, has))
+def check_chunks(request: Request, chunks: Sequence[Chunk]) -> None:
+    """Refuse guests that are larger than the chunk of their host, and a file that does not fit the number of hosts."""
+    if not request.parts:
+        return  # the request's file was not read yet
+    check_hosts(request, sum(chunk.hosts for chunk in chunks))
+    first = 0
+    for chunk in chunks:
+        last = len(request.parts) - 1
+        for number in sorted({min(first + n, last) for n in range(min(chunk.hosts, last + 1))}):
+            _check_fits(request, number, chunk)
+        first += chunk.hosts
 
 
-def _lacks(request: Request, chunk: Chunk) -> Iterator[Tuple[str, str]]:
+def _check_fits(request: Request, number: int, chunk: Chunk) -> None:
+    part = request.parts[number]
+    where = "" if request.spec is None else "%s: hosts.%d: " % (request.spec, number)
+    for wanted, has in _lacks(part, chunk):
+        what = "guest wants" if len(part) == 1 else "%d guests want" % len(part)
+        raise RequestError("%s%s %s, its chunk has %s" % (where, what, wanted, has))
+
+
+def _lacks(part: Part, chunk: Chunk) -> Iterator[Tuple[str, str]]:
     """Give what the guests of a host want more than its chunk has. A chunk that does not say has what there is."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
-    wanted = request.guests * request.memory_mb * MIB
+    wanted = sum(wish.memory_mb for wish in part) * MIB
     if memory is not None and _size(memory) < wanted:
         yield _shown(wanted), memory
-    if cpus is not None and cpus.isdigit() and int(cpus) < request.guests * request.cpus:
-        yield "ncpus=%d" % (request.guests * request.cpus), "ncpus=%s" % cpus
+    processors = sum(wish.cpus for wish in part)
+    if cpus is not None and cpus.isdigit() and int(cpus) < processors:
+        yield "ncpus=%d" % processors, "ncpus=%s" % cpus
 
 
 def _size(text: str) -> int:
@@ -86,7 +101,7 @@ def _shown(count: int) -> str:
     return "%dgb" % (count // gib) if count % gib == 0 else "%dmb" % (count // MIB)
 
 
-def _check_walltime(walltime: Optional[str], longest_s: int) -> None:
+def check_walltime(walltime: Optional[str], longest_s: int) -> None:
     """Refuse a job without an end, or with a late one: its walltime is the lease of its cluster."""
     text = "a walltime is required, at most %s" % clock(longest_s)
     try:

@@ -1,46 +1,109 @@
 """The request of a job, one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
 Keys and values are joined by ``=``, pairs by ``:``, as in a PBS ``select``. A value with colons (an IPv6 network)
-stands in brackets. Nothing here looks at the world: whether an image or a network is there is for others to say.
+stands in brackets. Whether there is such an image or network is looked up after a request was understood.
 """
 
-import ipaddress
 import re
 from collections import OrderedDict
-from typing import Callable, Dict, Iterator, NamedTuple, Optional, Union
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
+from virtcloud.jobs import values
 from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.sizes import bytes_of
+from virtcloud.jobs.values import NAME_PATTERN, Kind, families
 
-PRIVATE = "private"
-NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
-MOST_GUESTS = 64
-MOST_CPUS = 1024
-LEAST_MB = 16
-MOST_MB = 16 * 1024 * 1024
-MIB = 1 << 20
 LATER = ("access", "publish", "outside", "services")
 """Keys that have a meaning in the papers, and none here yet."""
 
-Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
+
+class Wish(NamedTuple):
+    """One guest. Memory is in MiB. No name or address: one is found; ``addresses`` that are empty: it gets none."""
+
+    image: str
+    memory_mb: int = 256
+    cpus: int = 1
+    name: Optional[str] = None
+    mac: Optional[str] = None
+    addresses: Optional[Tuple[str, ...]] = None
+
+
+Part = Tuple[Wish, ...]
+"""The guests of one host."""
 
 
 class Request(NamedTuple):
-    """What was asked for. Memory is in MiB, for each guest; ``guests`` are on each host.
+    """What was asked for. ``parts`` go host by host; the last one holds for all hosts that follow.
 
-    ``net`` is the name of a running network to join, nothing for one of its own. ``spec`` is a file that says it all.
+    ``net`` is the name of a running network to join, nothing for one of its own, which owners in ``share`` may join
+    too. ``spec`` is the file that has the rest; its parts are here once it was read.
     """
 
-    image: Optional[str] = None
+    parts: Tuple[Part, ...] = ()
     name: Optional[str] = None
     net: Optional[str] = None
-    guests: int = 1
-    memory_mb: int = 256
-    cpus: int = 1
-    subnet: Optional[str] = None
+    share: Tuple[str, ...] = ()
+    subnet: Tuple[str, ...] = ()
     vlan: Optional[int] = None
     spec: Optional[str] = None
+
+    def part(self, host: int) -> Part:
+        """Give the guests of the host with this number (from 0)."""
+        return self.parts[min(host, len(self.parts) - 1)]
+
+    @property
+    def images(self) -> Tuple[str, ...]:
+        """Every image that is asked for, once, in order."""
+        return tuple(OrderedDict.fromkeys(wish.image for part in self.parts for wish in part))
+
+
+class Key(NamedTuple):
+    """A key of the line: what its value is, and what it is for."""
+
+    kind: Kind
+    meaning: str
+    example: str
+
+
+KEYS = OrderedDict(
+    [
+        ("image", Key(values.NAME, "The guests' image. Required, unless `spec` names a file.", "debian12")),
+        ("name", Key(values.NAME, "A name for the network, by which others join it.", "mine")),
+        (
+            "net",
+            Key(
+                values.NETWORK,
+                "The running network to join, by its name; `private`: one of its own (as always).",
+                "mine",
+            ),
+        ),
+        ("share", Key(values.OWNERS, "Other users who may join the network.", "bob+carol")),
+        ("guests", Key(values.GUESTS, "Guests on each host; one if not said.", "2")),
+        ("mem", Key(values.MEMORY, "Memory of each guest; 256mb if not said.", "4gb")),
+        ("ncpus", Key(values.CPUS, "Processors of each guest; one if not said.", "2")),
+        (
+            "subnet",
+            Key(
+                values.SUBNET,
+                "Where the guests' addresses are: a network, from its first address on, or an address to begin at. "
+                "One of IPv4, one of IPv6, or both: `[10.0.0.0/24+fd00::/64]`.",
+                "10.0.0.50/24",
+            ),
+        ),
+        ("vlan", Key(values.VLAN, "The VLAN number, where it must be a certain one of the site's pool.", "112")),
+        (
+            "spec",
+            Key(
+                values.PATH,
+                "A file that says the rest; only `name` and `net` may stand beside it.",
+                "/home/alice/c.yaml",
+            ),
+        ),
+    ]
+)  # type: Dict[str, Key]
+WITH_SPEC = ("spec", "name", "net")
+ALONE = ("name", "vlan", "share")
+"""Keys for a network of one's own."""
 
 
 class _Word(NamedTuple):
@@ -53,14 +116,32 @@ class _Word(NamedTuple):
 
 def parse(text: str) -> Request:
     """Read a request; raises RequestError that names the key, what it expects, what it got, and where."""
-    values = OrderedDict()  # type: OrderedDict[str, _Word]
+    words = OrderedDict()  # type: OrderedDict[str, _Word]
     for word in _words(text):
-        if word.key in values:
+        if word.key in words:
             raise _wrong(word, "the key once", "it twice")
-        values[word.key] = word
-    read = {FIELDS[key]: READERS[key](word) for key, word in values.items()}
-    _check_together(values)
-    return Request(**read)  # type: ignore[arg-type]
+        words[word.key] = word
+    read = {key: _read(word) for key, word in words.items()}
+    _check_together(words)
+    for key, expected in conflicts(read):
+        raise _wrong(words[key], expected, repr(words[key].value))
+    return _request(read)
+
+
+def conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
+    """Give the keys that cannot stand with the others, each with what is expected of it."""
+    if read.get("net"):
+        for key in (one for one in ALONE if read.get(one)):
+            yield key, "none, since net=%s has its own" % read["net"]
+    found = families(read.get("subnet", ()))
+    if len(set(found)) < len(found):
+        yield "subnet", "one of IPv4 and one of IPv6 at most"
+
+
+def _request(read: Dict[str, Any]) -> Request:
+    wish = Wish(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
+    guests = read.pop("guests", 1)
+    return Request(parts=() if "spec" in read else ((wish,) * guests,), **read)
 
 
 def _words(text: str) -> Iterator[_Word]:
@@ -80,83 +161,33 @@ def _word(found: "re.Match[str]", place: int) -> _Word:
     word = _Word(key, value.strip("[]") if value.startswith("[") else value, place)
     if key in LATER:
         raise RequestError("'%s' is not offered here (character %d)" % (key, place))
-    if key not in READERS:
-        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(READERS), key, place))
+    if key not in KEYS:
+        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(KEYS), key, place))
     if not equals or not word.value:
         raise _wrong(word, "a value", "none")
     return word
+
+
+def _read(word: _Word) -> object:
+    kind = KEYS[word.key].kind
+    try:
+        if kind.many:
+            return tuple(OrderedDict.fromkeys(kind.read(one) for one in word.value.split("+")))
+        return kind.read(word.value)
+    except ValueError:
+        if kind.expected == values.NAME.expected:
+            raise RequestError("%s must match %s, got %r" % (word.key, NAME_PATTERN, word.value)) from None
+        raise _wrong(word, kind.expected, repr(word.value)) from None
 
 
 def _wrong(word: _Word, expected: str, got: str) -> RequestError:
     return RequestError("%s: expected %s, got %s (character %d)" % (word.key, expected, got, word.place))
 
 
-def _name(word: _Word) -> str:
-    if NAME.fullmatch(word.value) is None:
-        raise RequestError("%s must match %s, got %r" % (word.key, NAME.pattern, word.value))
-    return word.value
-
-
-def _network(word: _Word) -> Optional[str]:
-    return None if word.value == PRIVATE else _name(word)
-
-
-def _number(lowest: int, highest: int) -> Callable[[_Word], int]:
-    def read(word: _Word) -> int:
-        if not re.fullmatch("[0-9]{1,9}", word.value) or not lowest <= int(word.value) <= highest:
-            raise _wrong(word, "a number from %d to %d" % (lowest, highest), repr(word.value))
-        return int(word.value)
-
-    return read
-
-
-def _memory(word: _Word) -> int:
-    try:
-        found = bytes_of(word.value) // MIB
-    except ValueError:
-        found = -1
-    if not LEAST_MB <= found <= MOST_MB:
-        raise _wrong(word, "a size from %dmb to 16tb, such as 4gb" % LEAST_MB, repr(word.value))
-    return found
-
-
-def _subnet(word: _Word) -> str:
-    try:
-        return str(ipaddress.ip_network(word.value))
-    except ValueError:
-        raise _wrong(word, "a network such as 10.0.0.0/24 or [fd00::/64]", repr(word.value)) from None
-
-
-def _file(word: _Word) -> str:
-    if not word.value.startswith("/"):
-        raise _wrong(word, "a path that starts with /", repr(word.value))
-    return word.value
-
-
-READERS = OrderedDict(
-    [
-        ("image", _name),
-        ("name", _name),
-        ("net", _network),
-        ("guests", _number(1, MOST_GUESTS)),
-        ("mem", _memory),
-        ("ncpus", _number(1, MOST_CPUS)),
-        ("subnet", _subnet),
-        ("vlan", _number(2, 4094)),
-        ("spec", _file),
-    ]
-)  # type: Dict[str, Callable[[_Word], object]]
-FIELDS = dict({key: key for key in READERS}, mem="memory_mb", ncpus="cpus")
-WITH_SPEC = ("spec", "name", "net")
-
-
-def _check_together(values: Dict[str, _Word]) -> None:
-    """Refuse keys that cannot stand together."""
-    if "spec" in values:
-        for key in (one for one in values if one not in WITH_SPEC):
-            raise _wrong(values[key], "it in the file %s" % values["spec"].value, "it beside spec")
-    elif "image" not in values:
+def _check_together(words: Dict[str, _Word]) -> None:
+    """Refuse keys beside a file that stand in the file, and a request without an image."""
+    if "spec" in words:
+        for key in (one for one in words if one not in WITH_SPEC):
+            raise _wrong(words[key], "it in the file %s" % words["spec"].value, "it beside spec")
+    elif "image" not in words:
         raise RequestError("image: expected the name of an image, got none; see 'virtcloud image list'")
-    if "net" in values and values["net"].value != PRIVATE:
-        for key in (one for one in ("name", "vlan") if one in values):
-            raise _wrong(values[key], "none, since net=%s has one" % values["net"].value, repr(values[key].value))

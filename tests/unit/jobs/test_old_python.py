@@ -6,17 +6,20 @@ from pathlib import Path
 
 import pytest
 
-import virtcloud.jobs
+import virtcloud
 
-FILES = sorted(Path(virtcloud.jobs.__file__).parent.glob("*.py"))
+HERE = Path(virtcloud.__file__).parent
+PARTS = ("jobs", "pbs/hooks", "torque/scripts")
+FILES = sorted(file for part in PARTS for file in (HERE / part).glob("*.py"))
+OURS = (*("virtcloud." + part.replace("/", ".") for part in PARTS), "yaml.")  # PyYAML goes along
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
 def test_it_is_written_in_the_language_of_python_3_6(file: Path) -> None:
     ast.parse(file.read_text(), feature_version=(3, 6))
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
 def test_it_imports_the_standard_library_and_itself_only(file: Path) -> None:
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
@@ -25,4 +28,4 @@ def test_it_imports_the_standard_library_and_itself_only(file: Path) -> None:
         elif isinstance(node, ast.ImportFrom):
             names.add(node.module or "")
     strangers = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
-    assert {name for name in strangers if not name.startswith("virtcloud.jobs")} == set()
+    assert {name for name in strangers if not name.startswith(OURS)} == set()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.request import Request, parse
+from virtcloud.jobs.request import Request, Wish, parse
 
 
 def refusal(text: str) -> str:
@@ -15,12 +15,27 @@ def refusal(text: str) -> str:
 
 
 def test_an_image_alone_is_one_small_guest_on_each_host_in_a_network_of_its_own() -> None:
-    assert parse("image=debian12") == Request(image="debian12", guests=1, memory_mb=256, cpus=1, net=None)
+    assert parse("image=debian12") == Request(((Wish("debian12", memory_mb=256, cpus=1),),), net=None)
 
 
 def test_everything_can_be_said_in_one_line() -> None:
-    line = "image=debian12:name=mine:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
-    assert parse(line) == Request("debian12", "mine", None, 2, 4096, 2, "10.0.0.0/24", 1203)
+    line = "image=debian12:name=mine:share=bob+carol:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
+    two = (Wish("debian12", 4096, 2), Wish("debian12", 4096, 2))
+    assert parse(line) == Request((two,), "mine", None, ("bob", "carol"), ("10.0.0.0/24",), 1203)
+
+
+def test_addresses_may_begin_within_a_network() -> None:
+    assert parse("image=a:subnet=10.0.0.50/24").subnet == ("10.0.0.50/24",)
+
+
+def test_guests_may_have_both_families_of_addresses() -> None:
+    assert parse("image=a:subnet=[10.0.0.0/24+fd00::/64]").subnet == ("10.0.0.0/24", "fd00::/64")
+
+
+def test_the_parts_of_the_last_host_hold_for_those_that_follow() -> None:
+    request = parse("image=debian12:guests=2")
+    assert request.part(7) == (Wish("debian12"), Wish("debian12"))
+    assert request.images == ("debian12",)
 
 
 def test_the_old_word_for_a_new_network_is_understood() -> None:
@@ -32,7 +47,7 @@ def test_another_network_is_joined_by_its_name() -> None:
 
 
 def test_an_ipv6_network_stands_in_brackets() -> None:
-    assert parse("image=debian12:subnet=[fd00::/64]:guests=2") == Request("debian12", guests=2, subnet="fd00::/64")
+    assert parse("image=debian12:subnet=[fd00::/64]:guests=2").subnet == ("fd00::/64",)
 
 
 def test_a_file_may_say_it_all() -> None:
@@ -52,20 +67,29 @@ def test_a_file_may_say_it_all() -> None:
         ("image=a:mem=big", "vcluster: mem: expected a size from 16mb to 16tb, such as 4gb, got 'big' (character 9)"),
         ("image=a:vlan=1", "vcluster: vlan: expected a number from 2 to 4094, got '1' (character 9)"),
         (
-            "image=a:subnet=10.0.0.1/24",
-            "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], got '10.0.0.1/24' (character 9)",
+            "image=a:subnet=10.0.0.1",
+            "vcluster: subnet: expected a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.",
+        ),
+        (
+            "image=a:subnet=10.0.0.0/24+10.1.0.0/24",
+            "vcluster: subnet: expected one of IPv4 and one of IPv6 at most, got '10.0.0.0/24+10.1.0.0/24'",
+        ),
+        ("image=a:share=bob+", "vcluster: share: expected names of users such as bob+carol, got 'bob+' (character 9)"),
+        (
+            "image=a:net=mine:share=bob",
+            "vcluster: share: expected none, since net=mine has its own, got 'bob' (character 18)",
         ),
         ("image=a:image=b", "vcluster: image: expected the key once, got it twice (character 9)"),
         ("image=a:guests", "vcluster: guests: expected a value, got none (character 9)"),
         ("image=a:publish=yes", "vcluster: 'publish' is not offered here (character 9)"),
         (
             "image=a:colour=red",
-            "vcluster: expected one of image, name, net, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (char",
+            "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (",
         ),
         ("image=a:name=Mine", "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
         (
             "image=a::guests=2",
-            "vcluster: expected one of image, name, net, guests, mem, ncpus, subnet, vlan, spec, got ''",
+            "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got ''",
         ),
         (
             "image=a:subnet=[fd00::/64",
@@ -78,7 +102,7 @@ def test_a_file_may_say_it_all() -> None:
         ),
         (
             "image=a:net=mine:vlan=7",
-            "vcluster: vlan: expected none, since net=mine has one, got '7' (character 18)",
+            "vcluster: vlan: expected none, since net=mine has its own, got '7' (character 18)",
         ),
     ],
 )
