@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from virtcloud.agent.guests import Guests, GuestSettings
 from virtcloud.agent.hypervisor import Libvirt
+from virtcloud.agent.jobport_way import Ways
 from virtcloud.agent.kernel import Netlink
 from virtcloud.agent.links import Links
+from virtcloud.agent.local.ear import Ear
 from virtcloud.agent.machine import Machine
 from virtcloud.agent.settings import AgentSettings
 
@@ -23,6 +25,11 @@ def machine(settings: AgentSettings, pause: Callable[[float], None]) -> Iterator
         netlink.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()
+
+
+def ways(settings: AgentSettings) -> Ways:
+    """Make what opens jobs' ways to their guests; each call opens the kernel for itself, whatever thread it is in."""
+    return Ways(lambda: closing(Netlink()), settings.jobs, Ear)
 
 
 def _guest_settings(settings: AgentSettings) -> GuestSettings:

@@ -65,8 +65,8 @@ class StartGuest:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
+        """The id of the cluster whose guest it is: a member's, or the network's own."""
+        return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:
         """Say it in words."""
@@ -84,7 +84,7 @@ def difference(wanted: HostWanted, carried: Carried) -> list[Step]:
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Give what tells whether a running guest is still the wanted one."""
     place = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
-    return sha256(f"{place} {guest.model_dump_json()}".encode()).hexdigest()[:16]
+    return sha256(f"{place} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
 
 
 def _removals(wanted: HostWanted, carried: Carried) -> Iterator[Step]:

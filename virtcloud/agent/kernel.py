@@ -51,6 +51,13 @@ class Netlink:
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
             return self._index(name)
 
+    def add_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
+        """Create a veth pair, down, its ``peer`` in the network namespace of a process; give the index of ``name``."""
+        with _translated(f"create the interfaces {name} and {peer}"):
+            far = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
+            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=far)
+            return self._index(name)
+
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``, in one message."""
         words = {"name": "ifname", "alias": "ifalias"}

@@ -78,13 +78,14 @@ class Links:
                 self._kernel.hush(link.index, link.name, quiet=False)
 
     def _guest_ports(self, segment: Segment, links: dict[str, Link]) -> list[int]:
-        """Give the indices of the ports of wanted guests; those of guests that are gone are deleted."""
+        """Give the indices of the ports of wanted guests and of jobs; those of guests that are gone are deleted."""
         wanted = {names.guest_port(segment.id, guest.name, segment.vlan) for guest in segment.guests}
         ports = [link for name, link in links.items() if names.is_guest_port(name, segment.vlan)]
         for link in ports:
             if link.name not in wanted:
                 self._kernel.delete(link.index)
-        return [link.index for link in ports if link.name in wanted]
+        jobs = [link for link in links.values() if _is_jobs(link, segment.id, segment.vlan)]
+        return [link.index for link in (*ports, *jobs) if link.name in wanted or link in jobs]
 
     def _ensure(self, segment: Segment, existing: Link | None, name: str, create: Callable[[str], int]) -> int:
         """Give the index of the interface ``name``, created if need be; mark and name come in one message."""
@@ -145,13 +146,22 @@ def _faults(
         if not link.quiet:
             yield f"the host speaks on {link.name}"
     for link in links:
-        if names.is_guest_port(link.name, vlan) and link.master != bridge.index:
+        if _is_port(link, vlan, names.marked(bridge.alias)) and link.master != bridge.index:
             yield f"{link.name} is not on {bridge.name}"
 
 
+def _is_port(link: Link, vlan: int, cluster: str | None) -> bool:
+    return names.is_guest_port(link.name, vlan) or _is_jobs(link, cluster, vlan)
+
+
+def _is_jobs(link: Link, cluster: str | None, vlan: int) -> bool:
+    return names.vlan_of_job_port(link.name) == vlan and names.marked(link.alias) == cluster is not None
+
+
 def _vlans(link: Link) -> set[int]:
-    """Give the VLAN that an interface of ours belongs to: a tag, or a bridge's name."""
-    return {link.vlan if link.kind == "vlan" else names.vlan_of_bridge(link.name)} - {None}  # type: ignore[return-value]
+    """Give the VLAN that an interface of ours belongs to: by its tag, or by the name of a bridge or a job's port."""
+    named = names.vlan_of_bridge(link.name) or names.vlan_of_job_port(link.name)
+    return {link.vlan if link.kind == "vlan" else named} - {None}  # type: ignore[return-value]
 
 
 def _uplink(segment: Segment, links: dict[str, Link]) -> Link:

@@ -5,7 +5,8 @@ what happens              what follows
 ========================  ==============================================================================
 SBF does not answer       everything keeps running; asked again with growing pauses
 a step fails              the other clusters' steps are done; trouble is told; all is tried again, with
-                          growing pauses, or at once when something else is wanted
+                          growing pauses, or at once when something else is wanted or a job asks for its
+                          cluster
 a cluster is refused      SBF is told so by name, that it need not wait for the cluster's deadline
 three times in a row
 the machine differs from  drifted is told first, then it is put right and confirmed again
@@ -14,17 +15,21 @@ asked to stop             at once, between two steps; the machine stays as it is
 ========================  ==============================================================================
 """
 
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.carried import Carried
-from virtcloud.agent.difference import Step, difference
+from virtcloud.agent.difference import BuildSegment, StartGuest, Step, difference
 from virtcloud.agent.stopping import Stop, Stopped
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
+from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import WantedDocument
 
+WAKE_S = 1.0
+"""Who wakes the converger while it waits for SBF is felt after this long at most."""
 Failures = dict[str, str]
 REFUSALS = 3
 """So many times in a row is for good; an image may just be arriving, a driver just be starting."""
@@ -68,8 +73,16 @@ class Timing:
 class Converger:
     """Converges one element."""
 
-    def __init__(self, element: str, service: Service, machine: Machine, stop: Stop, timing: Timing) -> None:
-        """Converge ``machine``, which SBF calls ``element``."""
+    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
+        self,
+        element: str,
+        service: Service,
+        machine: Machine,
+        stop: Stop,
+        timing: Timing,
+        woken: threading.Event | None = None,
+    ) -> None:
+        """Converge ``machine``, which SBF calls ``element``; who sets ``woken`` ends a pause."""
         self._element = element
         self._service = service
         self._machine = machine
@@ -78,6 +91,11 @@ class Converger:
         self._settled: int | None = None
         self._failures = 0
         self._refusals: dict[str, int] = {}
+        self._woken = woken or threading.Event()
+
+    def wake(self) -> None:
+        """End a pause between two tries, from any thread: somebody waits for what failed."""
+        self._woken.set()
 
     def run(self) -> None:
         """Converge until asked to stop; then return, and leave the machine as it is."""
@@ -91,16 +109,28 @@ class Converger:
         """Wait for what is wanted, or for the time to look again, and settle it once."""
         try:
             with self._stop.interruptible():
-                document = self._service.wanted(self._element, self._settled, self._wait())
+                document = self._fetch()
             self._settle(document)
         except VirtcloudError as error:
             known = isinstance(error, ServiceUnreachable)
             log.warning("service_unreachable" if known else "service_refused", element=self._element, error=error)
             self._failures += 1
-            self._stop.pause(self._retry_pause())
+            with self._stop.interruptible():
+                self._woken.wait(self._retry_pause())
+                self._woken.clear()
 
-    def _wait(self) -> float:
-        return self._retry_pause() if self._failures else self._timing.check_s
+    def _fetch(self) -> WantedDocument:
+        """Wait for another revision, or for the time to look again; in steps, where somebody may wake us meanwhile."""
+        if not self._failures:
+            return self._service.wanted(self._element, self._settled, self._timing.check_s)
+        pause = self._retry_pause()
+        while True:
+            step = min(pause, WAKE_S)
+            document = self._service.wanted(self._element, self._settled, step)
+            pause -= step
+            if pause <= 0 or document.revision != self._settled or self._woken.is_set():
+                self._woken.clear()
+                return document
 
     def _retry_pause(self) -> float:
         return min(self._timing.retry_first_s * 2.0 ** min(self._failures - 1, 30), self._timing.retry_most_s)
@@ -116,7 +146,7 @@ class Converger:
 
     def _refused(self, document: WantedDocument, failures: Failures) -> dict[str, str]:
         """Give the clusters that were refused often enough, by id, with the words of the last time."""
-        keys = {segment.id: segment.key for segment in document.wanted.segments}
+        keys = _keys(document)
         often = [cluster for cluster, times in self._refusals.items() if times >= REFUSALS and cluster in keys]
         return {cluster: failures[keys[cluster]] for cluster in often if keys[cluster] in failures}
 
@@ -144,19 +174,21 @@ class Converger:
         return failures
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> Failures:
-        """Do the steps; a cluster's failure ends that cluster's steps only."""
+        """Do the steps; a cluster's failure ends that cluster's steps only; no guest starts without its network."""
         failures: Failures = {}
+        unbuilt: set[str] = set()
         before, self._refusals = self._refusals, {}
-        keys = {segment.id: segment.key for segment in document.wanted.segments}
+        keys = _keys(document)
         for step in steps:
             self._stop.check()
             cluster = keys.get(step.cluster, step.cluster)
-            if cluster in failures:
+            if cluster in failures or (isinstance(step, StartGuest) and step.segment.id in unbuilt):
                 continue
             try:
                 self._machine.apply(step)
             except VirtcloudError as error:
                 failures[cluster] = f"could not {step}: {error}"
+                unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
                 if isinstance(error, Refused | Unsafe):
                     self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
             else:
@@ -166,6 +198,15 @@ class Converger:
     def _left(self, document: WantedDocument) -> Failures:
         left = difference(document.wanted, self._machine.read())
         return {"": f"read back after all steps were done, there is still to do: {_words(left)}"} if left else {}
+
+
+def _keys(document: WantedDocument) -> dict[str, ClusterKey]:
+    """Give the keys of all clusters that are here, networks' own and members, by their ids."""
+    return {
+        one: key
+        for segment in document.wanted.segments
+        for one, key in ((segment.id, segment.key), *segment.members.items())
+    }
 
 
 def _words(steps: Iterable[Step]) -> str:

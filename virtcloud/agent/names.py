@@ -7,12 +7,13 @@ tagged interface        ``<uplink>.<vlan>``                    ``eth0.100``
 … if that is too long   ``<5 of uplink>~<4 hex>.<vlan>``       ``enp65~a64b.1234``
 bridge                  ``br<vlan>``                           ``br100``
 a guest's bridge port   ``vc<vlan>-<8 hex>``                   ``vc100-9f3a2b1c``
-not yet marked          ``vcnew-<vlan>`` and ``vcnewb-<vlan>``  ``vcnew-100``
+a job's port            ``vj<vlan>-<8 hex>``                   ``vj100-0c56e1aa``
+not yet marked          ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``  ``vcnew-100``
 domain                  ``vc-<cluster id>-<guest>``            ``vc-4c1f-g1``
 ======================  =====================================  ==========================
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
-SHA-256 of the uplink's name, or of ``<cluster id>/<guest>``. Tagged interfaces and bridges carry the alias
+SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. All but guests' ports carry the alias
 ``virtcloud:<cluster id>``: the mark of what is ours. What lacks it is never touched, whatever its name. An untagged
 segment has no interface of its own: the uplink is a port of its bridge, whose alias says which,
 ``virtcloud:<cluster id>@<uplink>``.
@@ -25,6 +26,7 @@ LONGEST_INTERFACE = 15
 LONGEST_DOMAIN = 64  # systemd-machined's limit for a machine's name
 MARK = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
+_JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
 
 
@@ -54,6 +56,27 @@ def is_guest_port(name: str, vlan: int | None = None) -> bool:
     """Say whether an interface is a port of a guest of ours, in ``vlan`` if given."""
     found = _GUEST_PORT.fullmatch(name)
     return bool(found) and (vlan is None or name.startswith(f"vc{vlan}-"))
+
+
+def job_port(key: str, vlan: int) -> str:
+    """Name the port of a job on its cluster's bridge."""
+    return f"vj{vlan}-{_digest(key, 8)}"
+
+
+def vlan_of_job_port(name: str) -> int | None:
+    """Read the VLAN number back from the name of a job's port."""
+    found = _JOB_PORT.fullmatch(name)
+    return int(found.group(1)) if found else None
+
+
+def is_port_of_job(name: str, key: str) -> bool:
+    """Say whether an interface is the port of this job, in whatever VLAN."""
+    return vlan_of_job_port(name) is not None and name.endswith(_digest(key, 8))
+
+
+def unmarked_job_port(vlan: int) -> str:
+    """Name a job's port that does not have its mark yet."""
+    return f"vcnewj-{vlan}"
 
 
 def unmarked(final: str, vlan: int) -> str:

@@ -10,15 +10,19 @@ from pathlib import Path
 from types import ModuleType
 
 from virtcloud.agent import log
+from virtcloud.agent.local.opened import Reach, opened
 from virtcloud.agent.loop import Converger, Timing
+from virtcloud.agent.service import service
 from virtcloud.agent.settings import AgentSettings, read_settings
-from virtcloud.agent.stopping import Stop
-from virtcloud.client import SbfClient
-from virtcloud.connection import Trust
-from virtcloud.credentials import token_source
-from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
+from virtcloud.agent.stopping import Stop, Stopped
+from virtcloud.model.errors import BadInput, VirtcloudError
+from virtcloud.model.values import Name
+from virtcloud.scheduler.service import reconciling
 
+SOON_S = 3.0
+"""A hook waits: SBF has no more than this to answer, and is asked again."""
 EXTRA = "the agent needs what a plain client does not: {missing}; install it with: pip install 'virtcloud[agent]'"
+IDLE_S = 3600.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,18 +43,41 @@ def run(path: Path) -> None:
     stop.on_signals()
     settings = read_settings(path)
     log.to_stderr()
+    with _only_one(settings.state), _scheduler_role(settings):
+        if settings.element is None:
+            _idle(stop)
+        else:
+            _converge(settings.element, settings, stop)
+
+
+def _converge(element: Name, settings: AgentSettings, stop: Stop) -> None:
     machines = _assembly().machine(settings, stop.pause)
-    with _only_one(settings.state), machines as machine, _service(settings) as service:
-        log.info("started", element=settings.element, sbf=settings.sbf)
-        Converger(settings.element, service, machine, stop, _timing(settings)).run()
+    with (
+        machines as machine,
+        service(settings, settings.token_file) as sbf,
+        service(settings, settings.token_file, SOON_S) as asked,
+    ):
+        converger = Converger(element, sbf, machine, stop, _timing(settings))
+        with opened(element, settings, asked, converger.wake, Reach(_assembly().ways(settings))):
+            log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
+            converger.run()
 
 
-def _service(settings: AgentSettings) -> SbfClient:
-    """Make the client. A token's file that others can read is refused now; one that is still to come is waited for."""
-    token = token_source(settings.sbf, file=settings.token_file)
-    with suppress(Unauthenticated):
-        token()
-    return SbfClient(settings.sbf, token=token, trust=Trust(settings.ca_file, settings.certificate))
+@contextmanager
+def _scheduler_role(settings: AgentSettings) -> Iterator[None]:
+    """Reconcile a scheduler's jobs beside all else, where the settings say so."""
+    keys = settings.scheduler
+    if keys is None:
+        yield
+        return
+    with service(settings, keys.token_file or settings.token_file) as sbf, reconciling(keys, sbf, settings.sbf, log):
+        yield
+
+
+def _idle(stop: Stop) -> None:
+    with suppress(Stopped):
+        while True:
+            stop.pause(IDLE_S)
 
 
 def _timing(settings: AgentSettings) -> Timing:

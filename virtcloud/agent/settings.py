@@ -2,15 +2,17 @@
 
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import BadDocument
+from virtcloud.model.errors import BadDocument, BadInput
 from virtcloud.model.values import Name
+from virtcloud.scheduler.settings import SchedulerKeys
 
 
 class GuestKeys(Document):
@@ -35,12 +37,21 @@ class TimingKeys(Document):
     retry_most: float = Field(
         30, gt=0, le=60, description="Seconds before a retry at most; each pause is twice the last."
     )
+    job_grace: float = Field(
+        120,
+        ge=0,
+        le=86400,
+        description="Seconds that a job's cluster stays when the batch system on this host has the job no more: it is "
+        "removed when it is missed again so much later.",
+    )
 
 
 class AgentSettings(Document):
     """All of it."""
 
-    element: Name = Field(description="This machine's name in the topology.")
+    element: Name | None = Field(
+        None, description="This machine's name in the topology; without it, this agent converges no machine."
+    )
     sbf: str = Field(description="Address of SBF: `http://host:port`, `https://host` or `unix:///path`.")
     token_file: Path | None = Field(
         None,
@@ -56,7 +67,15 @@ class AgentSettings(Document):
     )
     images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
     state: Path = Field(
-        Path("/var/lib/virtcloud/agent"), description="Folder for the lock and the guests' serial logs."
+        Path("/var/lib/virtcloud/agent"),
+        description="Folder for the lock, the jobs known here and the guests' serial logs.",
+    )
+    socket: Path = Field(
+        Path("/run/virtcloud/agent.sock"), description="Socket on which a batch system's hooks ask about their jobs."
+    )
+    socket_uids: tuple[int, ...] = Field((), description="Numbers of users who may ask there, besides root.")
+    jobs: Path = Field(
+        Path("/run/virtcloud/jobs"), description="Folder of the files that jobs find, a folder for each job."
     )
     hypervisors: dict[Hypervisor, str] = Field(
         default_factory=dict,
@@ -65,6 +84,15 @@ class AgentSettings(Document):
     )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
+    scheduler: SchedulerKeys | None = Field(
+        None, description="The role of the scheduler's host, beside that of `element` or without it."
+    )
+
+    @model_validator(mode="after")
+    def _has_a_role(self) -> Self:
+        if self.element is None and self.scheduler is None:
+            raise BadInput("expected element, or a table [scheduler], or both; got neither", ("element",))
+        return self
 
 
 def read_settings(path: Path) -> AgentSettings:
@@ -76,5 +104,9 @@ def read_settings(path: Path) -> AgentSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(str(part) for part in one['loc'])}: {explain(one)}" for one in faults(error)]
-        raise BadDocument("\n".join(lines)) from error
+        raise BadDocument("\n".join(f"{path}: {_key(one)}: {explain(one)}" for one in faults(error))) from error
+
+
+def _key(fault: ErrorDetails) -> str:
+    path = fault["loc"] or getattr(fault.get("ctx", {}).get("error"), "path", ())
+    return ".".join(str(part) for part in path)

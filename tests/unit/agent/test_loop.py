@@ -1,5 +1,6 @@
 """The converger, with a service and a machine in memory that behave as the real ones do."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from virtcloud.agent.difference import Step
 from virtcloud.agent.loop import Converger, Timing
 from virtcloud.agent.stopping import Stop
 from virtcloud.model.errors import NotFound, ServiceUnreachable
-from virtcloud.model.wanted import Segment
+from virtcloud.model.wanted import GuestWanted, Segment
 
 Make = Callable[..., Segment]
 
@@ -30,14 +31,27 @@ def slept() -> list[float]:
     return []
 
 
-@pytest.fixture
-def stop(slept: list[float]) -> Stop:
-    return Stop(slept.append)
+class Bell(threading.Event):
+    """Is never waited for; notes how long it would have been."""
+
+    def __init__(self, slept: list[float]) -> None:
+        super().__init__()
+        self._slept = slept
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._slept.append(timeout or 0)
+        return self.is_set()
 
 
 @pytest.fixture
-def converger(service: FakeService, machine: FakeMachine, stop: Stop) -> Converger:
-    return Converger("h1", service, machine, stop, Timing(check_s=30, retry_first_s=0.5, retry_most_s=4))
+def stop() -> Stop:
+    return Stop()
+
+
+@pytest.fixture
+def converger(service: FakeService, machine: FakeMachine, stop: Stop, slept: list[float]) -> Converger:
+    timing = Timing(check_s=30, retry_first_s=0.5, retry_most_s=4)
+    return Converger("h1", service, machine, stop, timing, Bell(slept))
 
 
 def test_what_is_wanted_is_made_and_confirmed(
@@ -129,9 +143,33 @@ def test_after_trouble_it_is_tried_again_with_growing_pauses(
 ) -> None:
     machine.refuses = {"a"}
     service.want(segment("a", 100))
+    waits = []
     for _ in range(6):
         converger.round()
-    assert [wait for _, wait in service.polls] == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+        waits.append(sum(wait for _, wait in service.polls))
+        service.polls.clear()
+    assert waits == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+def test_who_is_woken_looks_at_once_after_trouble(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    for _ in range(6):
+        converger.round()
+    service.polls.clear()
+    converger.wake()
+    converger.round()
+    assert service.polls == [(1, 1.0)], "the pause would have been four seconds"
+
+
+def test_who_is_woken_once_waits_the_next_time(converger: Converger, service: FakeService, slept: list[float]) -> None:
+    """A bell that was heard is silent again; it ended one pause, not all."""
+    service.failing = ServiceUnreachable("gone")
+    converger.wake()
+    converger.round()
+    assert (slept, converger._woken.is_set()) == ([0.5], False)
 
 
 def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_others_are_not(
@@ -142,6 +180,49 @@ def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_ot
     for _ in range(3):
         converger.round()
     assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel said no"}]
+
+
+def with_members(segment: Segment, guest: Callable[..., GuestWanted], *members: str) -> Segment:
+    """Add a guest of each of these members to a network's segment."""
+    guests = tuple(guest(f"of-{one}", cluster=one) for one in members)
+    keys = {one: f"key-{one}" for one in members}
+    return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
+
+
+def test_a_members_guest_that_is_refused_is_no_fault_of_its_network_or_of_other_members(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make, guest: Callable[..., GuestWanted]
+) -> None:
+    machine.refuses = {"m1"}
+    service.want(with_members(segment("a", 100, ("g1",)), guest, "m1", "m2"))
+    for _ in range(3):
+        converger.round()
+    assert [str(step) for step in machine.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
+    assert service.messages[-1] == "cluster key-m1: could not start of-m1: the kernel said no"
+    assert service.refused[-1] == {"m1": "could not start of-m1: the kernel said no"}
+
+
+def test_no_guest_of_a_member_is_started_where_its_networks_segment_is_refused(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make, guest: Callable[..., GuestWanted]
+) -> None:
+    machine.refuses = {"a"}
+    service.want(with_members(segment("a", 100), guest, "m1"))
+    converger.round()
+    assert (machine.steps, service.messages) == (
+        [],
+        ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"],
+    )
+
+
+def test_a_member_that_leaves_takes_its_own_guest_and_nothing_else(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make, guest: Callable[..., GuestWanted]
+) -> None:
+    alone = segment("a", 100, ("g1",))
+    service.want(with_members(alone, guest, "m1"))
+    converger.round()
+    del machine.steps[:]
+    service.want(alone)
+    converger.round()
+    assert [str(step) for step in machine.steps] == ["stop of-m1"]
 
 
 def test_refusals_with_a_success_between_them_are_not_for_good(
@@ -201,7 +282,7 @@ def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
 
     deaf = Deaf()
     deaf.want(segment("a", 100))
-    again = Converger("h1", deaf, machine, Stop(lambda _: None), Timing())
+    again = Converger("h1", deaf, machine, Stop(), Timing(), Bell([]))
     again.round()
     again.round()
     assert deaf.told == [("lost", 1), ("confirmed", 1)]

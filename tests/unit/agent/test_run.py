@@ -1,7 +1,11 @@
 import fcntl
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -38,6 +42,47 @@ def test_a_missing_library_is_told_with_the_extra_to_install(missing: str) -> No
 def test_importing_the_agent_imports_neither_libvirt_nor_pyroute2() -> None:
     code = "import sys, virtcloud.agent.run; print({'libvirt', 'pyroute2'} & set(sys.modules))"
     assert _python(code).stdout.strip() == "set()"
+
+
+BOTH = """
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from fake_machine.loop import FakeMachine
+from virtcloud.agent import run
+parts = SimpleNamespace(machine=lambda *_: nullcontext(FakeMachine()), ways=lambda *_: None)
+run._assembly = lambda: parts
+sys.exit(run.main(sys.argv[1:]))
+"""
+
+
+def test_one_agent_is_a_hosts_and_the_schedulers_where_the_settings_say_so() -> None:
+    folder = Path(tempfile.mkdtemp())  # a socket's path is short: at most 107 characters
+    lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{folder}"', f'socket = "{folder}/a.sock"']
+    lines += [f'jobs = "{folder}/jobs"', "[scheduler]", f'commands = "{folder}"', f'status = "{folder}/status.json"']
+    (folder / "agent.toml").write_text("\n".join(lines))
+    argv = [sys.executable, "-c", BOTH, "--config", str(folder / "agent.toml")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment) as agent:  # noqa: S603
+        told = _until(agent.stderr, {"started", "reconciling", "service_unreachable", "alert"})
+        agent.terminate()
+    assert agent.returncode == 0
+    assert told["started"].startswith("INFO started element=h1 ")
+    assert "alert=scheduler-silent" in told["alert"]
+    assert f"{folder}/qstat cannot be run" in told["alert"]
+    shutil.rmtree(folder)
+
+
+def _until(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
+    """Read events until all that are wanted have been told."""
+    assert lines is not None
+    told: dict[str, str] = {}
+    while not wanted <= set(told):
+        line = lines.readline()
+        assert line, told
+        if line.startswith(("INFO ", "WARNING ")):
+            told.setdefault(line.split()[1], line)
+    return told
 
 
 def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,11 @@ def test_two_keys_are_enough(tmp_path: Path) -> None:
     assert (settings.element, settings.hypervisors, settings.guests.stop_grace) == ("brno-h1", {}, 5)
 
 
+def test_a_scheduler_and_no_element_is_a_role_too(tmp_path: Path) -> None:
+    settings = read_settings(write(tmp_path, 'sbf = "http://sbf:8800"\n[scheduler]\n'))
+    assert (settings.element, settings.scheduler and settings.scheduler.kind) == (None, "openpbs")
+
+
 def test_every_key_can_be_set(tmp_path: Path) -> None:
     text = """
     element = "brno-h1"
@@ -44,6 +49,8 @@ def test_every_key_can_be_set(tmp_path: Path) -> None:
     ("text", "fault"),
     [
         ('element = "h1"\n', "sbf: expected this key, got nothing"),
+        ('sbf = "x"\n', r"element: expected element, or a table \[scheduler\], or both; got neither"),
+        ('sbf = "x"\n[scheduler]\nlooks = 1\n', "scheduler.looks: expected greater than or equal to 2, got 1"),
         ('element = "H1"\nsbf = "x"\n', "element: expected a name"),
         ('element = "h1"\nsbf = "x"\nimage = "y"\n', "image: expected no such key; is it misspelt"),
         (

@@ -1,0 +1,87 @@
+"""The agent as a process: it listens, stops promptly though somebody waits, and outlives SIGKILL."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyroute2")
+pytest.importorskip("libvirt")
+
+UP = {"do": "up", "cluster": "12.pbs", "attempt": 1}
+STATE = {"do": "state", "cluster": "12.pbs", "attempt": 1, "wait": 30}
+Start = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "a.sock"
+
+
+@pytest.fixture
+def start(tmp_path: Path, path: Path) -> Iterator[Start]:
+    """Give what starts an agent whose SBF is away, and waits until it listens."""
+    settings = {
+        "element": "brno-h1",
+        "sbf": "unix:///nowhere/sbf.sock",
+        "state": str(tmp_path / "state"),
+        "jobs": str(tmp_path / "jobs"),
+        "socket": str(path),
+    }
+    config = tmp_path / "agent.toml"
+    config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+    started = []
+
+    def begin() -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(config)]
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE)  # noqa: S603
+        started.append(process)
+        assert process.stderr is not None
+        assert any(b"started" in line for line in process.stderr), "it ended"
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ask(path: Path, request: dict[str, Any]) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as talk:
+        talk.settimeout(60)
+        talk.connect(str(path))
+        talk.sendall(json.dumps(request).encode() + b"\n")
+        said: dict[str, Any] = json.loads(talk.makefile().readline())
+        return said
+
+
+def test_sigterm_ends_it_at_once_and_who_waits_is_answered(path: Path, start: Start) -> None:
+    """Not at the end of what was waited for, 30 s later."""
+    process = start()
+    ask(path, UP)
+    ask(path, {**STATE, "wait": 0})
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(ask, path, STATE)
+        time.sleep(0.3)  # so long it has surely been asked
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        assert waiting.result()["state"] == "waiting"
+    assert not path.exists()
+
+
+def test_an_agent_that_was_killed_is_followed_by_one_that_knows_the_same(path: Path, start: Start) -> None:
+    first = start()
+    ask(path, UP)
+    first.kill()
+    first.wait()
+    assert path.exists(), "nobody could remove it"
+    start()
+    assert [one["cluster"] for one in ask(path, {"do": "list"})["clusters"]] == ["12.pbs"]

@@ -1,0 +1,117 @@
+"""An agent that hooks can be tried with: its socket is real, and what it says of clusters is the test's."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fake_agent_socket import FakeAgentSocket, Request, agent_socket
+
+FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN": "1203"}
+
+
+@dataclass
+class FakeAgent:
+    """Says ``state`` of every attempt until it is cancelled or removed; ``refuses`` are slugs, by what is asked."""
+
+    socket: FakeAgentSocket
+    state: str = "up"
+    missing: list[str] = field(default_factory=list)
+    reason: str | None = None
+    facts: dict[str, str] = field(default_factory=lambda: dict(FACTS))
+    refuses: dict[str, str] = field(default_factory=dict)
+    gone: bool = True
+    runs: dict[tuple[str, int], str] = field(default_factory=dict)
+    reasons: dict[tuple[str, int], str] = field(default_factory=dict)
+    in_turn: list[tuple[str, list[str]]] = field(default_factory=list)
+    """Answers to ``state`` that come first, one each: a state and what is missing."""
+    _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+
+    def asked(self, do: str | None = None) -> list[Request]:
+        """Give what it was asked, in order."""
+        return [one for one in self.socket.asked if do in (None, one["do"])]
+
+    def say(self, state: str, *missing: str, reason: str | None = None) -> None:
+        """Say this from now on; who waits hears it at once."""
+        with self._news:
+            self.state, self.missing, self.reason = state, list(missing), reason
+            self._news.notify_all()
+
+    def answer(self, request: Request) -> dict[str, Any]:
+        """Answer as an agent does."""
+        slug = self.refuses.get(request["do"])
+        if slug is not None:
+            return {"ok": False, "error": slug, "detail": f"cluster {request.get('cluster')}: {slug}"}
+        answer: dict[str, Any] = getattr(self, "_" + request["do"])(request)
+        return {"ok": True, **answer}
+
+    def _up(self, request: Request) -> dict[str, Any]:
+        self.runs[_run(request)] = "here"
+        return {}
+
+    def _cancel(self, request: Request) -> dict[str, Any]:
+        self._change(request, "cancelled", request["reason"])
+        return {}
+
+    def _remove(self, request: Request) -> dict[str, Any]:
+        self._change(request, "ended", "its job ended")
+        return {"gone": self.gone, "missing": [] if self.gone else ["host n1 still has guest g1"]}
+
+    def _running(self, _request: Request) -> dict[str, Any]:
+        return {}
+
+    def _change(self, request: Request, state: str, reason: str) -> None:
+        with self._news:
+            self.runs[_run(request)] = state
+            self.reasons[_run(request)] = reason
+            self._news.notify_all()
+
+    def _state(self, request: Request) -> dict[str, Any]:
+        run = _run(request)
+        ends = time.monotonic() + request["wait"]
+        with self._news:
+            at_once = bool(self.in_turn)
+            if at_once:
+                self.state, self.missing = self.in_turn.pop(0)
+            while (
+                not at_once
+                and self._says(run) == "waiting"
+                and self.missing == self._told.get(run)
+                and time.monotonic() < ends
+            ):
+                self._news.wait(ends - time.monotonic())
+            state = self._says(run)
+            self._told[run] = self.missing
+        reason = self.reasons.get(run, self.reason)
+        return {"state": state, "missing": self.missing, "reason": reason, "facts": self.facts if state == "up" else {}}
+
+    def _says(self, run: tuple[str, int]) -> str:
+        here = self.runs.get(run, "here")
+        return self.state if here == "here" else here
+
+
+def _run(request: Request) -> tuple[str, int]:
+    return request["cluster"], request["attempt"]
+
+
+def away_at_first(agent: FakeAgent) -> None:
+    """Break off the first call, as an agent does that is just being started anew."""
+
+    def once(_request: Request) -> list[bytes]:
+        agent.socket.answer = agent.answer
+        return []
+
+    agent.socket.answer = once
+
+
+@contextmanager
+def fake_agent(path: Path) -> Iterator[FakeAgent]:
+    """Listen at ``path`` for the length of a test."""
+    with agent_socket(path, lambda _: {}) as socket:
+        agent = FakeAgent(socket)
+        socket.answer = agent.answer
+        yield agent

@@ -1,0 +1,96 @@
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.local.job import Job, Phase
+from virtcloud.agent.local.ledger import KEPT_S, Ledger
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import ClusterKey
+
+A = Job(cluster=ClusterKey("12.pbs"), attempt=1, head=True, user="alice")
+GONE = Job(cluster=ClusterKey("11.pbs"), attempt=1, phase=Phase.GONE)
+
+
+def put(ledger: Ledger, job: Job) -> None:
+    ledger.change(job.cluster, lambda _: job)
+
+
+def test_what_was_put_is_there_for_the_next_agent(tmp_path: Path) -> None:
+    put(Ledger(tmp_path), A)
+    assert Ledger(tmp_path).all() == [A]
+
+
+def test_what_cannot_be_written_is_not_believed_either(tmp_path: Path) -> None:
+    """Else an agent that is killed would have told somebody what it then does not know."""
+    ledger = Ledger(tmp_path / "jobs")
+    (tmp_path / "jobs").rmdir()
+    with pytest.raises(Refused, match=r"cannot keep cluster 12\.pbs in .*: No such file or directory"):
+        put(ledger, A)
+    assert ledger.all() == []
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(tmp_path)
+    put(ledger, A)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Refused, match="No space left on device"):
+        put(ledger, A.model_copy(update={"phase": Phase.LEAVING}))
+    assert Ledger(tmp_path).all() == ledger.all() == [A]
+
+
+def test_a_job_that_is_forgotten_leaves_no_file(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    put(ledger, A)
+    ledger.change(A.cluster, lambda _: None)
+    assert (ledger.all(), list(tmp_path.iterdir())) == ([], [])
+
+
+def test_that_a_run_is_gone_is_known_for_a_week(tmp_path: Path) -> None:
+    put(Ledger(tmp_path), GONE)
+    written = (tmp_path / "11.pbs.json").stat().st_mtime
+    assert Ledger(tmp_path, lambda: written + KEPT_S).all() == [GONE]
+    assert Ledger(tmp_path, lambda: written + KEPT_S + 1).all() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_job_that_has_not_ended_is_known_for_ever(tmp_path: Path) -> None:
+    put(Ledger(tmp_path), A)
+    assert Ledger(tmp_path, lambda: 1e12).all() == [A]
+
+
+def test_a_file_that_cannot_be_read_is_told_and_left_and_keeps_nobody_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(Ledger(tmp_path), A)
+    (tmp_path / "13.pbs.json").write_text("{")
+    assert Ledger(tmp_path).all() == [A]
+    assert "job_unreadable" in caplog.text
+    assert (tmp_path / "13.pbs.json").exists()
+
+
+def test_who_waits_for_a_job_is_woken_by_its_change(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    threading.Timer(0.05, lambda: put(ledger, A)).start()
+    assert ledger.wait(lambda job: job == A, "12.pbs", 30)
+
+
+def test_threads_that_change_one_job_do_not_undo_each_other(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path)
+    put(ledger, A.model_copy(update={"attempt": 0}))
+
+    def count() -> None:
+        for _ in range(20):
+            ledger.change(A.cluster, lambda job: (job or A).model_copy(update={"attempt": (job or A).attempt + 1}))
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert [job.attempt for job in Ledger(tmp_path).all()] == [80]

@@ -1,0 +1,59 @@
+"""The socket and all behind it, put together for the length of an agent's life."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from virtcloud.agent.jobport_files import JobFiles, Way
+from virtcloud.agent.local.callers import Callers
+from virtcloud.agent.local.desk import Desk, Office
+from virtcloud.agent.local.ear import Ear
+from virtcloud.agent.local.ledger import Ledger
+from virtcloud.agent.local.places import Places
+from virtcloud.agent.local.removals import Removals
+from virtcloud.agent.local.server import Server
+from virtcloud.agent.local.watch import Clusters, MakeEar, Watch
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.model.values import Name
+
+PATIENCE_S = 1.0
+"""So long a thread may take to end; then the process ends without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How this machine reaches guests: a way for jobs' scripts, an ear to hear who is up."""
+
+    way: Way
+    ear: MakeEar = Ear
+
+
+@contextmanager
+def opened(
+    element: Name, settings: AgentSettings, sbf: Clusters, wake: Callable[[], None], reach: Reach
+) -> Iterator[None]:
+    """Answer on the socket; raises BadInput when it cannot be opened. ``wake`` lets the converger look at once."""
+    ledger = Ledger(settings.state / "jobs")
+    places = Places(JobFiles(settings.jobs, reach.way), ledger)
+    removals = Removals(element, sbf, ledger, places)
+    ends = threading.Event()
+    office = Office(
+        ledger,
+        places,
+        removals,
+        lambda: Watch(element, sbf, reach.ear, ends.wait),
+        wake,
+        settings.timing.job_grace,
+    )
+    desk = Desk(office)
+    server = Server(settings.socket, Callers(frozenset(settings.socket_uids), ledger), desk.answer)
+    removals.start()
+    server.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        desk.close()
+        server.stop(PATIENCE_S)
+        removals.stop(PATIENCE_S)

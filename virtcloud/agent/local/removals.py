@@ -1,0 +1,119 @@
+"""Ends clusters whose job is over: SBF is asked until it has heard, and until it says that this host is rid of it.
+
+What is to leave stands in the ledger, so an agent that is killed goes on, also when SBF is away for hours.
+"""
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from virtcloud.agent import log
+from virtcloud.agent.local import barrier
+from virtcloud.agent.local.job import UNCOUNTED, Job, Phase, Run, gone
+from virtcloud.agent.local.ledger import Ledger
+from virtcloud.agent.local.places import Places
+from virtcloud.agent.local.watch import Clusters
+from virtcloud.model.cluster import WANTED
+from virtcloud.model.errors import Gone, NotFound, VirtcloudError
+from virtcloud.model.values import Name
+from virtcloud.model.views import ClusterView, Progress
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 10.0, 1.3
+"""Between two questions; a new removal starts again with the first pause."""
+
+
+class Removals:
+    """The thread that ends them."""
+
+    def __init__(self, element: Name, sbf: Clusters, ledger: Ledger, places: Places) -> None:
+        """Work on the host ``element``; nothing is done yet."""
+        self._element = element
+        self._sbf = sbf
+        self._ledger = ledger
+        self._places = places
+        self._asked: set[Run] = set()
+        self._missing: dict[Run, list[str]] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="removals", daemon=True)
+
+    def start(self) -> None:
+        """Open what was open, and begin."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End, when what is being asked has been answered; after ``seconds`` it is left to itself."""
+        self._closing.set()
+        self._ledger.wake()
+        self._thread.join(seconds)
+
+    def missing(self, job: Job) -> list[str]:
+        """Say what keeps it here."""
+        return self._missing.get(job.run) or ["SBF has not been asked yet"]
+
+    def _run(self) -> None:
+        self._places.resume()
+        pause, before = FIRST_PAUSE_S, frozenset[Run]()
+        while not self._closing.is_set():
+            leaving = self._leaving()
+            for job in leaving:
+                self._try(job)
+            now = frozenset(job.run for job in leaving)
+            pause = FIRST_PAUSE_S if now - before else min(pause * GROWTH, LONGEST_PAUSE_S)
+            before = now
+            self._ledger.pause(pause if leaving else None, unless=partial(self._is_news, now))
+
+    def _is_news(self, seen: frozenset[Run]) -> bool:
+        return self._closing.is_set() or any(job.run not in seen for job in self._leaving())
+
+    def _leaving(self) -> list[Job]:
+        return [job for job in self._ledger.all() if job.phase is Phase.LEAVING]
+
+    def _try(self, job: Job) -> None:
+        """Close its place and end it, each whether or not the other can be done."""
+        missing = [words for step in (self._close, self._end) if (words := _told(step, job))]
+        if missing and self._missing.get(job.run) != missing:
+            log.info("not_gone_yet", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
+        self._missing[job.run] = missing
+        if not missing:
+            self._ledger.change(job.cluster, lambda now: gone(now) if now and now.attempt == job.attempt else now)
+            self._asked.discard(job.run)
+            del self._missing[job.run]
+            log.info("gone", cluster=job.cluster, attempt=job.attempt)
+
+    def _close(self, job: Job) -> None:
+        self._places.close(job)
+
+    def _end(self, job: Job) -> str | None:
+        """Ask SBF to end it, or how far it is with that; None: this host is rid of it."""
+        try:
+            if job.run in self._asked:
+                view = self._sbf.cluster(job.cluster)
+            else:
+                view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None)
+                self._asked.add(job.run)
+        except (NotFound, Gone):  # it was never asked for, has no part here, or a later attempt has its place
+            return None
+        return left(view, job, self._element)
+
+
+def _told(step: Callable[[Job], str | None], job: Job) -> str | None:
+    """Do a step; give in one line what is missing, also when it was a fault of ours: it is tried again."""
+    try:
+        return step(job)
+    except VirtcloudError as error:
+        return " ".join(str(error).split())
+    except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other, and tried again
+        log.exception("fault", cluster=job.cluster, attempt=job.attempt)
+        return f"a fault in the agent: {type(error).__name__}: {error}; see its log"
+
+
+def left(view: ClusterView, job: Job, element: Name) -> str | None:
+    """PURE. Say what of a run that is over is still on this host; None: nothing."""
+    if job.attempt != UNCOUNTED and view.attempt > job.attempt:
+        return None
+    part = barrier.part_of(view, element)
+    if part is None or part.progress is Progress.REMOVED:
+        return None
+    if view.state in WANTED:
+        return f"SBF says that cluster {job.cluster} is {view.state}, though it was asked to end it"
+    return barrier.unconfirmed(part, " that it removed it")

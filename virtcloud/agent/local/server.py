@@ -1,0 +1,163 @@
+"""The socket: a thread accepts, and one for each connection reads one request and writes one answer."""
+
+import errno
+import json
+import socket
+import stat
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from virtcloud.agent import log
+from virtcloud.agent.local.callers import Callers
+from virtcloud.agent.local.requests import Request, parse
+from virtcloud.model.errors import BadInput, TooManyRequests, VirtcloudError
+
+MOST_CONNECTIONS = {True: 128, False: 8}
+"""At once, of callers who may ask everything and of others: nobody can keep a batch system out."""
+LONGEST_LINE = 1 << 18
+PIECE = 1 << 16
+LINE_S = 5.0
+"""So long a caller may take for its line, and to take the answer."""
+CREDENTIALS = struct.Struct("3i")
+
+
+class Server:
+    """Listens at ``path`` and answers by ``answer`` those whom ``callers`` let ask."""
+
+    def __init__(self, path: Path, callers: Callers, answer: Callable[[Request], dict[str, Any]]) -> None:
+        """Take the path, from an agent that was killed too; raises BadInput when it is another's."""
+        self._path = path
+        self._callers = callers
+        self._answer = answer
+        self._places = {trusted: threading.BoundedSemaphore(most) for trusted, most in MOST_CONNECTIONS.items()}
+        self._socket = _listening(path)
+        self._inode = path.stat().st_ino
+        self._thread = threading.Thread(target=self._accept, name="socket", daemon=True)
+
+    def start(self) -> None:
+        """Accept from now on."""
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Accept no more, remove the path, and let who is being answered have it, within ``seconds``."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+        if self._path.exists() and self._path.stat().st_ino == self._inode:
+            self._path.unlink()
+        ends = time.monotonic() + seconds
+        for trusted, most in MOST_CONNECTIONS.items():
+            for _ in range(most):
+                self._places[trusted].acquire(timeout=max(0, ends - time.monotonic()))
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                talk, _ = self._socket.accept()
+            except OSError as error:
+                if error.errno == errno.EINVAL:  # it was shut down
+                    return
+                log.warning("not_accepted", error=error)  # no descriptor left, say: those that answer free some
+                time.sleep(1)
+                continue
+            uid = _peer(talk)
+            places = self._places[self._callers.is_trusted(uid)]
+            if places.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(talk, uid, places), name="request", daemon=True).start()
+            else:
+                _send(talk, _fault(TooManyRequests("too many requests wait here already: ask again")))
+
+    def _serve(self, talk: socket.socket, uid: int, places: threading.BoundedSemaphore) -> None:
+        try:
+            _send(talk, self._said(talk, uid))
+        finally:
+            places.release()
+
+    def _said(self, talk: socket.socket, uid: int) -> dict[str, Any]:
+        try:
+            request = parse(_line(talk))
+            self._callers.check(request, uid)
+            return self._answer(request)
+        except VirtcloudError as error:
+            return _fault(error)
+        except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other
+            log.exception("fault")
+            return _fault(VirtcloudError(f"a fault in the agent: {type(error).__name__}: {error}; see its log"))
+
+
+def _peer(talk: socket.socket) -> int:
+    """Ask the kernel who connected (SO_PEERCRED, unix(7))."""
+    said = talk.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    _pid, uid, _gid = CREDENTIALS.unpack(said)
+    return int(uid)
+
+
+def _listening(path: Path) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _clear(path)
+        made.bind(str(path))
+        path.chmod(0o666)  # who may ask is decided by who asks, so that everybody reads why not
+        made.listen(sum(MOST_CONNECTIONS.values()))
+    except OSError as error:
+        made.close()
+        raise BadInput(f"cannot listen at {path}: {error.strerror or error}; set 'socket' in the settings") from error
+    except BadInput:
+        made.close()
+        raise
+    return made
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket on which nobody listens any more."""
+    try:
+        kind = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(kind):
+        raise BadInput(f"cannot listen at {path}: it is no socket, and was left alone; set 'socket' in the settings")
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise BadInput(f"another agent listens at {path}; stop it first")
+
+
+def _line(talk: socket.socket) -> bytes:
+    """Read to the end of the line, and no longer than a caller may take."""
+    ends, read = time.monotonic() + LINE_S, bytearray()
+    try:
+        while b"\n" not in read and len(read) <= LONGEST_LINE:
+            talk.settimeout(max(0.001, ends - time.monotonic()))
+            piece = talk.recv(PIECE)
+            if not piece:
+                break
+            read += piece
+    except OSError as error:
+        raise BadInput(f"expected one line within {LINE_S:g} s: {error}") from error
+    line, end, rest = bytes(read).partition(b"\n")
+    if len(line) > LONGEST_LINE:
+        raise BadInput(f"expected one line of at most {LONGEST_LINE} bytes, got more")
+    if not end or rest:
+        raise BadInput(f"expected one line, got {'more' if rest else 'no end of it'}")
+    return line
+
+
+def _fault(error: VirtcloudError) -> dict[str, Any]:
+    return {"ok": False, "error": error.slug, "detail": " ".join(str(error).split())}
+
+
+def _send(talk: socket.socket, said: dict[str, Any]) -> None:
+    with talk:
+        try:
+            talk.settimeout(LINE_S)
+            talk.sendall(json.dumps(said).encode() + b"\n")
+        except OSError as error:
+            log.info("asker_left", error=error)
