@@ -1,0 +1,178 @@
+"""Deciding which clusters are ended, with no I/O."""
+
+from collections.abc import Sequence
+
+import pytest
+from batch_fakes import cluster, job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtcloud.model.cluster import WANTED, State
+from virtcloud.scheduler.alerts import AlertName
+from virtcloud.scheduler.decide import End, Memory, Rules, Seen, Verdict, decide
+from virtcloud.scheduler.jobs import Job, Standing
+
+RULES = Rules(looks=2, grace_s=100, grace_empty_s=900)
+
+
+def seen(clusters: Sequence[object], *jobs: Job, empty: bool = False) -> Seen:
+    return Seen(clusters, {one.key: one for one in jobs}, empty)  # type: ignore[arg-type]
+
+
+def after(looks: Sequence[tuple[float, Seen]]) -> Verdict:
+    """Decide at each look, with the memory of the one before."""
+    memory: Memory = {}
+    verdict = Verdict()
+    for now, one in looks:
+        verdict = decide(one, memory, now, RULES)
+        memory = verdict.memory
+    return verdict
+
+
+GONE = seen([cluster("12.pbssrv")], job(12, Standing.GONE))
+RUNS = seen([cluster("12.pbssrv")], job(12))
+
+
+def test_a_cluster_whose_job_is_gone_is_ended_at_the_second_look_past_the_grace() -> None:
+    assert after([(0, GONE), (100, GONE)]).ends == (End("12.pbssrv", 1, "job 12.pbssrv is gone"),)
+
+
+@pytest.mark.parametrize("looks", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
+def test_a_cluster_is_kept_at_the_first_look_within_the_grace_and_after_its_job_was_seen(
+    looks: list[tuple[float, Seen]],
+) -> None:
+    assert after(looks).ends == ()
+
+
+def test_without_a_grace_it_still_takes_as_many_looks_as_the_rules_say() -> None:
+    rules, memory, ends = Rules(looks=3, grace_s=0), {}, []
+    for now in range(3):
+        verdict = decide(GONE, memory, now, rules)
+        memory, ends = dict(verdict.memory), [*ends, len(verdict.ends)]
+    assert ends == [0, 0, 1]
+
+
+@pytest.mark.parametrize("standing", [Standing.PENDING, Standing.GONE])
+def test_a_job_without_hosts_has_no_cluster(standing: Standing) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, standing))
+    assert [end.key for end in after([(0, one), (100, one)]).ends] == ["12.pbssrv"]
+
+
+@pytest.mark.parametrize("standing", [Standing.RUNNING, Standing.EXITING, Standing.UNREADABLE])
+def test_the_cluster_of_a_job_with_hosts_or_of_which_nothing_can_be_read_is_kept(standing: Standing) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, standing))
+    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+
+
+def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
+    one = seen([cluster("12.pbssrv")])
+    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+
+
+def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
+    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, words="runs"))
+    assert after([(0, one), (100, one)]).ends == (
+        End("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2"),
+    )
+
+
+@pytest.mark.parametrize("attempt", [1, 2, None])
+def test_the_cluster_of_the_attempt_or_of_one_that_is_just_starting_is_kept(attempt: int | None) -> None:
+    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
+    assert after([(0, one), (100, one)]).ends == ()
+
+
+def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
+    later = seen([cluster("12.pbssrv", attempt=2)], job(12, Standing.GONE))
+    assert after([(0, GONE), (100, later)]).ends == ()
+
+
+def test_a_cluster_that_is_ending_already_is_left_alone() -> None:
+    one = seen([cluster("12.pbssrv", State.DRAINING)], job(12, Standing.GONE))
+    assert after([(0, one), (100, one)]).ends == ()
+
+
+def test_where_the_scheduler_has_no_job_at_all_the_grace_is_longer() -> None:
+    one = seen([cluster("12.pbssrv")], job(12, Standing.GONE), empty=True)
+    assert [after([(0, one), (now, one)]).ends == () for now in (100, 899, 900)] == [True, True, False]
+
+
+@pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", State.FAILING),)])
+def test_administrators_are_told_of_a_job_that_runs_without_a_cluster(left: tuple[object, ...]) -> None:
+    one = seen(left, job(12, words="runs"))
+    assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
+        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and there is no cluster of it")
+    ]
+
+
+@pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, Standing.EXITING), job(12, Standing.PENDING)])
+def test_a_job_that_wants_none_or_has_no_use_for_it_may_be_without_a_cluster(other: Job) -> None:
+    one = seen([], other)
+    assert after([(0, one), (100, one)]).alerts == ()
+
+
+def test_administrators_are_told_at_once_of_a_job_that_cannot_be_read() -> None:
+    one = seen([cluster("12.pbssrv")], job(12, Standing.UNREADABLE, words="it is not JSON"))
+    assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
+        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left alone")
+    ]
+
+
+numbers = st.integers(1, 3)
+attempts = st.integers(1, 3)
+jobs = st.builds(job, numbers, st.sampled_from(Standing), st.one_of(st.none(), attempts))
+clusters = st.builds(
+    lambda number, state, attempt: cluster(f"{number}.pbssrv", state, attempt),
+    numbers,
+    st.sampled_from(sorted(WANTED | {State.DRAINING, State.FAILING})),
+    attempts,
+)
+good = st.builds(
+    lambda some, many, empty: seen(list({one.key: one for one in some}.values()), *many, empty=empty),
+    st.lists(clusters, max_size=4), st.lists(jobs, max_size=4), st.booleans(),
+)  # fmt: skip
+steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_size=8)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_nothing_is_ended_that_had_a_running_job_in_either_of_the_last_two_good_looks(
+    looked: list[tuple[float, Seen | None]],
+) -> None:
+    memory: Memory = {}
+    now, recent = 0.0, []
+    for pause, one in looked:
+        now += pause
+        if one is None:
+            memory = {}  # a look that failed
+            continue
+        recent = [*recent[-1:], one]
+        verdict = decide(one, memory, now, RULES)
+        memory = verdict.memory
+        for end in verdict.ends:
+            alive = [job for look in recent if (job := look.jobs.get(end.key)) and may_run(job, end.attempt)]
+            assert (alive, len(recent)) == ([], 2)
+
+
+def may_run(found: Job, attempt: int) -> bool:
+    running = found.standing in {Standing.RUNNING, Standing.EXITING, Standing.UNREADABLE}
+    overtaken = found.standing is Standing.RUNNING and found.attempt is not None and found.attempt > attempt
+    return running and not overtaken
+
+
+@settings(deadline=None)
+@given(steps)
+def test_nothing_is_ended_at_a_look_after_one_that_failed(looked: list[tuple[float, Seen | None]]) -> None:
+    now, memory, fresh = 0.0, {}, True
+    for pause, one in looked:
+        now += pause
+        verdict = Verdict() if one is None else decide(one, memory, now, RULES)
+        assert not (fresh and verdict.ends)
+        memory, fresh = dict(verdict.memory), one is None
+
+
+@settings(deadline=None)
+@given(good)
+def test_what_is_doubted_for_long_enough_is_ended(one: Seen) -> None:
+    doubted = {(about.key, about.attempt) for about in decide(one, {}, 0, RULES).memory if about.subject == "cluster"}
+    assert {(end.key, end.attempt) for end in after([(0, one), (900, one)]).ends} == doubted

@@ -1,0 +1,69 @@
+"""What Torque prints, according to its documentation, read."""
+
+import pytest
+from batch_fakes import SERVER, FakeCommands
+
+from virtcloud.model.errors import SchedulerSilent
+from virtcloud.scheduler.ended import Ended
+from virtcloud.scheduler.jobs import Job, Server, Standing
+from virtcloud.scheduler.torque import Torque
+from virtcloud.scheduler.torque_words import nodes_of, server_of
+
+JOB = (
+    "<Job><Job_Id>{number}.pbssrv</Job_Id><Job_Name>sim</Job_Name><Job_Owner>alice@n1</Job_Owner>"
+    "<resources_used><walltime>00:00:27</walltime></resources_used><job_state>{state}</job_state>"
+    "<Resource_List><nodect>1</nodect><vcluster>image=a</vcluster><walltime>00:10:00</walltime></Resource_List></Job>"
+)
+LIST = f"<Data>{JOB.format(number=7, state='R')}{JOB.format(number=8, state='C')}</Data>\n"
+STATUS = "Server: pbssrv\n    server_state = Active\n    scheduling = True\n    total_jobs = 3\n    state_count = x\n"
+
+
+def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, str, str]) -> dict[str, Job]:
+    alone = {f"qstat -x {key.removeprefix('j')}": answer for key, answer in single.items()}
+    found = Torque(FakeCommands({"qstat -x": listed, **alone})).jobs(SERVER, numbers)
+    return {str(key): one for key, one in found.items()}
+
+
+def test_all_jobs_are_listed_and_what_is_not_among_them_is_asked_for() -> None:
+    found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
+    assert {key: (one.standing, one.words) for key, one in found.items()} == {
+        "7.pbssrv": (Standing.RUNNING, "runs"),
+        "8.pbssrv": (Standing.GONE, "has finished"),
+        "9.pbssrv": (Standing.GONE, "is not known to pbssrv"),
+    }
+
+
+def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
+    found = look(set(), (0, LIST, ""))["7.pbssrv"]
+    assert (found.wants_cluster, found.walltime_s, found.used_s, found.attempt) == (True, 600, 27, None)
+
+
+def test_an_empty_list_says_nothing_of_a_job_that_is_not_denied_by_name() -> None:
+    assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].standing is Standing.UNREADABLE
+
+
+@pytest.mark.parametrize("listed", [(0, LIST[:-9], ""), (1, "", "qstat: cannot connect to server"), (0, LIST, "x")])
+def test_a_list_that_is_not_whole_is_no_list(listed: tuple[int, str, str]) -> None:
+    with pytest.raises(SchedulerSilent):
+        look({"7"}, listed)
+
+
+def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
+    assert server_of(Ended("qstat -B", 0, STATUS, "")) == Server("pbssrv", empty=False)
+
+
+@pytest.mark.parametrize(("code", "out"), [(1, STATUS), (0, ""), (0, STATUS.replace("Active", "Terminating"))])
+def test_a_server_that_is_not_at_work_is_silent(code: int, out: str) -> None:
+    with pytest.raises(SchedulerSilent):
+        server_of(Ended("qstat -B", code, out, ""))
+
+
+def test_nodes_are_read() -> None:
+    assert nodes_of(Ended("pbsnodes", 0, "<Data><Node><name>n1</name><state>free</state></Node></Data>", "")) == {"n1"}
+
+
+def test_a_request_that_only_travels_is_one_too() -> None:
+    travels = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
+    other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
+    listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
+    assert [one.wants_cluster for one in look(set(), (0, listed, "")).values()] == [True, False]

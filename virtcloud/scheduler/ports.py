@@ -1,0 +1,51 @@
+"""What reconciliation needs of a batch system, of SBF and of a log, in our words."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView
+from virtcloud.scheduler.jobs import Job, Server
+
+
+class Scheduler(Protocol):
+    """A batch system; each call raises SchedulerSilent when the answer failed, was late, or is not whole."""
+
+    def server(self) -> Server:
+        """Say which server answers."""
+
+    def jobs(self, server: Server, asked: Collection[str]) -> Mapping[ClusterKey, Job]:
+        """Give every job whose number is ``asked``, whatever became of it, and those that run and want a cluster."""
+
+    def nodes(self) -> Collection[str]:
+        """Give the hosts that jobs run on."""
+
+
+class Clusters(Protocol):
+    """SBF."""
+
+    def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
+        """Give the clusters that have not ended."""
+
+    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
+        """End a cluster; raises Gone when a later attempt than ``attempt`` has its key."""
+
+    def extend_lease(self, key: str, seconds: float) -> ClusterView:
+        """Let a cluster last for ``seconds`` from now, at least."""
+
+    def topology(self) -> Topology:
+        """Give what there is; raises NotFound before it was said."""
+
+
+class Log(Protocol):
+    """Events with their fields."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log what went as it should."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log what did not."""
+
+    def exception(self, event: str, **fields: object) -> None:
+        """Log what should never have been, with its traceback."""

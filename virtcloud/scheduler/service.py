@@ -1,0 +1,56 @@
+"""The service: the parts put together as the settings say, going round in a thread of its own."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from virtcloud.client import SbfClient
+from virtcloud.scheduler.command import Run, folder_of_commands, runner
+from virtcloud.scheduler.decide import Rules
+from virtcloud.scheduler.node_watch import NodeWatch
+from virtcloud.scheduler.openpbs import OpenPbs
+from virtcloud.scheduler.ports import Log, Scheduler
+from virtcloud.scheduler.reconciler import Clocks, Reconciler
+from virtcloud.scheduler.settings import SchedulerKeys
+from virtcloud.scheduler.status import SchedulerStatus, write_status
+from virtcloud.scheduler.torque import Torque
+
+KINDS: dict[str, Callable[[Run], Scheduler]] = {"openpbs": OpenPbs, "torque": Torque}
+ENDING_S = 2.0
+"""So long the end of the service waits for a look that is under way; what it does may be repeated."""
+
+
+@contextmanager
+def reconciling(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log) -> Iterator[None]:
+    """Reconcile, in a thread, as long as this context is open; ``address`` is SBF's."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_run, args=(keys, sbf, address, log, stop), name="scheduler", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(ENDING_S)
+
+
+def _run(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log, stop: threading.Event) -> None:
+    rounds = make(keys, sbf, log)
+    log.info("reconciling", scheduler=keys.kind, sbf=address)
+    while True:
+        report = rounds.round()
+        status = SchedulerStatus(kind=keys.kind, sbf=address, interval_s=keys.interval, report=report)
+        try:
+            write_status(keys.status, status)
+        except OSError as error:
+            log.warning("status_not_written", file=keys.status, error=error.strerror)
+        if stop.wait(keys.interval):
+            return
+
+
+def make(keys: SchedulerKeys, sbf: SbfClient, log: Log) -> Reconciler:
+    """Put the parts together."""
+    scheduler = KINDS[keys.kind](runner(keys.commands or folder_of_commands(), keys.timeout))
+    clocks = Clocks()
+    watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)
+    rules = Rules(keys.looks, keys.grace, keys.grace_empty)
+    return Reconciler(scheduler, sbf, rules, log, clocks, watch.alerts)

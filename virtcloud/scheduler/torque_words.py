@@ -1,0 +1,84 @@
+"""PURE. What Torque prints, read: ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``.
+
+Written from Torque's documentation (2.4 to 6.1) and its users' parsers; there was no Torque here to try it on.
+"""
+
+import re
+from xml.etree import ElementTree as ET
+
+from virtcloud.jobs.torque_travel import request_of
+from virtcloud.model.errors import SchedulerSilent
+from virtcloud.model.values import ClusterKey
+from virtcloud.scheduler import pbs_states
+from virtcloud.scheduler.ended import Ended
+from virtcloud.scheduler.jobs import Job, Server, Standing, key_of, seconds
+
+CODES = frozenset({0, 153})
+UNKNOWN = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
+STATES = {**pbs_states.STATES, "C": (Standing.GONE, "has finished")}
+
+
+def server_of(ended: Ended) -> Server:
+    """Read ``qstat -B -f``; raises SchedulerSilent."""
+    if ended.code != 0:
+        raise SchedulerSilent(ended.complaint)
+    found = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", ended.out, re.MULTILINE))
+    try:
+        told = (found["Server: "], found["server_state = "], found["total_jobs = "])
+    except KeyError as error:
+        raise pbs_states.not_a_server(ended) from error
+    return pbs_states.server(ended, *told)
+
+
+def jobs_of(ended: Ended, server: Server) -> dict[ClusterKey, Job]:
+    """Read ``qstat -x`` with or without numbers; arrays are left out. Raises SchedulerSilent, ValueError (not XML)."""
+    if ended.code not in CODES:
+        raise SchedulerSilent(ended.complaint)
+    gone = [_unknown(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
+    found = [_job(element, server) for element in _root(ended).iter("Job") if "[" not in _text(element, "Job_Id")]
+    return {job.key: job for job in (*gone, *found)}
+
+
+def unreadable(number: str, server: Server) -> Job:
+    """Stand for a job that is known, and whose text makes the answer unreadable."""
+    return Job(key_of(number, server), Standing.UNREADABLE, "what qstat says of it is not XML")
+
+
+def nodes_of(ended: Ended) -> set[str]:
+    """Read ``pbsnodes -x``. Raises SchedulerSilent."""
+    try:
+        if ended.code != 0:
+            raise SchedulerSilent(ended.complaint)
+        return {_text(element, "name") for element in _root(ended).iter("Node")}
+    except ValueError as error:
+        raise SchedulerSilent(f"{ended.command}: expected nodes, got something else") from error
+
+
+def _root(ended: Ended) -> ET.Element:
+    """Parse; nothing at all is what qstat prints when there is no job."""
+    try:
+        return ET.fromstring(ended.out) if ended.out.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
+    except ET.ParseError as error:
+        raise ValueError(str(error)) from error
+
+
+def _unknown(line: str, ended: Ended, server: Server) -> Job:
+    if found := UNKNOWN.fullmatch(line):
+        return Job(key_of(found.group(1), server), Standing.GONE, f"is not known to {server.name}")
+    raise SchedulerSilent(ended.complaint)
+
+
+def _job(element: ET.Element, server: Server) -> Job:
+    standing, words = pbs_states.standing(STATES, _text(element, "job_state"))
+    return Job(
+        key=key_of(_text(element, "Job_Id").partition(".")[0], server),
+        standing=standing,
+        words=words,
+        wants_cluster=request_of({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}) is not None,
+        walltime_s=seconds(_text(element, "Resource_List/walltime")),
+        used_s=seconds(_text(element, "resources_used/walltime")),
+    )
+
+
+def _text(element: ET.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
