@@ -1,0 +1,82 @@
+"""The server's hook and a real SBF mean the same by every call: over TLS, spoken by a Python without packages."""
+
+from collections.abc import Iterator
+
+import pytest
+from pbs_fakes.site import Site, real_site
+
+from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.errors import GuestTaken
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with real_site() as made:
+        yield made
+
+
+def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: Site) -> None:
+    started = site.hook.start("image=debian12:subnet=10.0.0.0/24", key="1.PBSsrv", run_version=2)
+    assert started.accepted, started
+    view = site.cluster("1.pbssrv")
+    assert (view.state, view.attempt, view.spec.owner) == (State.CONFIGURING, 3, "alice")
+    assert [(guest.host, guest.addresses) for guest in view.spec.guests] == [
+        ("n1", ("10.0.0.1/24",)),
+        ("n2", ("10.0.0.2/24",)),
+    ]
+    assert site.hook.end(2, key="1.pbssrv").accepted
+    assert site.cluster("1.pbssrv").state is State.CONFIGURING
+    assert site.hook.end(3, key="1.pbssrv").accepted
+    assert site.cluster("1.pbssrv").state is State.DRAINING
+
+
+def test_a_run_waits_for_the_network_of_the_one_before(site: Site) -> None:
+    assert site.hook.start("image=debian12", key="2.pbssrv").accepted
+    said = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
+    told = "host n1 at brno has not confirmed; host n2 at brno has not confirmed"
+    assert said.startswith(
+        "vcluster: the network of the job's former run is still being removed (switch brno-sw at brno"
+    )
+    assert said.endswith(f"{told}); the job will be tried again")
+
+
+def test_a_run_whose_number_was_used_for_other_hosts_goes_to_its_hosts_with_nothing(site: Site) -> None:
+    assert site.hook.start("image=debian12", key="3.pbssrv").accepted
+    assert site.hook.start("image=debian12:guests=2", key="3.pbssrv").accepted
+    assert site.cluster("3.pbssrv").state is State.DRAINING
+
+
+def test_the_words_of_sbf_are_those_of_the_table(site: Site) -> None:
+    site.hook.settings["hosts"] = {"n2": "n7"}
+    found = site.hook.start("image=debian12", key="4.pbssrv")
+    site.hook.settings["hosts"] = {}
+    assert found.message == "vcluster: host n2 has no switch port in SBF; the job will be tried again"
+    found = site.hook.start("image=debian12:vlan=1203", key="4.pbssrv")
+    assert found.message == "vcluster: VLAN 1203 is not in the pool of site brno (100-199)"
+    site.operator.put_quota("erik", clusters=0)
+    found = site.hook.start("image=debian12", key="4.pbssrv", owner="erik")
+    assert found.message == "vcluster: erik already has 0 clusters (limit 0)"
+
+
+def test_jobs_join_a_network_by_its_name(site: Site) -> None:
+    assert site.hook.start("image=debian12:name=mine:share=bob", key="5.pbssrv").accepted
+    assert site.hook.submit("image=a:name=mine").message == "vcluster: 'mine' is already running as job 5.pbssrv"
+    assert site.hook.submit("image=a:net=mine", user="bob").accepted
+    assert site.hook.submit("image=a:net=mine", user="dora").message == (
+        "vcluster: network 'mine' is not shared with dora"
+    )
+    assert site.hook.start("image=debian12:net=mine", key="6.pbssrv", owner="bob").accepted
+    addresses = [guest.addresses for key in ("5.pbssrv", "6.pbssrv") for guest in site.cluster(key).spec.guests]
+    assert len(set(addresses)) == 4
+    found = site.hook.start("image=debian12:net=mine", key="7.pbssrv", owner="dora")
+    assert (found.message, found.changed) == ("vcluster: network 'mine' is not shared with dora", {"Hold_Types": "u"})
+    found = site.hook.start("image=debian12:name=mine", key="7.pbssrv")
+    assert found.message == "vcluster: 'mine' is already running as job 5.pbssrv; the job will be tried again"
+
+
+def test_two_that_join_at_once_are_told_apart(site: Site) -> None:
+    """The second asks with addresses that the first has by now: SBF says so by name, and the hook chooses again."""
+    assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
+    spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})
+    with pytest.raises(GuestTaken):
+        site.operator.put_cluster("9.pbssrv", ClusterRequest(spec=spec, attempt=1))

@@ -1,0 +1,1 @@
+"""What stands for SBF where a hook is tried."""

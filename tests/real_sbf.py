@@ -1,0 +1,41 @@
+"""A real SBF with an empty database, on a socket of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def running_sbf() -> Iterator[str]:
+    """Run it, and give its address; the caller is its operator."""
+    pytest.importorskip("sbf_service.http", reason="NOT TESTED: SBF's libraries are not installed")
+    folder = Path(tempfile.mkdtemp(prefix="sbf"))  # a socket's path is short: at most 107 characters
+    config, socket = folder / "sbf.toml", folder / "sbf.sock"
+    lines = [f'database = "sqlite:///{folder}/sbf.db"', 'listen = "127.0.0.1:0"', f'socket = "{socket}"']
+    config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))
+    with (folder / "log").open("w") as log:
+        argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)]
+        process = subprocess.Popen(argv, stdout=log, stderr=log, env=os.environ)  # noqa: S603
+    try:
+        _await(lambda: socket.is_socket() or process.poll() is not None)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield f"unix://{socket}"
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(folder)
+
+
+def _await(reached: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < ends
+        time.sleep(0.02)

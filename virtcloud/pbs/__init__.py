@@ -1,0 +1,1 @@
+"""OpenPBS: the hooks, what installs them, and what says how they are."""
