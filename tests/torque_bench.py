@@ -1,0 +1,134 @@
+"""A host on which Torque's scripts are tried: a fake agent on a real socket, a fake SBF on a real port, real files."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fake_agent_socket import Answer, FakeAgentSocket, Request, agent_socket
+
+from virtcloud.torque.scripts.entry import main
+
+FACTS = {"VCLUSTER_ID": "7.torque", "VCLUSTER_VLAN": "112", "VCLUSTER_GUESTS": "g1 g2"}
+UP = {"ok": True, "state": "up", "missing": [], "reason": None, "facts": FACTS}
+REQUEST = "image=busybox:guests=1:subnet=10.0.0.0/24"
+RESOURCES = f"neednodes=2:ppn=2,nodes=2:ppn=2,other=vcluster={REQUEST},walltime=01:00:00"
+
+
+class Heard(NamedTuple):
+    """A call that SBF got."""
+
+    method: str
+    path: str
+    document: Any
+
+
+class Ran(NamedTuple):
+    """How a script ended."""
+
+    code: int
+    stderr: str
+
+
+def refusal(status: int, slug: str, detail: str) -> tuple[int, Any]:
+    """Write a problem document."""
+    return status, {"type": f"urn:virtcloud:problem:{slug}", "detail": detail}
+
+
+UNKNOWN = refusal(404, "not-found", "cluster 7.torque is not known")
+
+
+def agent_says(request: Request) -> Answer:
+    """Answer as an agent whose clusters come up and go at once."""
+    return {"up": {"ok": True}, "state": UP, "cancel": {"ok": True}, "remove": {"ok": True, "gone": True}}[
+        request["do"]
+    ]
+
+
+def sbf_says(heard: Heard) -> tuple[int, Any]:
+    """Answer as an SBF that never heard of the job and gives it all that it wants."""
+    return UNKNOWN if heard.method == "GET" else (201, {"state": "configuring"})
+
+
+@dataclass
+class Bench:
+    """The host; ``sbf_says`` and ``agent_says`` may be replaced before a script runs."""
+
+    folder: Path
+    user: str
+    capture: pytest.CaptureFixture[str]
+    agent: FakeAgentSocket | None = None
+    agent_says: Callable[[Request], Answer] = agent_says
+    sbf_says: Callable[[Heard], tuple[int, Any]] = sbf_says
+    heard: list[Heard] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[Request]:
+        """What the agent was asked."""
+        return self.agent.asked if self.agent else []
+
+    def agent_answer(self, request: Request) -> Answer:
+        """Answer as the test has it by now."""
+        return self.agent_says(request)
+
+    def settings(self, **keys: object) -> Path:
+        """Write the settings, with these keys besides."""
+        file = self.folder / "torque.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps({**known, **keys}))
+        return file
+
+    def run(self, script: str, resources: str = RESOURCES, job: str = "7.Torque", **environment: str) -> Ran:
+        """Run a script for a job, with the arguments and the environment that Torque gives."""
+        nodes = self.folder / "nodes"
+        nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
+        common = [job, self.user, "users", "job.sh"]
+        prologue = [*common, resources, "batch", "", "/var/spool/torque/mom_priv/jobs/7.SC"]
+        epilogue = [*common, "4711", resources, "cput=00:00:01", "batch", "", "0"]
+        arguments = prologue if script.startswith("prologue") else epilogue
+        surrounding = {"PBS_NODEFILE": str(nodes), "PBS_MSHOST": "Brno-h1.example", **environment}
+        code = main(script, arguments, surrounding, str(self.folder / "torque.json"))
+        return Ran(code, self.capture.readouterr().err)
+
+
+@contextmanager
+def running(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Iterator[Bench]:
+    """Let agent and SBF run for the length of a test."""
+    bench = Bench(folder, user, capture)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            heard = Heard(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
+            bench.heard.append(heard)
+            status, document = bench.sbf_says(heard)
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - as http.server names them
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base
+            pass
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        agent_socket(folder / "s", bench.agent_answer) as agent,
+    ):
+        bench.agent = agent
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        bench.settings(
+            sbf=f"http://127.0.0.1:{server.server_port}",
+            token_file=None,
+            socket=str(folder / "s"),
+            environments=str(folder / "environments"),
+        )
+        yield bench
+        server.shutdown()

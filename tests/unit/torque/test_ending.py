@@ -1,0 +1,69 @@
+"""What the scripts do after a job, and when it is deleted."""
+
+import pytest
+from torque_bench import Bench, Heard, Ran
+
+ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
+NOT_THERE = "/nonexistent/agent.sock"
+
+
+@pytest.mark.parametrize("script", ENDING)
+def test_a_job_without_a_request_asks_nobody(bench: Bench, script: str) -> None:
+    assert bench.run(script, "nodes=2,walltime=01:00:00") == Ran(0, "")
+    assert (bench.asked, bench.heard) == ([], [])
+
+
+@pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
+def test_the_agent_lets_the_cluster_go_and_is_waited_for(bench: Bench, script: str) -> None:
+    gone = [False, True]
+    bench.agent_says = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
+    assert bench.run(script) == Ran(0, "")
+    assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "wait": 30.0}] * 2
+
+
+def test_the_epilogue_does_not_wait_for_ever(bench: Bench) -> None:
+    bench.settings(patience=1)
+    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    assert bench.run("epilogue") == Ran(0, "")
+
+
+def test_the_file_of_facts_goes(bench: Bench) -> None:
+    bench.run("prologue")
+    bench.run("epilogue")
+    assert list((bench.folder / "environments").iterdir()) == []
+
+
+def test_where_the_agent_is_away_sbf_is_told_itself(bench: Bench) -> None:
+    bench.settings(socket=NOT_THERE)
+    assert bench.run("epilogue") == Ran(0, "")
+    assert bench.heard == [Heard("DELETE", "/v1/clusters/7.torque", None)]
+
+
+def test_where_nobody_can_be_told_it_is_said_that_the_lease_ends_it(bench: Bench) -> None:
+    bench.settings(socket=NOT_THERE, sbf="http://127.0.0.1:1")
+    ran = bench.run("epilogue")
+    assert ran.code == 2
+    assert ran.stderr.endswith("its cluster ends with its lease\n")
+
+
+def test_a_sister_whose_agent_is_away_says_so(bench: Bench) -> None:
+    bench.settings(socket=NOT_THERE)
+    ran = bench.run("epilogue.parallel")
+    assert (ran.code, bench.heard) == (2, [])
+    assert "this host's agent does not answer" in ran.stderr
+
+
+def test_qdel_tells_the_barrier(bench: Bench) -> None:
+    assert bench.run("epilogue.precancel") == Ran(0, "")
+    assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "reason": "qdel"}]
+
+
+def test_qdel_is_not_held_up_by_an_agent_that_refuses_its_user(bench: Bench) -> None:
+    """Torque runs this script as the job's user, whom an agent need not hear."""
+    bench.agent_says = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
+    assert bench.run("epilogue.precancel") == Ran(0, "")
+
+
+def test_every_script_may_be_repeated(bench: Bench) -> None:
+    for script in ("prologue.parallel", "prologue", "epilogue.precancel", "epilogue.parallel", "epilogue"):
+        assert bench.run(script) == bench.run(script) == Ran(0, "")

@@ -1,0 +1,9 @@
+"""What every script does before anything else is loaded: it lets the jobs pass that are none of ours."""
+
+import sys
+
+ASKED = ("vcluster=", "net=")
+FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
+"""The names that a submit filter may have: the last two are those that qsub looks for by itself."""
+script = sys.argv[0].rpartition("/")[2]
+asks = any(word in argument for argument in sys.argv[1:] for word in ASKED)

@@ -1,0 +1,81 @@
+"""``prologue`` on a job's first host, ``prologue.parallel`` on all others, before that."""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Dict, Optional, Tuple
+
+from virtcloud.jobs.cluster import MARGIN_S, SETUP_S, Network, Run, cluster_of
+from virtcloud.jobs.pbs import check_walltime
+from virtcloud.jobs.request import Request, parse
+from virtcloud.jobs.sizes import seconds_of
+from virtcloud.jobs.torque import admit, hosts_of
+from virtcloud.torque.scripts.barrier import announce, wait_until_up
+from virtcloud.torque.scripts.call import ABORT, Call, Ended
+from virtcloud.torque.scripts.ending import leave
+from virtcloud.torque.scripts.environment import ensure_environment
+from virtcloud.torque.scripts.patience import Patience
+from virtcloud.torque.scripts.sbf import Sbf
+from virtcloud.torque.scripts.settings import Settings
+
+PRIVATE = "private"
+SISTERS_S = 60.0
+
+
+def prologue(call: Call, settings: Settings) -> None:
+    """Ask for the job's cluster and wait until it is up; raises Ended, RequestError. Whatever ends it undoes it."""
+    wish = _admitted(call, settings)
+    patience = Patience(settings.patience)
+    sbf = Sbf(settings.where, call.key, patience)
+    run = Run(call.key, call.user, _elements(call, settings), seconds_of(call.wanted["walltime"]))
+    try:
+        announce(settings.socket, call, True, patience)
+        sbf.put(lambda: spec_of(run, wish, call.network, sbf), sbf.next_attempt())
+        facts = wait_until_up(settings.socket, call, patience)
+        ensure_environment(settings.environments, call, facts)
+    except BaseException:
+        with suppress(Ended):  # what is said is why it came to this; the lease is the last resort
+            leave(call, settings)
+        raise
+
+
+def prologue_parallel(call: Call, settings: Settings) -> None:
+    """Tell this host's agent; raises Ended when it is away, before the first host asks for anything."""
+    announce(settings.socket, call, False, Patience(min(SISTERS_S, settings.patience)))
+
+
+def spec_of(run: Run, wish: Optional[Request], network: Optional[str], sbf: Sbf) -> Dict[str, Any]:
+    """Give the spec of the job's cluster; one without guests of ours only brings the network to its hosts."""
+    name = wish.net if wish else None if network == PRIVATE else network
+    joined = None if name is None else sbf.network(name)
+    if wish is not None:
+        return cluster_of(wish, run, joined)
+    return _of_hosts(run, joined)
+
+
+def _of_hosts(run: Run, joined: Optional[Network]) -> Dict[str, Any]:
+    lease = run.walltime_s + SETUP_S + MARGIN_S
+    spec = {"owner": run.owner, "hosts": sorted(run.hosts), "guests": [], "lease_s": lease}  # type: Dict[str, Any]
+    return spec if joined is None else dict(spec, joins=joined.key)
+
+
+def _admitted(call: Call, settings: Settings) -> Optional[Request]:
+    """Give the request of a job that may have a cluster; raises RequestError."""
+    if call.request is None:
+        check_walltime(call.wanted.get("walltime"), settings.longest_walltime)
+        return None
+    wish = parse(call.request)
+    admit(wish, call.wanted, settings.longest_walltime, "[" in call.job)
+    return wish
+
+
+def _elements(call: Call, settings: Settings) -> Tuple[str, ...]:
+    """Give SBF's names of the job's hosts, this one's first."""
+    file = call.environment.get("PBS_NODEFILE")
+    try:
+        hosts = (
+            hosts_of(Path(file).read_text()) if file else (call.environment.get("PBS_MSHOST") or os.uname().nodename,)
+        )
+    except OSError as error:
+        raise Ended(ABORT, "PBS_NODEFILE %s cannot be read: %s" % (file, error.strerror)) from error
+    return tuple(settings.element(host) for host in hosts)
