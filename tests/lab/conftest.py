@@ -1,6 +1,7 @@
 """The lab that tests run on: the default one, whole, up once for all of them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,15 @@ def start(file: LabFile, state: State | None = None, wishes: Wishes | None = Non
         return Lab.up(file, wishes, state=state)
     except LabImpossible as error:
         pytest.skip(f"NO LAB: {error}")
+
+
+@contextmanager
+def lab_of(name: str, temporary: pytest.TempPathFactory, wishes: Wishes | None = None) -> Iterator[Lab]:
+    """Run a lab of ``topologies/NAME.yaml`` with a state folder of its own."""
+    file = read_lab_file(Path(__file__).parent / f"topologies/{name}.yaml")
+    running = start(file, State(temporary.mktemp(name) / "state"), wishes)
+    yield running
+    running.down()
 
 
 @pytest.fixture(scope="session")
@@ -36,56 +46,44 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of two sites, in which one host runs QEMU guests as well."""
-    file = read_lab_file(Path(__file__).parent / "topologies/mixed.yaml")
-    running = start(file, State(tmp_path_factory.mktemp("mixed") / "state"))
-    yield running
-    running.down()
+    with lab_of("mixed", tmp_path_factory) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of one site with two switches, in which everybody speaks LLDP."""
-    file = read_lab_file(Path(__file__).parent / "topologies/cabled.yaml")
-    running = start(file, State(tmp_path_factory.mktemp("cabled") / "state"))
-    yield running
-    running.down()
+    with lab_of("cabled", tmp_path_factory) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of two sites, one of them a ring of three switches."""
-    file = read_lab_file(Path(__file__).parent / "topologies/paths.yaml")
-    running = start(file, State(tmp_path_factory.mktemp("paths") / "state"))
-    yield running
-    running.down()
+    with lab_of("paths", tmp_path_factory) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of two sites' switches with a Linux bridge and an Open vSwitch between them, and no SBF."""
-    file = read_lab_file(Path(__file__).parent / "topologies/prepared.yaml")
-    running = start(file, State(tmp_path_factory.mktemp("prepared") / "state"), Wishes(bare=True))
-    yield running
-    running.down()
+    with lab_of("prepared", tmp_path_factory, Wishes(bare=True)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of three sites whose provider edges are on an EVPN fabric, and no SBF."""
-    file = read_lab_file(Path(__file__).parent / "topologies/edges.yaml")
-    running = start(file, State(tmp_path_factory.mktemp("fabric") / "state"), Wishes(bare=True))
-    yield running
-    running.down()
+    with lab_of("edges", tmp_path_factory, Wishes(bare=True)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab whose sites are joined in three ways; an edge that is cut off is given up soon, drift is seen soon."""
-    file = read_lab_file(Path(__file__).parent / "topologies/edges.yaml")
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
-    running = start(file, State(tmp_path_factory.mktemp("edges") / "state"), Wishes(timing=timing))
-    yield running
-    running.down()
+    with lab_of("edges", tmp_path_factory, Wishes(timing=timing)) as running:
+        yield running
 
 
 @pytest.fixture

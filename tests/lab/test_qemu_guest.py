@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from lab_jobs import ask
 
 from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
@@ -32,20 +33,35 @@ def reach(client: SbfClient, view: ClusterView, state: State) -> ClusterView:
     return view
 
 
+def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
+    """Wait on the container's host as a job does; give all that was ever missing."""
+    deadline, missing = time.monotonic() + 150, []
+    while time.monotonic() < deadline:
+        (said,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
+        if said["state"] == "up":
+            return missing
+        missing += said["missing"]
+    pytest.fail(f"not up: {missing}")
+
+
 def in_container(lab: Lab, *argv: str, given: str = "") -> str:
     (domain,) = guests(lab, "praha-h1")
     return lab.run("praha-h1", ("sh", "-c", INSIDE, domain, *argv), given=given).stdout
 
 
-def test_a_machine_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab) -> None:
+def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab) -> None:
     before = snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
-        view = client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC)))
-        view = reach(client, view, State.ACTIVE)
+        job = {"cluster": "mixed", "attempt": 1}
+        ask(mixed, "praha-h1", {"do": "up", **job})
+        client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC), attempt=1))
+        waited = barrier(mixed, job)
+        assert "guest machine does not answer at 10.0.0.1" in waited, "active is not up while it boots"
+        assert client.cluster("mixed").state is State.ACTIVE
         (machine,) = guests(mixed, "brno-h1")
         assert "<domain type='qemu'" in output(mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", machine)
 
-        up = f"until /bin/ping -c 1 -W 1 10.0.0.1; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
+        up = f"/bin/ping -c 1 -W 1 10.0.0.1 && /bin/nc -w {BOOT_S} 10.0.0.1 23"
         said = in_container(
             mixed, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given="ping -c 2 10.0.0.2; uname -r\n"
         )

@@ -14,13 +14,17 @@ COMMANDS = {
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
     "doctor": ("virtcloud.cli.doctor:doctor", "Say what this machine has and lacks for a lab."),
     "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
+    "image": ("virtcloud.cli.image:image", "Look at this machine's images of guests."),
+    "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
     "login": ("virtcloud.cli.access:login", "Keep your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
+    "pbs": ("virtcloud.cli.pbs:pbs", "Install the hooks in OpenPBS, and look after them."),
     "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
     "quota": ("virtcloud.cli.quota:quota", "Say how much a user may have."),
     "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
     "token": ("virtcloud.cli.access:token", "Make, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),
+    "torque": ("virtcloud.cli.torque:torque", "Write the scripts that Torque runs."),
     "whoami": ("virtcloud.cli.access:whoami", "Say whom SBF takes you for."),
 }
 

@@ -1,12 +1,14 @@
 """``virtcloud cluster``: create, list, show, wait, extend, delete."""
 
+from collections.abc import Sequence
+
 import click
 
-from virtcloud.cli import differences, ends, show
+from virtcloud.cli import differences, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
-from virtcloud.cli.progress import ShowProgress
 from virtcloud.cli.specs import Wishes, read_spec
+from virtcloud.cli.watching import watch
 from virtcloud.cluster import Cluster
 from virtcloud.model.cluster import State
 from virtcloud.model.views import ClusterView
@@ -27,11 +29,21 @@ def cluster() -> None:
     "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
 )
 @click.option("--image", default="busybox", show_default=True, help="The guests' image.")
-@click.option("--network", default="10.0.0.0/24", show_default=True, help="Guests get its addresses in order.")
+@click.option("--guest-prefix", default="g", show_default=True, help="Guests are called so, with a number.")
+@click.option(
+    "--network",
+    default="10.0.0.0/24",
+    show_default=True,
+    help="Guests get its addresses in order; from one on, when that is given: 10.0.0.50/24.",
+)
 @click.option(
     "--spec", "file", type=click.File(), help="The whole spec as YAML or JSON, instead of --host ('-': stdin)."
 )
 @click.option("--owner", help="Whose it is.  [default: you]")
+@click.option("--name", help="A name for it, which no other cluster has until this one has ended.")
+@click.option("--join", "joins", metavar="NETWORK", help="Join the network of this name or key, as a member of it.")
+@click.option("--share", "shares_with", multiple=True, metavar="OWNER", help="Who else may join; may be repeated.")
+@click.option("--vlan", type=click.IntRange(1, 4094), help="The VLAN number to take.  [default: the longest unused]")
 @click.option("--lease", type=Duration(), help="When it ends unless extended.  [default: 4h]")
 @click.option("--deadline", type=Duration(), help="How long setting up may take.  [default: 2m]")
 @click.option(
@@ -54,7 +66,11 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 ) -> None:
     """Create the cluster KEY and wait until it is active. The same again changes nothing.
 
+    With --join it is a member of a network that runs: its hosts come and go, and nothing flaps for the others.
+
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --network 10.0.0.0/24 --lease 4h
+
+    Example: virtcloud cluster create more --join demo --host plzen-h1 --guest-prefix m --network 10.0.0.50/24
     """
     spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
     if dry_run:
@@ -62,13 +78,15 @@ def create(  # noqa: PLR0913 - click gives each option by its name
         show.json_document(preview) if as_json else differences.tell_preview(preview)
         return
     made = client(context).create(key, spec, attempt=attempt)
-    seconds = None if no_wait else _watch(context, made, "goes on being set up", State.ACTIVE)
+    seconds = None if no_wait else watch(context, made, "goes on being set up", State.ACTIVE)
     if as_json:
         show.json_document(made.view)
     elif seconds is None:
         click.echo(f"cluster {key} is {made.state}; wait for it: virtcloud cluster wait {key}")
     else:
-        click.echo(f"cluster {key} is active after {seconds:.1f} s: {_vlans(made.view)}; lease ends {_time(made.view)}")
+        click.echo(
+            f"cluster {key} is active after {seconds:.1f} s: {show.vlans(made.view)}; lease ends {_time(made.view)}"
+        )
 
 
 @cluster.command("list")
@@ -85,9 +103,19 @@ def list_(context: click.Context, owner: str | None, ended: bool, as_json: bool)
     if as_json:
         show.json_documents(views)
         return
-    columns = ("cluster", "owner", "state", "VLANs", "guests", "lease ends", "reason")
+    columns = ("cluster", "owner", "state", "VLANs", "guests", "network", "lease ends", "reason")
     rows = [
-        (one.key, one.spec.owner, one.state, _vlans(one), len(one.spec.guests), _time(one), one.reason) for one in views
+        (
+            one.key,
+            one.spec.owner,
+            one.state,
+            show.vlans(one),
+            len(one.spec.guests),
+            _network(one),
+            _time(one),
+            one.reason,
+        )
+        for one in views
     ]
     show.table(columns, rows, "no clusters")
 
@@ -105,8 +133,14 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     if as_json:
         show.json_document(view)
         return
-    click.echo(f"cluster {view.key} of {view.spec.owner} is {view.state}" + (f": {view.reason}" if view.reason else ""))
-    click.echo(f"attempt {view.attempt}, id {view.id}, {_vlans(view)}, lease ends {_time(view)}")
+    name = f" ({view.spec.name})" if view.spec.name else ""
+    reason = f": {view.reason}" if view.reason else ""
+    click.echo(f"cluster {view.key}{name} of {view.spec.owner} is {view.state}{reason}")
+    click.echo(f"attempt {view.attempt}, id {view.id}, {show.vlans(view)}, lease ends {_time(view)}")
+    if view.network:
+        click.echo(f"it is a member of the network of cluster {view.network}")
+    elif members := _members(client(context).list(network=key)):
+        click.echo(f"members of its network: {members}")
     if view.joined:
         click.echo(f"its sites are joined by {differences.joined(view.joined)}")
     if view.quarantined:
@@ -136,7 +170,7 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
     Example: virtcloud cluster wait demo --for gone --timeout 2m
     """
     found = client(context).get(key)
-    seconds = _watch(context, found, "goes on", State.ACTIVE if goal == "active" else State.RELEASED, timeout)
+    seconds = watch(context, found, "goes on", State.ACTIVE if goal == "active" else State.RELEASED, timeout)
     show.json_document(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
 
 
@@ -165,7 +199,7 @@ def delete(context: click.Context, key: str, no_wait: bool, as_json: bool) -> No
     Example: virtcloud cluster delete demo
     """
     going = client(context).get(key).delete()
-    seconds = None if no_wait else _watch(context, going, "goes on being removed", State.RELEASED)
+    seconds = None if no_wait else watch(context, going, "goes on being removed", State.RELEASED)
     if as_json:
         show.json_document(going.view)
     else:
@@ -175,26 +209,13 @@ def delete(context: click.Context, key: str, no_wait: bool, as_json: bool) -> No
         )
 
 
-def _watch(context: click.Context, watched: Cluster, goes_on: str, goal: State, timeout: float | None = None) -> float:
-    """Wait for ``goal`` with progress shown, and give the seconds that it took."""
-    try:
-        with ShowProgress() as progress:
-            (watched.wait_active if goal == State.ACTIVE else watched.wait_ended)(progress, timeout)
-            return progress.seconds
-    except KeyboardInterrupt:
-        key = watched.key
-        ends.interrupted(
-            context,
-            f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}; "
-            f"delete it: virtcloud cluster delete {key}",
-        )
+def _network(view: ClusterView) -> str | None:
+    """Say whose network a member is in, or what a network is called."""
+    return f"in {view.network}" if view.network else view.spec.name
 
 
-def _vlans(view: ClusterView) -> str:
-    numbers = sorted(set(view.vlans.values()))
-    if len(numbers) == 1:
-        return f"VLAN {numbers[0]} at {', '.join(sorted(view.vlans))}"
-    return ", ".join(f"VLAN {number} at {site}" for site, number in sorted(view.vlans.items())) or "no VLAN"
+def _members(clusters: Sequence[Cluster]) -> str:
+    return ", ".join(f"{one.key} of {one.view.spec.owner} ({one.state})" for one in clusters if one.view.network)
 
 
 def _left(view: ClusterView) -> str:

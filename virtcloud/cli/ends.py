@@ -26,14 +26,14 @@ def exit_code(error: VirtcloudError) -> int:
     return BAD_INPUT if isinstance(error, BadInput | NotFound | ServiceUnreachable | Unauthenticated) else FAILED
 
 
-def fail(context: click.Context, error: VirtcloudError) -> NoReturn:
+def fail(context: click.Context, error: VirtcloudError, speaks: str = "virtcloud") -> NoReturn:
     """Say what went wrong, each line with our name before it, and end."""
     for line in str(error).splitlines():
-        click.echo(f"virtcloud: {line}", err=True)
+        click.echo(f"{speaks}: {line}", err=True)
     context.exit(exit_code(error))
 
 
-def interrupted(context: click.Context, message: str = "interrupted") -> NoReturn:
+def interrupted(context: click.Context, message: str = "interrupted", speaks: str = "virtcloud") -> NoReturn:
     """Say what goes on after Ctrl-C, and end."""
-    click.echo(f"\nvirtcloud: {message}", err=True)
+    click.echo(f"\n{speaks}: {message}", err=True)
     context.exit(INTERRUPTED)

@@ -1,7 +1,7 @@
 """PURE. A cluster's spec from the flags of ``cluster create``."""
 
 from collections.abc import Iterator, Sequence
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from itertools import islice
 
 from pydantic import ValidationError
@@ -12,15 +12,17 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name
 
 
-def guests_of(hosts: Sequence[str], per_host: int, image: str, network: str | None) -> tuple[Guest, ...]:
-    """Give the guests g1, g2, … host by host, with the addresses of ``network`` in order.
+def guests_of(
+    hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
+) -> tuple[Guest, ...]:
+    """Give the guests g1, g2, … host by host, with the addresses of ``network`` in order, from the one given on.
 
     Raises :class:`BadInput` when a name is malformed or the network is too small.
     """
     places = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(places) if network is None else _addresses(network, len(places))
     return tuple(
-        Guest(name=Name(f"g{number}"), host=host, image=Name(image), addresses=given)
+        Guest(name=Name(f"{prefix}{number}"), host=host, image=Name(image), addresses=given)
         for number, (host, given) in enumerate(zip(places, addresses, strict=True), 1)
     )
 
@@ -37,16 +39,22 @@ def spec_of(**keys: object) -> ClusterSpec:
 
 def _addresses(network: str, count: int) -> list[tuple[Address, ...]]:
     try:
-        parsed = ip_network(network)
+        first = ip_interface(network)
+        parsed = first.network
     except ValueError as error:
         raise BadInput(f"expected a network such as 10.0.0.0/24, got {network!r}: {error}") from error
     found: list[tuple[Address, ...]] = [
-        (Address(f"{address}/{parsed.prefixlen}"),) for address in islice(_hosts(parsed), count)
+        (Address(f"{address}/{parsed.prefixlen}"),) for address in islice(_from(first), count)
     ]
     if len(found) < count:
         raise BadInput(f"network {network} has {len(found)} addresses, {count} guests need one each; give a larger one")
     return found
 
 
-def _hosts(network: IPv4Network | IPv6Network) -> Iterator[object]:
-    return iter(network.hosts())
+def _from(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
+    """Give addresses for hosts, from the one given on; from the first one of all, where only a network is given."""
+    network = first.network
+    if first.ip == network.network_address:
+        return iter(network.hosts())
+    last = int(network.broadcast_address) - (network.version == 4)  # noqa: PLR2004 - IPv6 has no broadcast address
+    return (type(first.ip)(number) for number in range(int(first.ip), last + 1))

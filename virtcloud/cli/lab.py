@@ -13,10 +13,13 @@ from rich.table import Table
 from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
 from virtcloud.lab.demo.report import Report
 from virtcloud.lab.demo.story import DEMO_TIMING, tell
+from virtcloud.lab.pbs import LabPbs, as_user
 from virtcloud.lab.session import attach
 from virtcloud.lab.state import State
+from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
+as_whom = click.option("--user", help="As this user, who has logged in (of 'virtcloud lab pbs': alice, bob).")
 
 
 @click.group()
@@ -83,22 +86,50 @@ def status(as_json: bool) -> None:
     Console().print(table)
 
 
+@lab.command()
+@click.option("--host", "hosts", multiple=True, help="Only on this host; may be repeated.  [default: all hosts]")
+def pbs(hosts: tuple[str, ...]) -> None:
+    """Start a real OpenPBS in the lab that is up: its server on the station, a MoM on each host, virtcloud's hooks.
+
+    It has two users, alice and bob. OpenPBS must be installed on this machine, by default in /opt/pbs.
+
+    Example: virtcloud lab pbs
+    """
+    running = Lab.running()
+    batch = LabPbs.of(running)
+    with Progress(Console(stderr=True)) as progress:
+        batch.start(hosts or _hosts(running.topology), progress.watch)
+        batch.install_hooks()
+        batch.reconcile()
+        seconds = progress.seconds
+    click.echo(f"OpenPBS {batch.version()} runs after {seconds:.1f} s")
+    click.echo("submit a job: virtcloud lab shell --user alice station")
+
+
+def _hosts(topology: Topology) -> list[str]:
+    return [host.name for site in topology.sites for host in site.hosts]
+
+
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@as_whom
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def execute(node: str, command: tuple[str, ...]) -> None:
+def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
     """Run COMMAND on NODE, with this terminal's input and output; gives its exit code.
 
     As from a shell, 127 says that NODE has no such program, and 126 that it cannot be run.
     """
-    sys.exit(attach(Lab.running().state, node, command, terminal=False))
+    words = command if user is None else as_user(user, command)
+    sys.exit(attach(Lab.running().state, node, words, terminal=False))
 
 
 @lab.command()
+@as_whom
 @click.argument("node")
-def shell(node: str) -> None:
+def shell(user: str | None, node: str) -> None:
     """Open a shell on NODE."""
-    sys.exit(attach(Lab.running().state, node, SHELL, terminal=True))
+    words = SHELL if user is None else as_user(user, ())
+    sys.exit(attach(Lab.running().state, node, words, terminal=True))
 
 
 @lab.command()

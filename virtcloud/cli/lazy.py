@@ -10,14 +10,17 @@ from click.shell_completion import CompletionItem
 from virtcloud.cli import ends
 from virtcloud.model.errors import BadInput, VirtcloudError
 
+OURS = "virtcloud"
+
 
 class LazyGroup(click.Group):
     """Commands by name: ``module:attribute`` and a line of help. Turns errors of ours into messages and exit codes."""
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:  # noqa: ANN401 - click's
-        """Remember where the commands are."""
+    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], speaks: str = OURS, **kwargs: Any) -> None:  # noqa: ANN401
+        """Remember where the commands are; ``speaks`` is the name before each message."""
         super().__init__(*args, **kwargs)
         self._lazy = lazy
+        self._speaks = speaks
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Give the names."""
@@ -52,6 +55,6 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except VirtcloudError as error:
-            ends.fail(ctx, error)
+            ends.fail(ctx, error, self._speaks)
         except KeyboardInterrupt:
-            ends.interrupted(ctx)
+            ends.interrupted(ctx, speaks=self._speaks)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from virtcloud.model.document import Document
+from virtcloud.model.views import ClusterView
 
 PIPE_WIDTH = 1000
 
@@ -32,6 +33,14 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
 def moment(at: datetime) -> str:
     """Write a moment in the reader's time zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def vlans(view: ClusterView) -> str:
+    """Say a cluster's VLAN numbers with their sites."""
+    numbers = sorted(set(view.vlans.values()))
+    if len(numbers) == 1:
+        return f"VLAN {numbers[0]} at {', '.join(sorted(view.vlans))}"
+    return ", ".join(f"VLAN {number} at {site}" for site, number in sorted(view.vlans.items())) or "no VLAN"
 
 
 def json_document(document: Document) -> None:

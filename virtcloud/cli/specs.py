@@ -17,23 +17,36 @@ class Wishes:
     hosts: tuple[str, ...]
     guests_per_host: int
     image: str
+    guest_prefix: str
     network: str
     file: IO[str] | None
     owner: str | None
+    name: str | None
+    joins: str | None
+    shares_with: tuple[str, ...]
+    vlan: int | None
     lease: float | None
     deadline: float | None
 
 
 def read_spec(wishes: Wishes) -> ClusterSpec:
-    """Give the spec of the file or of the flags; owner, lease and deadline on the command line go before the file's.
+    """Give the spec of the file or of the flags; what else is on the command line goes before the file's.
 
     Raises :class:`BadInput` when both or neither are given, or when either is malformed.
     """
     if bool(wishes.hosts) == bool(wishes.file):
         raise BadInput("expected either --host (at least one) or --spec FILE")
-    over = {"owner": wishes.owner, "lease_s": wishes.lease, "deadline_s": wishes.deadline}
+    over = {
+        "owner": wishes.owner,
+        "name": wishes.name,
+        "joins": wishes.joins,
+        "shares_with": wishes.shares_with or None,
+        "vlan": wishes.vlan,
+        "lease_s": wishes.lease,
+        "deadline_s": wishes.deadline,
+    }
     if wishes.file:
         spec = read_document(wishes.file.read(), wishes.file.name, ClusterSpec)
         return spec_of(**spec.model_dump() | {key: value for key, value in over.items() if value is not None})
-    guests = guests_of(wishes.hosts, wishes.guests_per_host, wishes.image, wishes.network)
+    guests = guests_of(wishes.hosts, wishes.guests_per_host, wishes.image, wishes.network, wishes.guest_prefix)
     return spec_of(**over | {"owner": wishes.owner or getpass.getuser()}, hosts=wishes.hosts, guests=guests)

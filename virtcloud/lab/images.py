@@ -39,20 +39,22 @@ def make_container_image(folder: Path) -> None:
     root = folder / "busybox" / "rootfs"
     for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc", "root"):
         (root / name).mkdir(parents=True, exist_ok=True)
-    _install_busybox(root)
-    _write_program(root / "sbin/init", CONTAINER_INIT)
+    install_busybox(root)
+    write_program(root / "sbin/init", CONTAINER_INIT)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (folder / "busybox/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
 
 
-def _install_busybox(root: Path) -> None:
+def install_busybox(root: Path) -> None:
+    """Put busybox and all its names into ``root``/bin."""
     shutil.copy(BUSYBOX, root / "bin/busybox")
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
     for applet in {*APPLETS, *applets} - {"busybox", "init"}:
         (root / "bin" / applet).symlink_to("busybox")
 
 
-def _write_program(path: Path, text: str) -> None:
+def write_program(path: Path, text: str) -> None:
+    """Write a file that can be run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
@@ -74,8 +76,8 @@ def _machine_tree(image: Path, modules: Sequence[Path]) -> Path:
     tree = image / "tree"
     for name in ("bin", "proc", "sys", "dev", "modules"):
         (tree / name).mkdir(parents=True)
-    _install_busybox(tree)
-    _write_program(tree / "init", MACHINE_INIT)
+    install_busybox(tree)
+    write_program(tree / "init", MACHINE_INIT)
     for number, source in enumerate(modules):
         content = source.read_bytes()
         plain = lzma.decompress(content) if source.suffix == ".xz" else content

@@ -1,4 +1,4 @@
-"""The lab's SSH keys: one with which the service logs in to switches and edges, and each one's own."""
+"""The lab's SSH keys: the service's for switches and edges, each one's own, and the users' for their guests."""
 
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -10,6 +10,7 @@ from virtcloud.lab.errors import LabFailed
 def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
     """Make all keys; gives the public key of the account, and the devices' private host keys by name."""
     _make(folder / "switch")
+    _make(folder / "user")
     hosts = {name: _make(folder / f"host-{name}").read_text() for name in devices}
     return (folder / "switch.pub").read_text(), hosts
 

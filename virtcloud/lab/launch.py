@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from virtcloud.lab import guest_kernel, images, kernel, names, services, session
+from virtcloud.lab import guest_kernel, images, kernel, names, services, session, ssh_image
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.fabric import plan as fabric_plan
@@ -90,6 +90,7 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
             services.sbf_config(str(state.folder), str(state.sbf_socket), wishes.timing)
         )
     images.make_container_image(state.folder / "images")
+    ssh_image.make_ssh_image(state.folder / "images", (state.folder / "keys/user.pub").read_text())
     if Hypervisor.QEMU in lab.hypervisors:
         images.make_machine_image(state.folder / "images", guest_kernel.ensure(watch))
 

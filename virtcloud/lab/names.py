@@ -16,6 +16,8 @@ SBF_SOCKET: Final = "/run/virtcloud/sbf.sock"
 CREDENTIAL: Final = "lab"
 SWITCH_ACCOUNT: Final = "switch"
 PREFIX: Final = 16
+USERS: Final = {"alice": 2001, "bob": 2002}
+"""Batch users, and their numbers."""
 
 _FIRST_NODE: Final = IPv4Address("198.18.1.0")
 _FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")

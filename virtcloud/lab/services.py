@@ -11,6 +11,7 @@ DRIVERS = "/run/libvirt-drivers"
 DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
 AGENT_FILE = "/run/virtcloud/agent.toml"
 AGENT_STATE = "/run/virtcloud/agent"
+AGENT_SOCKET = "/run/virtcloud/agent.sock"
 LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
 
@@ -171,7 +172,7 @@ def agent() -> Service:
     """Run a host's agent."""
     heavy = tuple(f"virtcloud.agent.{name}" for name in ("guests", "hypervisor", "kernel", "links", "machine"))
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
-    return Service("agent", argv, module="virtcloud.agent.run", imports=heavy)
+    return Service("agent", argv, module="virtcloud.agent.run", imports=heavy, ready=f"unix:{AGENT_SOCKET}")
 
 
 def sbf(materials: Materials) -> Service:

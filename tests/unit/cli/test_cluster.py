@@ -9,6 +9,7 @@ from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.model.values import ClusterKey
 
 Run = Callable[..., Result]
 CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva")
@@ -113,7 +114,7 @@ def test_json_is_the_whole_document_on_stdout(run: Run) -> None:
 def test_the_list_has_a_line_for_each_cluster_and_reads_well_in_a_pipe(run: Run) -> None:
     run(*CREATE)
     head, line = run("cluster", "list").stdout.splitlines()
-    assert head.split() == ["cluster", "owner", "state", "VLANs", "guests", "lease", "ends", "reason"]
+    assert head.split() == ["cluster", "owner", "state", "VLANs", "guests", "network", "lease", "ends", "reason"]
     assert line.split()[:9] == ["demo", "eva", "active", "VLAN", "100", "at", "brno,", "praha", "1"]
 
 
@@ -125,6 +126,32 @@ def test_the_list_as_json_is_a_list(run: Run) -> None:
 def test_an_empty_list_says_so_on_stderr_and_nothing_in_the_pipe(run: Run) -> None:
     ended = run("cluster", "list")
     assert (ended.stdout, ended.stderr) == ("", "no clusters\n")
+
+
+def test_a_name_and_a_number_can_be_asked_for(run: Run) -> None:
+    found = json.loads(run(*CREATE, "--name", "ring", "--vlan", "117", "--no-wait", "--json").stdout)
+    assert (found["spec"]["name"], found["spec"]["vlan"]) == ("ring", 117)
+    assert run("cluster", "list").stdout.splitlines()[1].split()[9] == "ring"
+    assert run("cluster", "show", "demo").stdout.startswith("cluster demo (ring) of eva is ")
+
+
+def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE, "--name", "ring", "--share", "bob", "--share", "carol", "--no-wait")
+    flags = ("--join", "ring", "--owner", "bob", "--guest-prefix", "m", "--network", "10.0.0.50/24")
+    run("cluster", "create", "more", "--host", "plzen-h1", *flags, "--no-wait")
+    own, member = (one.spec for one in sbf.requests)
+    assert (own.name, own.shares_with, own.joins) == ("ring", ("bob", "carol"), None)
+    assert (member.joins, [(one.name, one.addresses) for one in member.guests]) == ("ring", [("m1", ("10.0.0.50/24",))])
+
+
+def test_members_are_told_by_list_and_show(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE, "--no-wait")
+    run("cluster", "create", "more", "--host", "plzen-h1", "--join", "demo", "--owner", "bob", "--no-wait")
+    sbf.clusters["more"] = sbf.clusters["more"].model_copy(update={"network": ClusterKey("demo")})
+    sbf.networks["demo"] = ["demo", "more"]
+    assert " in demo " in run("cluster", "list").stdout.splitlines()[2]
+    assert "members of its network: more of bob (configuring)\n" in run("cluster", "show", "demo").stdout
+    assert "it is a member of the network of cluster demo\n" in run("cluster", "show", "more").stdout
 
 
 def test_show_has_guests_and_elements(run: Run) -> None:

@@ -1,0 +1,123 @@
+"""``virtcloud job``: what a user sees of a job's cluster."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import FakeSbf, view
+
+from virtcloud.cli.jobs_cluster import job_of
+from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.model.errors import BadInput
+
+Run = Callable[..., Result]
+SPEC = ClusterSpec.model_validate(
+    {
+        "owner": "alice",
+        "name": "sim",
+        "guests": [
+            {"name": "g1", "host": "brno-h1", "image": "debian12", "addresses": ["10.0.0.1/24"]},
+            {"name": "g2", "host": "praha-h1", "image": "debian12", "addresses": ["10.0.0.2/24", "fd00::2/64"]},
+        ],
+    }
+)
+JOINER = ClusterSpec.model_validate({"owner": "bob", "guests": [{"name": "b1", "host": "brno-h1", "image": "a"}]})
+
+
+@pytest.fixture
+def sbf_with_job(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> FakeSbf:
+    for name in ("VCLUSTER_ID", "PBS_JOBID"):
+        monkeypatch.delenv(name, raising=False)
+    sbf.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.ACTIVE)
+    return sbf
+
+
+def test_a_user_sees_the_network_the_guests_and_the_lease(run: Run, sbf_with_job: FakeSbf) -> None:
+    lines = run("job", "12.pbssrv").stdout.splitlines()
+    assert lines[:2] == [
+        "the cluster of job 12.pbssrv (alice, attempt 0) is active",
+        "network: sim: VLAN 100 at brno, praha",
+    ]
+    assert lines[2].startswith("lease ends 2026-07-01 ")
+    assert [line.split() for line in lines[4:]] == [
+        ["guest", "host", "addresses", "image"],
+        ["g1", "brno-h1", "10.0.0.1/24", "debian12"],
+        ["g2", "praha-h1", "10.0.0.2/24", "fd00::2/64", "debian12"],
+    ]
+
+
+def test_what_is_missing_is_said_of_each_element(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
+    assert [line for line in run("job", "12.pbssrv").stdout.splitlines() if line.startswith("missing")] == [
+        "missing: switch brno-sw at brno: waiting for VLAN 100 on its ports",
+        "missing: host brno-h1 at brno: waiting for VLAN 100 and g1",
+    ]
+
+
+def test_other_clusters_of_the_network_are_listed(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["13.pbssrv"] = view("13.pbssrv", JOINER, State.CONFIGURING)
+    sbf_with_job.networks["12.pbssrv"] = ["12.pbssrv", "13.pbssrv"]
+    lines = [line.split() for line in run("job", "12.pbssrv").stdout.splitlines()]
+    assert lines[-2:] == [["also", "in", "this", "network", "owner", "state", "guests"],
+                          ["13.pbssrv", "bob", "configuring", "b1"]]  # fmt: skip
+
+
+def test_it_is_given_as_json(run: Run, sbf_with_job: FakeSbf) -> None:
+    found = json.loads(run("job", "12.PBSSRV", "--json").stdout)
+    assert (found["job"], found["missing"], found["cluster"]["state"]) == ("12.pbssrv", [], "active")
+
+
+def test_a_number_alone_is_enough(run: Run, sbf_with_job: FakeSbf) -> None:
+    assert "job 12.pbssrv" in run("job", "12").stdout
+
+
+def test_a_number_that_two_servers_have_is_not(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["12.other"] = view("12.other", SPEC, State.ACTIVE)
+    ended = run("job", "12")
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        "virtcloud: job 12: expected one, got 12.other, 12.pbssrv; give the whole id\n",
+    )
+
+
+def test_a_job_without_a_cluster_is_told_why_that_may_be(run: Run, sbf_with_job: FakeSbf) -> None:
+    ended = run("job", "13.pbssrv")
+    words = "it asked for none (-l vcluster=…), or it has not been started yet: see 'qstat -f 13.pbssrv'"
+    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: job 13.pbssrv has no cluster; either {words}\n")
+
+
+def test_it_waits_until_the_cluster_is_active(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
+    ended = run("job", "12.pbssrv", "--wait")
+    assert (ended.exit_code, "is active" in ended.stdout, "waiting for VLAN 100" in ended.stderr) == (0, True, True)
+
+
+def test_waiting_for_what_will_not_be_is_exit_code_1(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
+    sbf_with_job.next[State.CONFIGURING] = State.FAILING
+    ended = run("job", "12.pbssrv", "--wait")
+    assert (ended.exit_code, "cluster 12.pbssrv is failed: brno-sw: it does not answer" in ended.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "job"),
+    [
+        ("7.A", {"VCLUSTER_ID": "8.a"}, "7.a"),
+        (None, {"VCLUSTER_ID": "8.a", "PBS_JOBID": "9.a"}, "8.a"),
+        (None, {"VCLUSTER_ID": "", "PBS_JOBID": "9.a"}, "9.a"),
+    ],
+)
+def test_within_a_job_its_environment_says_which_one(given: str | None, environment: dict[str, str], job: str) -> None:
+    assert job_of(given, environment) == job
+
+
+def test_outside_of_a_job_its_id_is_wanted(run: Run, sbf_with_job: FakeSbf) -> None:
+    ended = run("job")
+    words = "or to be run within one (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
+    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the id of a job, {words}\n")
+
+
+def test_jobs_of_arrays_have_no_clusters() -> None:
+    with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is of an array: those have no clusters"):
+        job_of(None, {"PBS_JOBID": "12[3].pbssrv"})

@@ -1,0 +1,160 @@
+"""``virtcloud pbs``: the hooks of an OpenPBS server."""
+
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from virtcloud.agent.settings import read_settings
+from virtcloud.cli import show
+from virtcloud.cli.agent import DEFAULT
+from virtcloud.cli.ends import FAILED
+from virtcloud.model.errors import BadInput
+from virtcloud.pbs import install as installation
+from virtcloud.pbs import place, qmgr
+from virtcloud.pbs.difference import Change
+from virtcloud.pbs.install import KINDS, Wishes
+from virtcloud.pbs.parts import PARTS
+from virtcloud.pbs.qmgr import Qmgr
+from virtcloud.pbs.status import findings
+from virtcloud.scheduler.settings import SchedulerKeys
+
+in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
+
+
+@click.group()
+def pbs() -> None:
+    """Install virtcloud's hooks in OpenPBS. To be run as root on the host of the PBS server.
+
+    Example: virtcloud pbs status
+    """
+
+
+@pbs.command()
+@click.option("--sbf", metavar="URL", help="Address of SBF, as the PBS server reaches it.")
+@click.option("--token-file", type=click.Path(path_type=Path), help="File with a scheduler's token for the hooks.")
+@click.option(
+    "--ca-file", type=click.Path(path_type=Path), help="File with the authority that SBF's certificate is of."
+)
+@click.option("--settings", type=click.Path(path_type=Path), help='More of them: JSON, {"server": {…}, "mom": {…}}.')
+@dry_run
+@in_json
+def install(  # noqa: PLR0913 - click gives each option by its name
+    *,
+    sbf: str | None,
+    token_file: Path | None,
+    ca_file: Path | None,
+    settings: Path | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Create the resources and hooks, or bring them up to date; what is right already is not touched.
+
+    Settings that are not given stay as they are on the server. May be repeated, also after an interruption.
+
+    Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
+    """
+    given = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
+    read = _read(settings) if settings is not None else {}
+    server = {**read.get("server", {}), **{key: value for key, value in given.items() if value is not None}}
+    at = place.find()
+    changes = installation.plan(Qmgr(at), at, PARTS, Wishes({**read, "server": server}))
+    for change in _shown(changes, dry_run=dry_run, as_json=as_json):
+        qmgr.apply(Qmgr(at), change)
+    if as_json:
+        _print(changes, dry_run=dry_run)
+    elif not changes:
+        click.echo("nothing to do: the hooks are installed and up to date")
+
+
+@pbs.command()
+@click.option("--force", is_flag=True, help="Even while jobs run with a cluster.")
+@dry_run
+@in_json
+def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
+    """Delete the hooks, and the resources that no job names any more.
+
+    Example: virtcloud pbs uninstall --dry-run
+    """
+    at = place.find()
+    changes = installation.plan_removal(Qmgr(at), _running(at), force=force)
+    kept = installation.remove(Qmgr(at), _shown(changes, dry_run=dry_run, as_json=as_json))
+    for reason in kept:
+        click.echo(f"kept, {reason}", err=True)
+    if as_json:
+        _print(changes, dry_run=dry_run)
+    elif not changes:
+        click.echo("nothing to do: no hooks or resources of virtcloud are there")
+
+
+@pbs.command()
+@click.option(
+    "--agent-config",
+    type=click.Path(path_type=Path),
+    default=DEFAULT,
+    show_default=True,
+    help="Settings of the agent that reconciles here.",
+)
+@in_json
+def status(agent_config: Path, as_json: bool) -> None:
+    """Say how the hooks are, and whether SBF and the hosts' agents answer. Exit code 1 when something is wrong.
+
+    Example: virtcloud pbs status
+    """
+    at = place.find()
+    found = list(findings(Qmgr(at), at, PARTS, _reconciled(agent_config), datetime.now(UTC)))
+    if as_json:
+        click.echo(json.dumps([asdict(one) for one in found], indent=2))
+    else:
+        rows = [("ok" if one.good else "WRONG", one.subject, one.seen) for one in found]
+        show.table(("", "what", "seen"), rows, "nothing")
+    if not all(one.good for one in found):
+        click.get_current_context().exit(FAILED)
+
+
+def _reconciled(agent_config: Path) -> Path:
+    """Give the file in which the agent of this host says what it saw; the usual one where there are no settings."""
+    keys = read_settings(agent_config).scheduler if agent_config.exists() else None
+    return (keys or SchedulerKeys()).status
+
+
+def _running(at: place.Place) -> list[str]:
+    command = [str(at.program("qstat")), "-f", "-F", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - PBS's own program
+    return installation.jobs_with_cluster(done.stdout)
+
+
+def _shown(changes: Sequence[Change], *, dry_run: bool, as_json: bool) -> Sequence[Change]:
+    """Say the changes; give those that are to be done."""
+    if changes and dry_run and not as_json:
+        click.echo("nothing is changed yet; this would be:")
+    for change in () if as_json else changes:
+        click.echo(change.says)
+    return () if dry_run else changes
+
+
+def _print(changes: Sequence[Change], *, dry_run: bool) -> None:
+    """Print changes as JSON; ``done`` says whether they were made."""
+    click.echo(json.dumps({"done": not dry_run, "changes": [one.says for one in changes]}, indent=2))
+
+
+def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    try:
+        read = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"settings {path}: expected a readable file of JSON, got: {error}") from error
+    if (
+        not isinstance(read, dict)
+        or not set(read) <= set(KINDS)
+        or not all(isinstance(one, dict) for one in read.values())
+    ):
+        raise BadInput(
+            f'settings {path}: expected an object such as {{"server": {{}}, "mom": {{}}}}, got: {read!r:.80}'
+        )
+    return read

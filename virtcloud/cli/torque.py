@@ -1,0 +1,78 @@
+"""``virtcloud torque``: the scripts that Torque runs."""
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from virtcloud.model.errors import BadInput
+from virtcloud.pbs.hooks.settings import SettingsError
+from virtcloud.torque import files
+from virtcloud.torque.scripts.settings import script_settings
+
+settings_file = click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    default="/etc/virtcloud/torque.json",
+    show_default=True,
+    help="File with the scripts' settings.",
+)
+
+
+in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group()
+def torque() -> None:
+    """Write the scripts that Torque runs; as root, on each host.
+
+    Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
+    """
+
+
+@torque.command()
+@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="A MoM's folder mom_priv.")
+@settings_file
+@in_json
+def scripts(folder: Path, settings: Path, as_json: bool) -> None:
+    """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
+
+    May be repeated. Scripts that this command did not write are left alone, and then nothing is written.
+
+    Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
+    """
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: expected the folder mom_priv of a MoM, found none")
+    text = _program(settings)
+    _write(files.scripts(folder, text, os.geteuid()), text, as_json=as_json)
+
+
+@torque.command("filter")
+@click.option("--to", "path", type=click.Path(path_type=Path), required=True, help="Where qsub looks for its filter.")
+@settings_file
+@in_json
+def filter_(path: Path, settings: Path, as_json: bool) -> None:
+    """Write the submit filter, on each host where users submit jobs. May be repeated.
+
+    Example: virtcloud torque filter --to /usr/local/sbin/torque_submitfilter
+    """
+    text = _program(settings)
+    _write(files.submit_filter(path, text, os.geteuid()), text, as_json=as_json)
+
+
+def _program(settings: Path) -> str:
+    """Give the program, once its settings are as they must be; a host without any has the defaults."""
+    try:
+        script_settings(str(settings))
+    except SettingsError as error:
+        raise BadInput(str(error)) from error
+    return files.program(settings)
+
+
+def _write(found: list[files.File], text: str, *, as_json: bool) -> None:
+    if os.geteuid() != 0:
+        raise BadInput("expected to be run by root: Torque runs no script that is another's")
+    files.write(found, text)
+    told = [{"path": str(one.path), "mode": f"{one.mode:04o}", "written": not one.is_right} for one in found]
+    click.echo(json.dumps(told, indent=2) if as_json else "\n".join(files.changes(found)))
