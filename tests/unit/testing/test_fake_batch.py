@@ -1,0 +1,230 @@
+"""What the fake batch system does as a real OpenPBS was seen to do, where one would guess otherwise."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from virtcloud.testing.fakepbs import (
+    FakeBatch,
+    Hook,
+    Host,
+    JobStatus,
+    NoSuchJob,
+    Pace,
+    Refused,
+    ServerAway,
+    State,
+    Submission,
+)
+
+WAITS = """
+import os, time, pbs
+e = pbs.event()
+job = e.job
+marks = os.path.dirname(job.stderr_file())
+if e.type == pbs.EXECJOB_PRETERM:
+    open(os.path.join(marks, "preterm"), "w").close()
+if e.type == pbs.EXECJOB_PROLOGUE and job.in_ms_mom() and job.run_version == 1:
+    open(os.path.join(marks, "waits"), "w").close()
+    while not os.path.exists(os.path.join(marks, "go")):
+        time.sleep(0.02)
+    %s
+"""
+
+
+def until(so: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if so():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it never became so")
+
+
+def one_host(folder: Path, mom: str | None = None, server: str | None = None, pace: Pace | None = None) -> FakeBatch:
+    return FakeBatch(
+        [Host("n1")],
+        folder,
+        mom_hook=Hook(mom) if mom else None,
+        server_hook=Hook(server) if server else None,
+        pace=pace,
+    )
+
+
+def in_state(made: FakeBatch, job: str, *states: State) -> Callable[[], bool]:
+    return lambda: made.status(job).state in states
+
+
+def deleted_while_it_waits(made: FakeBatch, folder: Path) -> JobStatus:
+    """Delete a job whose prologue waits, let that end, and give what became of the job."""
+    job = made.submit(Submission("echo ran"))
+    until((folder / "waits").exists)
+    made.delete(job)
+    until((folder / "preterm").exists)
+    (folder / "go").touch()
+    until(lambda: made.status(job).run_version == 2 or finished(made, job) or bool(made.output(job).stdout))
+    return made.status(job)
+
+
+def finished(made: FakeBatch, job: str) -> bool:
+    return made.status(job).state is State.FINISHED
+
+
+def test_a_deleted_job_whose_prologue_accepts_runs_and_stays(tmp_path: Path) -> None:
+    """Its script runs as if nothing had happened; then nobody ends it."""
+    with one_host(tmp_path, WAITS % "e.accept()") as made:
+        deleted_while_it_waits(made, tmp_path)
+        until(lambda: sum(thread.is_alive() for thread in made._threads) == 1)  # the scheduler
+        assert made.status("0.pbssrv").state is State.RUNNING
+        assert [one.event for one in made.seen][-1] == "execjob_launch"
+
+
+def test_a_deleted_job_whose_prologue_rejects_runs_again(tmp_path: Path) -> None:
+    """The deletion is lost."""
+    with one_host(tmp_path, WAITS % "e.reject('no')") as made:
+        status = deleted_while_it_waits(made, tmp_path)
+        assert status.run_version == 2
+
+
+def test_a_deleted_job_whose_prologue_asks_for_deletion_ends(tmp_path: Path) -> None:
+    """So a hook lets a deletion be one."""
+    with one_host(tmp_path, WAITS % "job.delete(); e.reject('no')") as made:
+        status = deleted_while_it_waits(made, tmp_path)
+        assert (status.state, status.run_version, status.exit_status) == (State.FINISHED, 1, -17)
+
+
+def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
+    """The hosts end the job; what waits goes on, and launch still runs, but no script."""
+    with one_host(tmp_path, WAITS % "e.accept()") as made:
+        job = made.submit(Submission("echo ran"))
+        until((tmp_path / "waits").exists)
+        made.delete(job, force=True)
+        until(lambda: "execjob_end" in [one.event for one in made.seen])
+        (tmp_path / "go").touch()
+        until(lambda: "execjob_launch" in [one.event for one in made.seen])
+        assert finished(made, job)
+    assert made._records[job].stdout.read_text() == ""
+
+
+def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None:
+    """Times, holds and variables do; a comment does not."""
+    hook = (
+        "import pbs, time\ne = pbs.event()\n"
+        "if e.type == pbs.EXECJOB_BEGIN:\n"
+        "    e.job.comment = 'mine'\n    e.job.Variable_List['LAST'] = 'why'\n"
+        "    e.job.Hold_Types = pbs.hold_types('s')\n"
+        "    e.reject('no')\n"
+    )
+    with one_host(tmp_path, hook) as made:
+        job = made.submit(Submission())
+        until(in_state(made, job, State.HELD))
+        status = made.status(job)
+        assert (status.hold, status.comment) == ("s", "Not Running: PBS Error: Execution server rejected request")
+        assert made._records[job].variables["LAST"] == "why"
+        assert [one.event for one in made.seen] == ["execjob_begin"]
+
+
+def test_a_job_waits_for_its_time(tmp_path: Path) -> None:
+    """A ``runjob`` hook that rejects with a time is asked again then, and no run is counted."""
+    hook = (
+        "import pbs, time\ne = pbs.event()\n"
+        "if e.type == pbs.RUNJOB and 'ASKED' not in e.job.Variable_List:\n"
+        "    e.job.Variable_List['ASKED'] = '1'\n    e.job.Execution_Time = time.time() + 300\n    e.reject('later')\n"
+    )
+    with one_host(tmp_path, server=hook) as made:
+        job = made.submit(Submission())
+        until(in_state(made, job, State.WAITING))
+        assert (made.status(job).run_version, made.status(job).comment) == (0, "Not Running: PBS Error: later")
+        made.skip(301)
+        until(lambda: finished(made, job))
+        assert made.status(job).run_version == 1
+
+
+def test_too_many_failed_starts_hold_a_job(tmp_path: Path) -> None:
+    """So that it does not start for ever."""
+    hook = "import pbs\nif pbs.event().type == pbs.EXECJOB_BEGIN:\n    pbs.event().reject('no')\n"
+    with one_host(tmp_path, hook, pace=Pace(failed_starts=2)) as made:
+        job = made.submit(Submission())
+        until(in_state(made, job, State.HELD))
+        status = made.status(job)
+        assert (status.run_version, status.comment) == (3, "job held, too many failed attempts to run")
+
+
+def test_the_first_host_dies_and_the_job_runs_again(tmp_path: Path) -> None:
+    """No hook runs on a dead host; the server hears nothing, gives it up, and says so with ``jobobit``."""
+    hosts = [Host("n1"), Host("n2")]
+    hook = Hook("import pbs")
+    with FakeBatch(hosts, tmp_path, mom_hook=hook, server_hook=hook, pace=Pace(node_fail_requeue=0.1)) as made:
+        job = made.submit(Submission(f"echo up; test -e {tmp_path}/again || sleep 30"))
+        until(lambda: bool(made.output(job).stdout))
+        (tmp_path / "again").touch()
+        made.kill_host("n1")
+        until(lambda: finished(made, job))
+        assert (made.status(job).hosts, made.status(job).run_version) == (("n2",), 2)
+    events = [(one.host, one.event) for one in made.seen]
+    assert ("n1", "execjob_end") not in events
+    assert events.count(("pbssrv", "jobobit")) == 2
+
+
+def test_a_host_that_comes_back_says_so(tmp_path: Path) -> None:
+    """With its startup hook, and no job of before."""
+    with one_host(tmp_path, "import pbs; assert True") as made:
+        made.kill_host("n1")
+        made.start_host("n1")
+        assert [(one.host, one.event) for one in made.seen] == [("n1", "exechost_startup")]
+
+
+def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
+    """A job that ends meanwhile is heard of when the server is back."""
+    with one_host(tmp_path) as made:
+        job = made.submit(Submission(f"echo up; sleep 0.3; echo done > {tmp_path}/done"))
+        until(lambda: bool(made.output(job).stdout))
+        made.stop_server()
+        with pytest.raises(ServerAway, match="cannot connect to server pbssrv"):
+            made.status(job)
+        until((tmp_path / "done").exists)
+        made.start_server()
+        until(lambda: finished(made, job))
+
+
+def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
+    """And of no other."""
+    hook = "import pbs\ne = pbs.event()\nif e.type == pbs.EXECHOST_PERIODIC:\n    pbs.logmsg(5, ' '.join(e.job_list))\n"
+    with FakeBatch([Host("n1"), Host("n2")], tmp_path, mom_hook=Hook(hook)) as made:
+        job = made.submit(Submission("echo up; sleep 30"))
+        until(lambda: bool(made.output(job).stdout))
+        made.periodic()
+        said = {one.host: one.outcome.log[0][1] for one in made.seen if one.event == "exechost_periodic"}
+    assert said == {"n1": "0.pbssrv", "n2": ""}
+
+
+def test_a_refused_submission_says_why(tmp_path: Path) -> None:
+    """With the hook's words; with PBS's own when the hook failed."""
+    refuses = "import pbs; pbs.event().reject('vcluster: no')"
+    with one_host(tmp_path, server=refuses) as made, pytest.raises(Refused, match=r"^vcluster: no$"):
+        made.submit(Submission())
+    words = r"^request rejected as filter hook 'hook' encountered an exception\. Please inform Admin$"
+    with one_host(tmp_path, server="1/0") as made, pytest.raises(Refused, match=words):
+        made.submit(Submission())
+
+
+def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
+    """Beside the job as it is; a resource taken away is the empty text."""
+    hook = (
+        "import pbs\ne = pbs.event()\n"
+        "if e.type == pbs.MODIFYJOB:\n"
+        "    change = e.job.Resource_List\n"
+        "    pbs.logmsg(5, '%s|%s|%s' % (change, change['vcluster'], e.job_o.Resource_List['vcluster']))\n"
+    )
+    with one_host(tmp_path, server=hook) as made:
+        job = made.submit(Submission(held=True, resources={"vcluster": "image=a"}))
+        made.alter(job, {"vcluster": ""})
+        assert made.seen[-1].outcome.log == ((5, "vcluster=||image=a"),)
+        assert "vcluster" not in made.status(job).resources
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    """A job nobody submitted cannot be deleted."""
+    with one_host(tmp_path) as made, pytest.raises(NoSuchJob, match=r"^Unknown Job Id 9\.pbssrv$"):
+        made.delete("9.pbssrv")

@@ -1,0 +1,96 @@
+"""The module ``pbs`` of one run."""
+
+import types
+from typing import Any, Dict, List
+
+from . import environment, errors, events, values
+from .attributes import CUSTOM_TYPES
+from .objects import Event, Job, Resources, Server, Vnode
+from .rules import Rules
+
+TYPES = (
+    values.select,
+    values.place,
+    values.hold_types,
+    values.exec_host,
+    values.exec_vnode,
+    values.vchunk,
+    values.pbs_bool,
+    values.pbs_int,
+    values.pbs_str,
+    values.pbs_float,
+    values.pbs_list,
+    values.duration,
+    values.size,
+    values.vnode_state,
+    environment.pbs_env,
+)
+
+
+class Stage:
+    """Everything one run has: the rules, the event, and what was logged."""
+
+    def __init__(self, told: Dict[str, Any]) -> None:
+        """Build it as told (see ``fakepbs.Event``)."""
+        self.log: List[List[Any]] = []
+        self.job_log: List[List[str]] = []
+        self.rules = Rules(told["kind"])
+        custom = {name: CUSTOM_TYPES[kind] for name, kind in told["custom_resources"].items()}
+        self._custom = custom
+        self.server = self._server(told)
+        self.event = self._event(told)
+
+    def _server(self, told: Dict[str, Any]) -> "Server":
+        jobs = {one["id"]: _readonly(self._job(one)) for one in told["server_jobs"]}
+        vnodes = {one["name"]: _readonly(self._vnode(one)) for one in told["server_vnodes"]}
+        return Server(told["server"], jobs, vnodes)
+
+    def _job(self, described: Dict[str, Any]) -> Job:
+        return Job(self.rules, described, self._custom)
+
+    def _vnode(self, described: Dict[str, Any]) -> Vnode:
+        return Vnode(self.rules, described, self._custom)
+
+    def _event(self, told: Dict[str, Any]) -> "Event":
+        all_parameters = {
+            "job": told["job"] and self._job(told["job"]),
+            "job_o": told["job_o"] and _readonly(self._job(told["job_o"])),
+            "src_queue": None,
+            "vnode_list": {one["name"]: self._vnode(one) for one in told["vnodes"]},
+            "vnode_list_fail": {},
+            "job_list": {one["id"]: self._job(one) for one in told["job_list"]},
+            "progname": told["progname"],
+            "argv": list(told["argv"]),
+            "env": environment.pbs_env(dict(told["env"]), generic=True),
+            "pid": 1,
+        }
+        facts = {name: told[name] for name in ("requestor", "requestor_host", "hook_name")}
+        facts.update(hook_type="site", freq=None)
+        wanted = {name: all_parameters[name] for name in events.PARAMETERS[told["kind"]]}
+        return Event(self.rules, self.rules.number, facts, wanted)
+
+
+def _readonly(made: Any) -> Any:
+    """Let a hook read an object, and set nothing of it."""
+    for one in [made] + [held for held in vars(made).values() if isinstance(held, Resources)]:
+        one.__dict__["_readonly"] = True
+    return made
+
+
+def module(stage: Stage, told: Dict[str, Any]) -> types.ModuleType:
+    """Give the module ``pbs`` on a stage."""
+    made = types.ModuleType("pbs")
+    for table in (events.constants(), events.LOG_LEVELS, events.JOB_STATES, values.NAMED):
+        made.__dict__.update(table)
+    made.__dict__.update({one.__name__: one for one in TYPES + errors.ALL})
+    made.__dict__.update(
+        event=lambda: stage.event,
+        server=lambda: stage.server,
+        get_local_nodename=lambda: told["node"],
+        hook_config_filename=told["config_file"],
+        logmsg=lambda level, text: stage.log.append([int(level), str(text)]),
+        logjobmsg=lambda identifier, text: stage.job_log.append([str(identifier), str(text)]),
+        size_to_kbytes=values.size_to_kbytes,
+        pbs_conf=dict(told["pbs_conf"]),
+    )
+    return made

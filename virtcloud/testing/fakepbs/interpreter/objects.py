@@ -1,0 +1,236 @@
+"""The objects a hook is given: the event, the job, lists of resources, the server, vnodes."""
+
+from typing import Any, Dict, List
+
+from .attributes import JOB, RESOURCE_LISTS, RESOURCES
+from .environment import pbs_env
+from .errors import (
+    BadAttributeValueError,
+    EventIncompatibleError,
+    UnsetAttributeNameError,
+    UnsetResourceNameError,
+)
+from .events import ALL_MOM_EVENTS
+from .values import pbs_str, vnode_state
+
+
+class Attributes:
+    """An object of PBS: it has its kind's attributes and no other, each None until it is set."""
+
+    _owner = ""
+
+    def __init__(self, rules: Any, types: Dict[str, Any]) -> None:
+        """Take the rules of this run and the type of each attribute."""
+        self.__dict__.update(_rules=rules, _types=types, _values={}, _changed=[], _readonly=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give the value, None where there is none; AttributeError for no attribute of PBS's."""
+        if name.startswith("__") or name not in self._types:
+            raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
+        return self._values.get(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set it if the rules allow."""
+        if name not in self._types:
+            self._admit(name)
+        if self._readonly and self._rules.in_hook:
+            raise BadAttributeValueError("attribute '%s' is part of a readonly object" % name)
+        kind = self._types[name]
+        self._rules.check(self._owner, name, value, kind)
+        self._values[name] = _made(kind, value, self._rules.in_hook)
+        if self._rules.in_hook and name not in self._changed:
+            self._changed.append(name)
+
+    def _admit(self, name: str) -> None:
+        raise UnsetAttributeNameError("%s attribute '%s' not found" % (self._owner, name))
+
+    @property
+    def attributes(self) -> Dict[str, Any]:
+        """Give the names there are."""
+        return dict.fromkeys(self._types)
+
+
+def _made(kind: type, value: Any, in_hook: bool) -> Any:
+    if value is None:
+        return "" if in_hook else None
+    return value if isinstance(value, kind) or value == "" else kind(value)
+
+
+class Resources(Attributes):
+    """A list of resources, such as ``Resource_List``."""
+
+    _owner = "resource"
+
+    def __getitem__(self, name: str) -> Any:
+        """Give the value; AttributeError for no resource of this installation."""
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Set it if the rules allow."""
+        setattr(self, name, value)
+
+    def __contains__(self, name: str) -> bool:
+        """Say whether there is such a resource at all, set or not."""
+        return name in self._types
+
+    def keys(self) -> List[str]:
+        """Give the names that have a value."""
+        return [name for name, value in self._values.items() if value is not None]
+
+    def __str__(self) -> str:
+        """Give ``ncpus=1,walltime=60``."""
+        return ",".join("%s=%s" % pair for pair in self._values.items() if pair[1] is not None)
+
+    def _admit(self, name: str) -> None:
+        """On a MoM a hook may set a resource that it alone knows; at the server it may not."""
+        if self._rules.in_hook and not self._rules.number & ALL_MOM_EVENTS:
+            raise UnsetResourceNameError("resource attribute '%s' not found" % name)
+        self._types[name] = pbs_str
+
+
+class Job(Attributes):
+    """A job."""
+
+    _owner = "job"
+
+    def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
+        """Make a job as described (see ``fakepbs.Job``), with a site's own ``resources`` and their types."""
+        super().__init__(rules, dict(JOB, id=str))
+        lists = {name: Resources(rules, dict(RESOURCES, **resources)) for name in RESOURCE_LISTS}
+        self.__dict__.update(lists, _described=described, _rerun=False, _delete=False)
+        self.__dict__["Variable_List"] = pbs_env(described["variables"])
+        self.__dict__["_variables"] = dict(self.Variable_List)
+        self.id = described["id"]
+        for name, value in described["attributes"].items():
+            setattr(self, name, value)
+        for name, value in described["resources"].items():
+            self.Resource_List[name] = value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set it if the rules allow; a list of resources is never set whole."""
+        if name in RESOURCE_LISTS:
+            raise AssertionError("can't set the head resource '%s' directly " % name)
+        if name == "id" and self._rules.in_hook:
+            raise BadAttributeValueError("job attribute 'id' is readonly")
+        super().__setattr__(name, value)
+
+    def __str__(self) -> str:
+        """Give its identifier."""
+        return str(self.id)
+
+    def rerun(self) -> None:
+        """Ask that the job be queued again; hooks of a MoM only."""
+        self._ask("_rerun", "rerun(): only for mom hooks")
+
+    def delete(self) -> None:
+        """Ask that the job be deleted; hooks of a MoM only."""
+        self._ask("_delete", "delete(): only for mom hooks")
+
+    def _ask(self, what: str, refusal: str) -> None:
+        if not self._rules.number & ALL_MOM_EVENTS:
+            raise NotImplementedError(refusal)
+        self.__dict__[what] = True
+
+    def in_ms_mom(self) -> bool:
+        """Say whether this is the job's first host."""
+        return bool(self._described["first_host"])
+
+    def is_checkpointed(self) -> bool:
+        """Say no: checkpoints are not played here."""
+        return False
+
+    def stdout_file(self) -> str:
+        """Give the file of the job's output while it runs."""
+        return str(self._described["stdout_file"] or "")
+
+    def stderr_file(self) -> str:
+        """Give the file of the job's errors while it runs."""
+        return str(self._described["stderr_file"] or "")
+
+
+class Vnode(Attributes):
+    """A vnode."""
+
+    _owner = "vnode"
+
+    def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
+        """Make a vnode as described (see ``fakepbs.Vnode``)."""
+        super().__init__(
+            rules, {"name": str, "state": vnode_state, "comment": pbs_str, "Mom": pbs_str, "jobs": pbs_str}
+        )
+        available = Resources(rules, dict(RESOURCES, **resources))
+        self.__dict__["resources_available"] = available
+        for name, value in described["resources"].items():
+            available[name] = value
+        self.name, self.state, self.Mom = described["name"], described["state"], described["name"]
+
+    def __str__(self) -> str:
+        """Give its name."""
+        return str(self.name)
+
+
+class Server:
+    """The server: what a hook of it may ask. Objects from here are read-only."""
+
+    def __init__(self, name: str, jobs: Dict[str, Any], vnodes: Dict[str, Any]) -> None:
+        """Take its jobs and vnodes, by name."""
+        self.name = name
+        self._jobs, self._vnodes = jobs, vnodes
+
+    def __str__(self) -> str:
+        """Give its name."""
+        return self.name
+
+    def job(self, identifier: str) -> Any:
+        """Give a job, or None."""
+        return self._jobs.get(identifier)
+
+    def jobs(self) -> Any:
+        """Give every job."""
+        return iter(self._jobs.values())
+
+    def vnode(self, name: str) -> Any:
+        """Give a vnode, or None."""
+        return self._vnodes.get(name)
+
+    def vnodes(self) -> Any:
+        """Give every vnode."""
+        return iter(self._vnodes.values())
+
+
+class Event:
+    """The event: its parameters, and the two ways to end a hook."""
+
+    _settable = ("progname", "argv", "env")
+
+    def __init__(self, rules: Any, number: int, facts: Dict[str, Any], parameters: Dict[str, Any]) -> None:
+        """Take who asked, the hook's name, and what this event has."""
+        self.__dict__.update(_rules=rules, type=number, _param=parameters, accepted=True, message=None, **facts)
+
+    def accept(self, ecode: int = 0) -> None:
+        """End the hook; the event goes on."""
+        self._end(True, None, ecode)
+
+    def reject(self, emsg: str = "", ecode: int = 255) -> None:
+        """End the hook; the event does not go on, and ``emsg`` says why."""
+        self._end(False, str(emsg), ecode)
+
+    def _end(self, accepted: bool, message: Any, code: int) -> None:
+        self._rules.stopped = True
+        self.__dict__.update(accepted=accepted, message=message)
+        raise SystemExit(str(code))
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a parameter; raises EventIncompatibleError where this event has none such."""
+        try:
+            return self.__dict__["_param"][name]
+        except KeyError:
+            raise EventIncompatibleError('"%s" not found in self._param' % name) from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set what a launch may change."""
+        if name not in self._param:
+            raise UnsetAttributeNameError("event attribute '%s' not found" % name)
+        if name not in self._settable:
+            raise BadAttributeValueError("event attribute '%s' is readonly" % name)
+        self._param[name] = value

@@ -1,0 +1,79 @@
+"""Whether a hook may set something at an event, and the exception it gets when not (measured, and read in PBS)."""
+
+import time
+from typing import Any
+
+from .attributes import SETTABLE_IN_REQUEST
+from .errors import BadAttributeValueError, BadAttributeValueTypeError, BadResourceValueTypeError
+from .events import CHANGES_THE_REQUEST, EVENTS, SETS_JOBS, SETS_VNODES, SETTABLE_AT_RUNJOB
+from .values import Text
+
+AT_RUNJOB = (
+    "Can only set job's (%s) attribute, or a vnode's (state) attribute under RUNJOB event - got <%%s>"
+    % "|".join(SETTABLE_AT_RUNJOB)
+)
+NOTHING = "nothing is settable inside an %s hook!"
+
+
+class Rules:
+    """What may be set during one run of a hook: by the hook (``open``) until it accepts or rejects."""
+
+    def __init__(self, event: str) -> None:
+        """Begin before the hook: PBS itself fills the objects, and may set anything."""
+        self.event = event
+        self.number = EVENTS[event]
+        self.in_hook = False
+        self.stopped = False
+
+    def check(self, owner: str, name: str, value: Any, kind: type) -> None:
+        """Raise what PBS raises when a hook sets ``name`` of an ``owner`` (job, resource, vnode) and may not."""
+        if not self.in_hook:
+            return
+        if self.stopped:
+            raise AssertionError(
+                "Not permitted to modify attributes (name=%s): accept() or reject() already called." % name
+            )
+        if name == "Variable_List":
+            raise BadAttributeValueError("attribute 'Variable_List' cannot be directly set.")
+        self._check_event(owner, name)
+        self._check_type(owner, name, value, kind)
+        if name == "Execution_Time" and value is not None and int(value) < time.time():
+            raise BadAttributeValueError("exec_time '%s' not in the future" % time.ctime(int(value)))
+        if name == "run_count" and int(value) < 0:
+            raise BadAttributeValueError("run_count value must be >= 0")
+
+    def _check_event(self, owner: str, name: str) -> None:
+        attribute = "Resource_List" if owner == "resource" else name
+        if self.event in CHANGES_THE_REQUEST:
+            if owner == "vnode":
+                raise AssertionError("Can only set job,resource attributes under %s event." % self.event)
+            queue = name == "queue" and self.event == "queuejob"
+            if attribute not in SETTABLE_IN_REQUEST and not queue:
+                raise BadAttributeValueError("job attribute '%s' is readonly" % name)
+        elif self.event == "runjob":
+            if attribute not in SETTABLE_AT_RUNJOB and (owner, name) != ("vnode", "state"):
+                raise AssertionError(AT_RUNJOB % attribute)
+        elif self.event == "movejob":
+            if name != "queue":
+                raise AssertionError("Can only set job's 'queue' attribute under MOVEJOB event - got <%s>" % name)
+        elif self.event in ("execjob_attach", "execjob_resize"):
+            raise AssertionError(NOTHING % self.event)
+        elif self.event not in (SETS_VNODES if owner == "vnode" else SETS_JOBS):
+            raise AssertionError("Unexpected event")
+
+    @staticmethod
+    def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
+        """Hold a value to its type: a text type takes any text type, never a plain str."""
+        taken = (Text,) if issubclass(kind, Text) else kind.__mro__[-2:-1]
+        if kind.__name__ == "pbs_bool":
+            taken = (bool, kind)
+        elif kind.__name__ == "pbs_int":
+            taken = (int, float)
+        if value is None or isinstance(value, (kind, *taken)):
+            return
+        wrong = BadResourceValueTypeError if owner == "resource" else BadAttributeValueTypeError
+        label = "pbs_resource" if owner == "resource" else "_" + owner
+        raise wrong(
+            "value for class <%s> attribute <%s> must be 'None' or '(%r,),%s'"
+            % (label, name, kind, ",".join(repr(one) for one in taken))
+        )

@@ -1,0 +1,101 @@
+"""Run one hook on one event, as PBS's interpreter does, and write what came of it.
+
+``python3 -I -S -OO run.py FOLDER``: the folder has ``event.json`` and ``hook.py``; ``outcome.json`` is written there.
+"""
+
+import builtins
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Dict, Optional, Tuple
+
+EXCEPTION = "exception"
+ALARM = "alarm"
+GRACE_S = 1.0
+"""What a hook has after its alarm to say why; a MoM may give it less."""
+OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""The folder this package is in."""
+
+
+def main(folder: str) -> None:
+    """Play the event in ``folder``."""
+    module = importlib.import_module("interpreter.module")
+
+    with open(os.path.join(folder, "event.json"), encoding="utf-8") as told_file:
+        told = json.load(told_file)
+    with open(os.path.join(folder, "hook.py"), encoding="utf-8") as hook_file:
+        text = hook_file.read()
+    stage = module.Stage(told)
+    sys.modules["pbs"] = module.module(stage, told)
+    sys.path.remove(OWN)
+    open(os.path.join(folder, "began"), "w").close()
+    began = time.time()
+    failure, trace = _run(text, stage, told["alarm"])
+    seconds = time.time() - began
+    with open(os.path.join(folder, "outcome.json"), "w", encoding="utf-8") as outcome_file:
+        json.dump(dict(_outcome(stage, failure, trace), seconds=seconds), outcome_file)
+
+
+def _run(text: str, stage: Any, alarm: float) -> Tuple[Optional[str], Optional[str]]:
+    """Run the hook until it ends: SystemExit is how it accepts and rejects, KeyboardInterrupt how the alarm comes."""
+    stage.rules.in_hook = True
+    signal.signal(signal.SIGALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_REAL, alarm, GRACE_S)
+    try:
+        exec(compile(text, "<embedded code object>", "exec"), {"__builtins__": builtins})  # noqa: S102 - the very aim
+    except SystemExit:
+        return None, None
+    except KeyboardInterrupt:
+        return ALARM, traceback.format_exc()
+    except BaseException:  # noqa: BLE001 - whatever a hook raises is its outcome
+        return EXCEPTION, traceback.format_exc()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        stage.rules.in_hook = False
+    return None, None
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    """Come as the alarm; a second time, as the MoM that kills the hook."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
+def _outcome(stage: Any, failure: Any, trace: Any) -> Dict[str, Any]:
+    event = stage.event
+    parameters = event._param
+    job = parameters.get("job")
+    return {
+        "accepted": event.accepted and failure is None,
+        "message": event.message,
+        "failure": failure,
+        "traceback": trace,
+        "changed": _changed(job) if job is not None else {},
+        "rerun": bool(job and job._rerun),
+        "delete": bool(job and job._delete),
+        "progname": parameters.get("progname"),
+        "argv": parameters.get("argv"),
+        "env": {name: str(value) for name, value in parameters["env"].items()} if "env" in parameters else None,
+        "log": stage.log,
+        "job_log": stage.job_log,
+    }
+
+
+def _changed(job: Any) -> Dict[str, Any]:
+    """Give what the hook set, as PBS writes it: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
+    found = {name: str(job._values[name]) for name in job._changed}
+    for name in job.Resource_List._changed:
+        found["Resource_List." + name] = str(job.Resource_List._values[name])
+    for name, value in job.Variable_List.items():
+        if job._variables.get(name) != value:
+            found["Variable_List." + name] = str(value)
+    return found
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, OWN)
+    main(sys.argv[1])

@@ -1,0 +1,246 @@
+"""The types of attributes and resources (hook guide, "Types"): what each takes, and how it is written."""
+
+import re
+from typing import Any, Optional
+
+from .errors import BadAttributeValueError, BadResourceValueError
+
+
+class Text:
+    """A value that PBS keeps as text. As in PBS, two of them are equal only when they are one object."""
+
+    attribute = ""
+    shape: Optional[str] = None
+    is_resource = False
+
+    def __init__(self, value: Any) -> None:
+        """Take text, or another value of such a type; raises PBS's errors for what has not its shape."""
+        text = str(value)
+        if self.shape is not None and re.fullmatch(self.shape, text) is None:
+            wrong = BadResourceValueError if self.is_resource else BadAttributeValueError
+            raise wrong("input value %s not of the right format for '%s'" % (text, self.attribute))
+        self._value = text
+
+    def __str__(self) -> str:
+        """Give the text."""
+        return self._value
+
+    __repr__ = __str__
+
+
+class select(Text):
+    """Chunks of resources: ``2:ncpus=4:mem=8gb+1:ncpus=8``."""
+
+    attribute = "select"
+    shape = r"[^+:\s][^\s]*"
+    is_resource = True
+
+
+class place(Text):
+    """How chunks are laid on hosts: ``scatter:excl``."""
+
+    attribute = "place"
+    _word = r"(free|pack|scatter|vscatter|excl|exclhost|shared|group=[^:]+)"
+    shape = "%s(:%s)*" % (_word, _word)
+    is_resource = True
+
+
+class hold_types(Text):
+    """Holds of a job, letters of ``u``, ``o``, ``s``; ``n`` for none. ``+`` and ``-`` add and take letters."""
+
+    attribute = "Hold_Types"
+    shape = r"[uosp]+|n"
+
+    def __add__(self, other: Any) -> "hold_types":
+        """Give these holds and those of ``other``."""
+        return hold_types("".join(dict.fromkeys(self._value + str(other))))
+
+    def __sub__(self, other: Any) -> "hold_types":
+        """Give these holds without those of ``other``; ``n`` when none is left."""
+        return hold_types("".join(one for one in self._value if one not in str(other)) or "n")
+
+
+class exec_host(Text):
+    """Hosts and their cores: ``n1/0*4+n2/0*4``."""
+
+    attribute = "exec_host"
+
+
+class vchunk:
+    """One chunk of a job's ``exec_vnode``."""
+
+    def __init__(self, text: str) -> None:
+        """Read ``n1:ncpus=4:mem=8388608kb``."""
+        words = text.split(":")
+        self.vnode_name = words[0]
+        self.chunk_resources = dict(word.split("=", 1) for word in words[1:])
+
+
+class exec_vnode(Text):
+    """Where the chunks of a job are: ``(n1:ncpus=4)+(n2:ncpus=4)``; ``chunks`` has them one by one."""
+
+    attribute = "exec_vnode"
+
+    def __init__(self, value: Any) -> None:
+        """Read the chunks."""
+        super().__init__(value)
+        self.chunks = [vchunk(one.strip("()")) for one in self._value.split("+")]
+
+
+class pbs_bool(Text):
+    """Yes or no, written 1 or 0."""
+
+    _yes = ("true", "t", "y", "1")
+    _no = ("false", "f", "n", "0")
+
+    def __init__(self, value: Any) -> None:
+        """Take a bool, a number, or a word such as ``True``."""
+        word = str(value).lower()
+        if word not in self._yes + self._no:
+            raise BadAttributeValueError("input value %s not of the right format for 'Rerunable'" % value)
+        self._value = "1" if word in self._yes else "0"
+
+    def __bool__(self) -> bool:
+        """Say which."""
+        return self._value == "1"
+
+    def __int__(self) -> int:
+        """Give 1 or 0."""
+        return int(self._value)
+
+
+class pbs_int(int):
+    """A number."""
+
+
+class pbs_str(str):
+    """Text."""
+
+    __slots__ = ()
+
+
+class pbs_float(float):
+    """A number that need not be whole."""
+
+
+class pbs_list(Text):
+    """Words with commas."""
+
+
+class duration(int):
+    """Seconds, taken as a number or as ``[[H:]M:]S``; written as it was taken."""
+
+    def __new__(cls, value: Any) -> "duration":
+        """Raise BadResourceValueError for what is no time."""
+        text = str(value)
+        if re.fullmatch(r"(\d+:){0,2}\d+(\.\d+)?", text) is None:
+            raise BadResourceValueError("input value %s not of the right format for 'walltime'" % text)
+        seconds = 0.0
+        for word in text.split(":"):
+            seconds = seconds * 60 + float(word)
+        made = int.__new__(cls, int(seconds + 0.5))
+        made.text = text  # type: ignore[attr-defined]
+        return made
+
+    def __str__(self) -> str:
+        """Give it as it was taken."""
+        return str(self.text)  # type: ignore[attr-defined]
+
+
+WORD_BYTES = 8
+UNITS = ("", "k", "m", "g", "t", "p")
+
+
+class size:
+    """Bytes: ``pbs.size("4gb")``, ``pbs.size(1024)``. Sizes add, subtract and compare; they are no dictionary keys."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any) -> None:
+        """Raise TypeError for what is no size."""
+        found = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
+        if found is None:
+            raise TypeError("%s: bad value for _size" % value)
+        self._unit = UNITS.index(found.group(2))
+        self._count = int(found.group(1)) * (WORD_BYTES if found.group(3) == "w" else 1)
+
+    def _bytes(self) -> int:
+        return self._count << 10 * self._unit
+
+    def _joined(self, other: Any, sign: int) -> Any:
+        if not isinstance(other, (size, int)):
+            return NotImplemented
+        added = size(other)
+        unit = min(self._unit, added._unit)
+        total = self._bytes() + sign * added._bytes()
+        return size("%d%sb" % (total >> 10 * unit, UNITS[unit]))
+
+    def __add__(self, other: Any) -> Any:
+        """Give the sum, in the smaller of the two units."""
+        return self._joined(other, 1)
+
+    def __sub__(self, other: Any) -> Any:
+        """Give the difference, in the smaller of the two units."""
+        return self._joined(other, -1)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with a size or a number of bytes; anything else is not equal."""
+        return isinstance(other, (size, int)) and self._bytes() == size(other)._bytes()
+
+    def __lt__(self, other: Any) -> bool:
+        """Compare bytes."""
+        return self._bytes() < size(other)._bytes()
+
+    def __le__(self, other: Any) -> bool:
+        """Compare bytes."""
+        return self._bytes() <= size(other)._bytes()
+
+    def __gt__(self, other: Any) -> bool:
+        """Compare bytes."""
+        return self._bytes() > size(other)._bytes()
+
+    def __ge__(self, other: Any) -> bool:
+        """Compare bytes."""
+        return self._bytes() >= size(other)._bytes()
+
+    def __str__(self) -> str:
+        """Give number and unit: ``4gb``."""
+        return "%d%sb" % (self._count, UNITS[self._unit])
+
+    __repr__ = __str__
+
+
+def size_to_kbytes(value: Any) -> int:
+    """Give a size in KiB, rounded up."""
+    return -(-size(value)._bytes() // 1024)
+
+
+STATE_LETTERS = {"T": 0, "Q": 1, "H": 2, "W": 3, "R": 4, "E": 5, "X": 6, "B": 7, "M": 8, "F": 9, "S": 400, "U": 410}
+
+
+class job_state(int):
+    """A state of a job as its number; taken also as its letter."""
+
+    def __new__(cls, value: Any) -> "job_state":
+        """Take the number or the letter."""
+        return int.__new__(cls, STATE_LETTERS.get(value, -1) if isinstance(value, str) else value)
+
+
+class vnode_state(int):
+    """The bits of a vnode's state."""
+
+
+def text_type(name: str) -> type:
+    """Make a type for text of which only the name matters here."""
+    return type(name, (Text,), {"__doc__": "Text of an attribute.", "attribute": name})
+
+
+NAMED = {
+    name: text_type(name)
+    for name in (
+        "acl args checkpoint depend email_list group_list join_path keep_files license_count mail_points name "
+        "node_group_key path path_list priority project range route_destinations sandbox software staging_list "
+        "state_count user_list version"
+    ).split()
+}
+"""Types that check nothing here."""

@@ -1,0 +1,116 @@
+"""Recorded input files of a real PBS (``set hook H debug=true``), read as events that can be run again here."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from virtcloud.testing.fakepbs.event import CUSTOM, Event, Job
+from virtcloud.testing.fakepbs.interpreter.attributes import RESOURCES
+
+LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\])?=(?P<value>.*)", re.DOTALL)
+OF_EVENT, OF_JOB, AT_SERVER, QUOTES = "pbs.event()", "pbs.event().job", "pbs.server().job(", '"""'
+FLAGS = {"_msmom", "_stdout_file", "_stderr_file", "_rerun", "_delete"}
+Lines = list[tuple[str, str | None, str]]
+"""An attribute, the resource within it, and the value."""
+
+
+def recorded_event(file: Path, config: str | None = None) -> Event:
+    """Read an ``.in`` file, and the ``.data`` beside it, where a server's hook left its job.
+
+    Raises ValueError for an event that cannot be tried here, and OSError.
+    """
+    data = file.with_suffix(".data")
+    parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
+    facts, jobs, argv = _read(_lines("\n".join(parts)))
+    server = [_job(name.partition("(")[2][2:].strip("()"), lines) for name, lines in jobs.items() if AT_SERVER in name]
+    here = {name: _job("", lines) for name, lines in jobs.items() if name.startswith(OF_EVENT)}
+    kept = server[0] if server else None
+    own = here.get(OF_JOB)
+    return Event(
+        facts["type"],
+        job=own if own is not None else kept,
+        job_o=kept if own is not None else None,
+        job_list=tuple(job for name, job in here.items() if "job_list" in name),
+        config=config,
+        node=facts["node"],
+        requestor=facts["requestor"],
+        requestor_host=facts["requestor_host"],
+        hook_name=facts["hook_name"],
+        alarm=float(facts["alarm"]),
+        progname=facts.get("progname", ""),
+        argv=tuple(argv),
+        env=variables(facts.get("env", "")),
+        custom_resources=_custom(jobs),
+        server_jobs=tuple(server),
+    )
+
+
+def _read(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[str]]:
+    """Sort lines into the event's own facts, those of each job, and the arguments of a launch."""
+    facts: dict[str, str] = {}
+    jobs: dict[str, Lines] = {}
+    argv: list[str] = []
+    for found in filter(None, (LINE.fullmatch(line) for line in lines)):
+        thing, name, key = found["object"], found["name"] or "", found["key"]
+        value = found["value"].removeprefix(QUOTES).removesuffix(QUOTES)
+        if thing == OF_EVENT and name == "argv":
+            argv.append(value)
+        elif thing == OF_EVENT:
+            facts[name] = value
+        elif thing == "pbs.get_local_nodename()":
+            facts["node"] = value
+        elif thing == OF_JOB or "job" in thing.partition("(")[2]:
+            jobs.setdefault(thing, []).append((name, key, value))
+    return facts, jobs, argv
+
+
+def variables(text: str) -> dict[str, str]:
+    """Read ``A=1,B=2``; a comma after a backslash belongs to the value."""
+    pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
+    return {name: value for name, equals, value in pairs if equals}
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Give whole lines: a value in three quotes may have several."""
+    waiting = ""
+    for line in text.splitlines():
+        waiting = f"{waiting}\n{line}" if waiting else line
+        if waiting.count(QUOTES) != 1:
+            yield waiting
+            waiting = ""
+
+
+def _job(identifier: str, lines: Lines) -> Job:
+    attributes: dict[str, str | int] = {}
+    resources: dict[str, str | int] = {}
+    flags: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    for name, key, value in lines:
+        if name == "Resource_List" and key is not None:
+            resources[key] = value
+        elif name == "Variable_List":
+            environment = variables(value)
+        elif name in FLAGS:
+            flags[name] = value
+        elif key is None:
+            attributes[name] = value
+    return Job(
+        str(attributes.pop("id", identifier)),
+        attributes,
+        resources,
+        environment,
+        flags.get("_msmom") == "True",
+        flags.get("_stdout_file"),
+        flags.get("_stderr_file"),
+    )
+
+
+def _custom(jobs: Mapping[str, Lines]) -> dict[str, str]:
+    """Say which resources of a recorded job are a site's own: it says no types, so they are taken as text."""
+    own = {
+        key
+        for lines in jobs.values()
+        for name, key, _ in lines
+        if name == "Resource_List" and key and key not in RESOURCES
+    }
+    return CUSTOM | dict.fromkeys(own, "string")

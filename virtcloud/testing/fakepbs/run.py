@@ -1,0 +1,190 @@
+"""One run of a job through its events, in the order measured on an OpenPBS 23.06 with three hosts."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from virtcloud.testing.fakepbs.host import Host
+from virtcloud.testing.fakepbs.outcome import Outcome
+from virtcloud.testing.fakepbs.record import Record
+
+if TYPE_CHECKING:
+    import subprocess
+
+FAILED = -17
+RERUN = -16
+KILLED = 271
+REFUSED_BY_HOST = "Not Running: PBS Error: Execution server rejected request"
+
+HookRunner = Callable[[Host, str, Record], Outcome]
+
+
+class Next(StrEnum):
+    """What the server does with a job whose run is over."""
+
+    FINISH = "finish"
+    REQUEUE = "requeue"
+    FORGET = "forget"
+    """Nothing: it has done it already, or will never hear of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended; ``obit`` says whether ``jobobit`` fires."""
+
+    next: Next
+    exit_status: int | None = None
+    obit: bool = True
+    comment: str | None = None
+    failed_start: bool = False
+
+
+FORGOTTEN = Ending(Next.FORGET, obit=False)
+
+
+@dataclass(slots=True)
+class Run:
+    """A run of ``record`` on ``hosts``, the first of which runs its script."""
+
+    record: Record
+    hosts: Sequence[Host]
+    hook: HookRunner
+    kill_delay: float
+    deleted: bool = False
+    rerun: bool = False
+    over: bool = False
+    """The server has ended it without asking the hosts."""
+    script: "subprocess.Popen[bytes] | None" = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def head(self) -> Host:
+        """Say which host is the first."""
+        return self.hosts[0]
+
+    @property
+    def sisters(self) -> Sequence[Host]:
+        """Say which are the others."""
+        return self.hosts[1:]
+
+    def play(self) -> Ending:
+        """Go through the events; ends when the run does."""
+        return self._begin() or self._prologue() or self._launch() or self._script()
+
+    def _begin(self) -> Ending | None:
+        outcome = self.hook(self.head, "execjob_begin", self.record)
+        if not outcome.accepted:
+            # The first host gets neither abort nor end, and the server no obituary.
+            where = Next.FINISH if outcome.delete else Next.REQUEUE
+            return Ending(
+                where, FAILED if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
+            )
+        if self._lost():
+            return FORGOTTEN
+        outcomes = self._each(self.sisters, "execjob_begin")
+        refused = [outcome for outcome in outcomes if not outcome.accepted]
+        if not refused:
+            return self._lost()
+        accepted = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted]
+        return self._aborted(accepted, delete=any(outcome.delete for outcome in refused))
+
+    def _prologue(self) -> Ending | None:
+        outcome = self.hook(self.head, "execjob_prologue", self.record)
+        if self.over and outcome.accepted and self.head.alive:
+            self.hook(self.head, "execjob_launch", self.record)  # of a job that is gone: its script does not run
+        return self._lost() or (None if outcome.accepted else self._aborted(self.sisters, delete=outcome.delete))
+
+    def _launch(self) -> Ending | None:
+        with ThreadPoolExecutor(1) as pool:
+            prologues = pool.submit(self._each, self.sisters, "execjob_prologue")
+            outcome = self.hook(self.head, "execjob_launch", self.record)
+            refused = [one for one in prologues.result() if not one.accepted]
+        if not outcome.accepted:
+            return self._aborted(self.sisters, delete=not outcome.rerun)
+        self._env = dict(outcome.env or {})
+        if refused:
+            return self._aborted(self.sisters, delete=any(one.delete for one in refused))
+        return self._lost()
+
+    def _script(self) -> Ending:
+        with self._lock:
+            stuck = self.deleted
+            self.script = self.head.start(self.record.wanted.script, self._env, self.record.stdout, self.record.stderr)
+        if self.rerun:
+            self._kill()
+        status = self.script.wait()
+        if stuck:
+            return FORGOTTEN  # qdel came before the script: the MoM has lost sight of the job, which stays R
+        lost = self._lost()
+        return lost or self._ended(status)
+
+    def _ended(self, status: int) -> Ending:
+        if not self.deleted:
+            self._each(self.sisters, "execjob_preterm")
+        self._each(self.sisters, "execjob_epilogue")
+        self.hook(self.head, "execjob_epilogue", self.record)
+        self.hook(self.head, "execjob_end", self.record)
+        self._each(self.sisters, "execjob_end")
+        if self.rerun and not self.deleted:
+            return self._lost() or Ending(Next.REQUEUE, RERUN)
+        return self._lost() or Ending(Next.FINISH, KILLED if self.deleted else status)
+
+    def _aborted(self, sisters: Iterable[Host], *, delete: bool) -> Ending:
+        """Take back a start that a host refused."""
+        for event in ("execjob_abort", "execjob_epilogue"):
+            self.hook(self.head, event, self.record)
+        self._each(sisters, "execjob_abort")
+        self.hook(self.head, "execjob_end", self.record)
+        if delete:
+            return self._lost() or Ending(Next.FINISH, FAILED)
+        return self._lost() or Ending(Next.REQUEUE, RERUN, failed_start=True)
+
+    def delete(self) -> None:
+        """Carry out ``qdel``: before the script only the first host hears of it, and goes on regardless."""
+        with self._lock:
+            self.deleted = True
+            running = self.script is not None
+        self.hook(self.head, "execjob_preterm", self.record)
+        if running:
+            self._each(self.sisters, "execjob_preterm")
+            self._kill()
+
+    def requeue(self) -> None:
+        """Carry out ``qrerun``: at once for a script that runs, else as soon as it starts."""
+        with self._lock:
+            self.rerun = True
+            running = self.script is not None
+        if running:
+            self._kill()
+
+    def drop(self) -> None:
+        """Carry out ``qdel -W force``: the hosts end the job; a prologue that waits goes on, and so does launch."""
+        self.over = True
+        self._kill()
+        self._each([*self.sisters, self.head], "execjob_end")
+
+    def _kill(self) -> None:
+        script = self.script
+        if script is None:
+            return
+        self.head.end(script, signal.SIGTERM)
+        killer = threading.Timer(self.kill_delay, self.head.end, (script, signal.SIGKILL))
+        killer.daemon = True
+        killer.start()
+
+    def _each(self, hosts: Iterable[Host], event: str) -> list[Outcome]:
+        """Run the hook of an event on several hosts at once."""
+        several = list(hosts)
+        if not several:
+            return []
+        with ThreadPoolExecutor(len(several)) as pool:
+            return list(pool.map(lambda host: self.hook(host, event, self.record), several))
+
+    def _lost(self) -> Ending | None:
+        """Say whether nobody will hear how this run ends: forced away, or its first host died."""
+        return FORGOTTEN if self.over or not self.head.alive else None
