@@ -1,0 +1,80 @@
+"""A fake batch system whose hooks are ours, on hosts whose agents are those of a fake world."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from batch_scenarios.fake_world import FakeWorld
+from virtcloud.agent.carried import Carried
+from virtcloud.credentials import write_token
+from virtcloud.model.access import Role
+from virtcloud.pbs.bundle import bundle
+from virtcloud.testing.fakepbs.event import Event
+from virtcloud.testing.fakepbs.fake import FakeBatch, Pace
+from virtcloud.testing.fakepbs.host import Hook, Host
+from virtcloud.testing.fakepbs.outcome import Outcome
+
+SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
+PATIENCE_S = 4
+
+
+class HostWithAgent(Host):
+    """A host whose hook finds its own agent: all of them are on one machine here."""
+
+    config = ""
+
+    def hook(self, hook: Hook, event: Event) -> Outcome:
+        """Run a hook with this host's settings."""
+        return super().hook(hook, replace(event, config=self.config))
+
+
+def host_with_agent(name: str, socket: Path) -> Host:
+    """Give a host whose agent has this socket."""
+    made = HostWithAgent(name)
+    made.config = json.dumps({"socket": str(socket), "patience": PATIENCE_S})
+    return made
+
+
+@dataclass
+class FakeMachines:
+    """The batch system's machines, and what else is on them."""
+
+    batch: FakeBatch
+    world: FakeWorld
+
+    def kill_host(self, name: str) -> None:
+        """Let a host die with its agent and its guests."""
+        self.batch.kill_host(name)
+        self.world.stop_agent(name)
+        self.world.machines[name].carried = Carried()
+
+    def start_host(self, name: str) -> None:
+        """Start it anew."""
+        self.world.start_agent(name)
+        self.batch.start_host(name)
+
+    def stop_server(self) -> None:
+        """Stop the batch system's server."""
+        self.batch.stop_server()
+
+    def start_server(self) -> None:
+        """Start it again."""
+        self.batch.start_server()
+
+
+@contextmanager
+def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
+    """Give a batch system with our hooks for the length of a few tests."""
+    token = folder / "pbs.token"
+    write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
+    settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}
+    hooks = {
+        "server_hook": Hook(bundle("server"), json.dumps(settings), alarm=5, name="virtcloud_server"),
+        "mom_hook": Hook(bundle("mom"), "{}", alarm=600, name="virtcloud_mom"),
+    }
+    hosts = [host_with_agent(name, world.socket(name)) for name in world.hosts]
+    with FakeBatch(hosts, folder, pace=Pace(kill_delay=0.2, cycle=0.05), **hooks) as batch:
+        world.batch = batch
+        yield batch

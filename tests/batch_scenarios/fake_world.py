@@ -1,0 +1,204 @@
+"""A real SBF over HTTP with switches in memory, and real agents with their sockets over machines in memory."""
+
+import getpass
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+from fake_machine.loop import FakeMachine
+from sbf_fakes.world import FakeClock, World, three_sites
+
+from sbf_service.http.app import create_app
+from sbf_service.service import Service
+from virtcloud.agent.carried import Carried
+from virtcloud.agent.jobport import Opening
+from virtcloud.agent.local.opened import Reach, opened
+from virtcloud.agent.local.probes import IP
+from virtcloud.agent.loop import Converger, Timing
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.agent.stopping import Stop
+from virtcloud.client import SbfClient
+from virtcloud.model.access import Role
+from virtcloud.model.values import Name
+from virtcloud.testing.fakepbs.fake import FakeBatch
+
+TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_most": 0.2, "drain_deadline": 20}
+
+
+class AnsweringGuests:
+    """Every guest answers at once."""
+
+    def ask(self, addresses: frozenset[IP], seconds: float) -> frozenset[IP]:
+        """Give all."""
+        return addresses
+
+
+class NoWay:
+    """A job's script has no way to its guests."""
+
+    def ensure(self, opening: Opening, uid: int) -> Path:
+        """Give a socket where nobody listens."""
+        return Path("/nonexistent")
+
+    def ensure_none(self, key: str) -> None:
+        """There is none."""
+
+
+def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
+    """Listen nowhere."""
+    return nullcontext(AnsweringGuests())
+
+
+@dataclass
+class Serving:
+    """SBF as it answers on a port of this machine, in a thread; it may be stopped and started again."""
+
+    world: World
+    port: int = 0
+    _server: uvicorn.Server | None = None
+    _thread: threading.Thread | None = None
+    _service: Service | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it on its database, where it was before."""
+        listening = socket.create_server(("127.0.0.1", self.port))
+        self.port = listening.getsockname()[1]
+        self._service = self.world.restarted()
+        config = uvicorn.Config(
+            create_app(self._service), log_config=None, access_log=False, timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([listening],))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop it; calls are refused until it is started again."""
+        assert self._server is not None
+        assert self._thread is not None
+        assert self._service is not None
+        self._server.should_exit = True
+        self._service.notifier.close()
+        self._thread.join()
+
+
+@dataclass
+class FakeWorld:
+    """What is around a fake batch system: three sites, a host of each of them."""
+
+    world: World
+    serving: Serving
+    folder: Path
+    hosts: Sequence[str]
+    client: SbfClient
+    machines: dict[str, FakeMachine]
+    patience: float = 60.0
+    user: str = field(default_factory=getpass.getuser)
+    """Jobs are this user's, who there is on every machine."""
+    batch: FakeBatch | None = None
+    _agents: dict[str, ExitStack] = field(default_factory=dict)
+
+    def left(self) -> str:
+        """Look into every switch and every host."""
+        switches = {name: one.carried() for name, one in self.world.switches.found.items()}
+        found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
+        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != Carried()]
+        return "; ".join(found)
+
+    def cut_off(self, switch: str) -> None:
+        """Let a switch not answer any more."""
+        self.world.switches[switch].cut_off = True
+
+    def reconnect(self, switch: str) -> None:
+        """Let it answer again."""
+        self.world.switches[switch].cut_off = False
+
+    def stop_sbf(self) -> None:
+        """Stop SBF."""
+        self.serving.stop()
+
+    def start_sbf(self) -> None:
+        """Start it."""
+        self.serving.start()
+
+    def kill_mom(self, host: str) -> None:
+        """Let only a host's part of the batch system die."""
+        assert self.batch is not None
+        self.batch.kill_host(host)
+
+    def start_mom(self, host: str) -> None:
+        """Start it anew."""
+        assert self.batch is not None
+        self.batch.start_host(host)
+
+    def log(self, job: str) -> str:
+        """Nothing is written here that pytest does not show."""
+        return ""
+
+    def socket(self, host: str) -> Path:
+        """Give a host's agent's socket."""
+        return self.folder / f"{host}.sock"
+
+    def start_agent(self, host: str) -> None:
+        """Start a host's agent on what the host carries."""
+        stack = ExitStack()
+        self._agents[host] = stack
+        stack.enter_context(self._agent(host))
+
+    def stop_agent(self, host: str) -> None:
+        """Stop it; the host carries what it did."""
+        self._agents.pop(host).close()
+
+    @contextmanager
+    def _agent(self, host: str) -> Iterator[None]:
+        token = self.world.token(Role.AGENT, host)
+        settings = AgentSettings.model_validate(
+            {
+                "element": host,
+                "sbf": self.serving.url,
+                "state": self.folder / host,
+                "jobs": self.folder / host / "places",
+                "socket": self.socket(host),
+                "socket_uids": (os.getuid(),),
+            }
+        )
+        stop = Stop()
+        with SbfClient(self.serving.url, token=lambda: token) as sbf:
+            timing = Timing(0.5, 0.05, 0.2)
+            converger = Converger(Name(host), sbf, self.machines[host], stop, timing)
+            thread = threading.Thread(target=converger.run, name=f"agent {host}")
+            thread.start()
+            try:
+                with opened(Name(host), settings, sbf, converger.wake, Reach(NoWay(), every_guest_answers)):
+                    yield
+            finally:
+                stop.requested = True
+                thread.join()
+
+
+@contextmanager
+def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
+    """Give such a world for the length of a few tests."""
+    clock = FakeClock(stands=False)
+    world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
+    world.furnish(topology=three_sites())
+    with ExitStack() as stack:
+        serving = Serving(world)
+        serving.start()
+        stack.callback(serving.stop)
+        token = world.token(Role.OPERATOR, "operator")
+        client = stack.enter_context(SbfClient(serving.url, token=lambda: token))
+        made = FakeWorld(world, serving, folder, hosts, client, {host: FakeMachine() for host in hosts})
+        for host in hosts:
+            made.start_agent(host)
+            stack.callback(made.stop_agent, host)
+        yield made

@@ -1,0 +1,277 @@
+"""What happens to the job, to its cluster, and what its user reads. Each leaves nothing behind."""
+
+import pytest
+
+from batch_scenarios.stage import FOREVER, Stage
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
+from virtcloud.testing.fakepbs.batch import Refused, Submission
+
+
+def good_path(stage: Stage) -> None:
+    """A job on three hosts begins when its cluster is up, knows its guests, and nothing is left when it has ended."""
+    job = stage.submit(hosts=3)
+    ended = stage.ends(job)
+    said = stage.batch.output(job).stdout.splitlines()
+    assert ended.exit_status == 0
+    assert said[0] == "started"
+    facts = dict(line.split("=", 1) for line in said if line.startswith("VCLUSTER_"))
+    assert facts["VCLUSTER_ID"] == job.lower()
+    assert facts["VCLUSTER_GUESTS"] == "g1 g2 g3"
+    assert facts["VCLUSTER_VLAN"].isdigit()
+    assert said[said.index("hosts") + 1 : said.index("hostfile")] == ["10.0.0.1 g1", "10.0.0.2 g2", "10.0.0.3 g3"]
+    assert said[said.index("hostfile") + 1 :] == ["g1 slots=1", "g2 slots=1", "g3 slots=1"]
+    stage.gone(job)
+
+
+def job_without_a_cluster(stage: Stage) -> None:
+    """A job that asks for no cluster runs as it always did, also while SBF is down."""
+    stage.world.stop_sbf()
+    try:
+        job = stage.batch.submit(Submission("echo plain; env | grep -c ^VCLUSTER_\n"))
+        stage.ends(job)
+        assert stage.batch.output(job).stdout.split() == ["plain", "0"]
+    finally:
+        stage.world.start_sbf()
+
+
+def wrong_request(stage: Stage) -> None:
+    """A request that cannot be understood is refused at once, with the place of the fault."""
+    with pytest.raises(Refused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
+        stage.submit(request="guests=many")
+
+
+def no_vlan_free(stage: Stage) -> None:
+    """A job for which no number is free waits, says why, and runs when one is."""
+    client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
+    pools = {site: client.pool(site) for site in sites}
+    for site in sites:
+        client.put_pool(site, Pool(vlans=VlanSet()))
+    try:
+        job = stage.submit()
+        stage.waits(job, "no VLAN is free")
+        assert stage.cluster(job) is None
+    finally:
+        for site, pool in pools.items():
+            client.put_pool(site, pool)
+    assert stage.ends(job).exit_status == 0
+    stage.gone(job)
+
+
+def sbf_down_at_submission(stage: Stage) -> None:
+    """A job is accepted on its syntax alone, waits for SBF, says so, and then runs."""
+    stage.world.stop_sbf()
+    try:
+        job = stage.submit()
+        stage.waits(job, "SBF")
+    finally:
+        stage.world.start_sbf()
+    assert stage.ends(job).exit_status == 0
+    stage.gone(job)
+
+
+def switch_fails(stage: Stage) -> None:
+    """A switch does not answer: the script does not begin, the user reads which, and the job runs when it is back."""
+    job = stage.submit(hosts=3)
+    asked = stage.asked(job)
+    stage.ends(job)
+    switch = next(one.element for one in asked.placements if one.kind == "switch")
+    stage.world.cut_off(switch)
+    try:
+        job = stage.submit(hosts=3)
+        stage.waits(job, str(switch))
+        assert stage.batch.output(job).stdout == ""
+    finally:
+        stage.world.reconnect(switch)
+    assert stage.ends(job).exit_status == 0
+    stage.gone(job)
+
+
+def qdel_during_set_up(stage: Stage) -> None:
+    """A job that is deleted while its cluster is being set up never begins its script."""
+    switch = _some_switch(stage)
+    stage.world.cut_off(switch)
+    try:
+        job = stage.submit(hosts=3)
+        stage.runs(job)
+        stage.asked(job)
+        stage.batch.delete(job)
+        stage.ends(job)
+    finally:
+        stage.world.reconnect(switch)
+    stage.gone(job)
+    assert "started" not in stage.batch.output(job).stdout
+
+
+def qdel_when_up(stage: Stage) -> None:
+    """A job that is deleted at the moment when its cluster is up ends, and is not run again."""
+    job = stage.submit(hosts=2, script=FOREVER)
+    stage.active(job)
+    stage.batch.delete(job)
+    assert stage.ends(job).run_version == 1
+    stage.gone(job)
+
+
+def qdel_while_running(stage: Stage) -> None:
+    """A job that is deleted while its script runs loses its cluster."""
+    job = stage.begun(hosts=2)
+    stage.batch.delete(job)
+    stage.ends(job)
+    stage.gone(job)
+
+
+def qdel_by_force(stage: Stage) -> None:
+    """A job that an administrator deletes by force loses its cluster, too."""
+    job = stage.begun(hosts=2)
+    stage.batch.delete(job, force=True)
+    stage.gone(job)
+
+
+def rerun(stage: Stage) -> None:
+    """A job that is run again gets its cluster anew, as another attempt, and the former one is gone."""
+    job = stage.begun(hosts=2, request="name=again")
+    first = stage.active(job)
+    stage.batch.rerun(job)
+    stage.until(lambda: (one := stage.cluster(job)) is not None and one.attempt > first.attempt, "another attempt")
+    second = stage.active(job)
+    assert (first.id != second.id, second.attempt > first.attempt) == (True, True)
+    stage.batch.delete(job)
+    stage.gone(job)
+
+
+def server_restarts(stage: Stage) -> None:
+    """PBS's server dies while a job runs: job and cluster go on, and are removed at the end as ever."""
+    job = stage.submit(hosts=2, script="echo started; sleep 12\n")
+    before = stage.active(job)
+    stage.machines.stop_server()
+    stage.machines.start_server()
+    after = stage.cluster(job)
+    assert after is not None
+    assert (after.id, after.state) == (before.id, before.state)
+    assert stage.ends(job).exit_status == 0
+    stage.gone(job)
+
+
+def sbf_restarts(stage: Stage) -> None:
+    """SBF dies while a job runs: the job does not feel it; its cluster is removed when SBF is back."""
+    job = stage.begun(hosts=2)
+    stage.world.stop_sbf()
+    try:
+        stage.batch.delete(job)
+        stage.ends(job)
+    finally:
+        stage.world.start_sbf()
+    stage.gone(job)
+
+
+def mom_dies_during_set_up(stage: Stage) -> None:
+    """A host's MoM dies while its cluster is being set up: the script does not begin, nothing is left in the end."""
+    switch = _some_switch(stage)
+    stage.world.cut_off(switch)
+    try:
+        job = stage.submit(hosts=3)
+        sister = stage.runs(job).hosts[-1]
+        stage.asked(job)
+        stage.world.kill_mom(sister)
+        stage.runs_no_more(job)
+        stage.drop(job)
+    finally:
+        stage.world.reconnect(switch)
+        stage.world.start_mom(sister)
+    stage.gone(job)
+    assert "started" not in stage.batch.output(job).stdout
+
+
+def host_dies(stage: Stage) -> None:
+    """A job's first host dies: the job runs no more, its cluster goes, and the host's part when it is back."""
+    job = stage.begun(hosts=2)
+    host = stage.batch.status(job).hosts[0]
+    stage.machines.kill_host(host)
+    try:
+        stage.runs_no_more(job)
+        stage.drop(job)
+    finally:
+        stage.machines.start_host(host)
+    stage.gone(job)
+
+
+def over_quota(stage: Stage) -> None:
+    """A user who has as many clusters as allowed waits for the next one, and reads the limit."""
+    stage.world.client.put_quota(stage.user, clusters=1)
+    try:
+        first = stage.submit(script=FOREVER)
+        stage.active(first)
+        second = stage.submit()
+        stage.waits(second, f"vcluster: {stage.user} already has 1 cluster (limit 1)")
+        stage.batch.delete(first)
+        assert stage.ends(second).exit_status == 0
+    finally:
+        stage.world.client.put_quota(stage.user)
+    stage.gone(second)
+
+
+def same_name(stage: Stage) -> None:
+    """A second job of the same name is refused, and told which job has it."""
+    first = stage.submit(request="name=mine", script=FOREVER)
+    stage.active(first)
+    with pytest.raises(Refused, match=f"vcluster: 'mine' is already running as job {first}"):
+        stage.submit(request="name=mine")
+    stage.batch.delete(first)
+    stage.gone(first)
+
+
+def join(stage: Stage) -> None:
+    """A job joins another's network, with its number, and goes without disturbing it."""
+    first = stage.submit(request="name=shared", script=FOREVER)
+    root = stage.active(first)
+    second = stage.submit(request="net=shared", script=FOREVER)
+    member = stage.active(second)
+    assert set(member.vlans.values()) == set(root.vlans.values())
+    stage.batch.delete(second)
+    stage.gone(second)
+    assert stage.active(first).id == root.id
+    stage.batch.delete(first)
+    stage.gone(first)
+
+
+def join_not_allowed(stage: Stage) -> None:
+    """Another user's network that is not shared cannot be joined."""
+    first = stage.submit(request="name=closed", script=FOREVER)
+    stage.active(first)
+    with pytest.raises(Refused, match="closed"):
+        stage.submit(request="net=closed", user="bob")
+    stage.batch.delete(first)
+    stage.gone(first)
+
+
+def _some_switch(stage: Stage) -> str:
+    """Give the switch of the first host: a job on all hosts needs it."""
+    topology = stage.world.client.topology()
+    site = next(one for one in topology.sites if stage.world.hosts[0] in [host.name for host in one.hosts])
+    return str(site.switches[0].name)
+
+
+ALL = (
+    good_path,
+    job_without_a_cluster,
+    wrong_request,
+    no_vlan_free,
+    sbf_down_at_submission,
+    switch_fails,
+    qdel_during_set_up,
+    qdel_when_up,
+    qdel_while_running,
+    qdel_by_force,
+    rerun,
+    server_restarts,
+    sbf_restarts,
+    mom_dies_during_set_up,
+    host_dies,
+    over_quota,
+    same_name,
+    join,
+    join_not_allowed,
+)
+
+QUICK = (good_path, wrong_request, no_vlan_free, sbf_down_at_submission, qdel_during_set_up, join)
+"""Those that ``make test`` has time for."""

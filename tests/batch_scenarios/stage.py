@@ -1,0 +1,123 @@
+"""A scenario's stage: a batch system, the world around it, and what both must look like."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from batch_scenarios.world import World
+from virtcloud.model.cluster import ENDED, State
+from virtcloud.model.errors import NotFound
+from virtcloud.model.views import ClusterView
+from virtcloud.testing.fakepbs.batch import Batch, JobStatus, Machines, Refused, Submission
+from virtcloud.testing.fakepbs.batch import State as JobState
+
+REQUEST = "image=busybox"
+SCRIPT = """echo started
+env | grep ^VCLUSTER_ | sort
+echo hosts; cat $VCLUSTER_HOSTS
+echo hostfile; cat $VCLUSTER_HOSTFILE
+"""
+FOREVER = "echo started; exec sleep 600\n"
+WAITING = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
+
+
+@dataclass
+class Stage:
+    """Both, with the words in which scenarios are told."""
+
+    batch: Batch
+    machines: Machines
+    world: World
+    user: str = "alice"
+    jobs: list[str] = field(default_factory=list)
+
+    def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
+        """Submit a job that wants so many hosts; ``request`` is added to the request for a cluster."""
+        asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
+        job = self.batch.submit(Submission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
+        self.jobs.append(job)
+        return job
+
+    def begun(self, hosts: int = 1, request: str = "") -> str:
+        """Submit a job that runs until it is ended, and wait until its script has begun."""
+        job = self.submit(hosts, request, script=FOREVER)
+        self.until(lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job))
+        return job
+
+    def drop(self, job: str) -> None:
+        """End a job by force, unless it has ended."""
+        with suppress(Refused):
+            self.batch.delete(job, force=True)
+
+    def runs(self, job: str) -> JobStatus:
+        """Wait until the batch system calls a job running; it is not said that its script has begun."""
+        return self.job(job, lambda one: one.state is JobState.RUNNING, "run")
+
+    def runs_no_more(self, job: str) -> JobStatus:
+        """Wait until it does so no longer."""
+        return self.job(job, lambda one: one.state is not JobState.RUNNING, "run no more")
+
+    def ends(self, job: str) -> JobStatus:
+        """Wait until a job has ended; gives it."""
+        return self.job(job, lambda one: one.state is JobState.FINISHED, "end")
+
+    def waits(self, job: str, words: str) -> JobStatus:
+        """Wait until a job is in its queue and its comment has these words."""
+        return self.job(
+            job, lambda one: one.state in WAITING and words in (one.comment or ""), f"wait and say {words!r}"
+        )
+
+    def job(self, job: str, reached: Callable[[JobStatus], bool], what: str) -> JobStatus:
+        """Wait until a job is so."""
+        seen = [self.batch.status(job)]
+
+        def look() -> bool:
+            seen.append(self.batch.status(job))
+            return reached(seen[-1])
+
+        self.until(look, f"job {job} to {what}", lambda: f"{seen[-1]}\n{self.world.log(job)}")
+        return seen[-1]
+
+    def cluster(self, job: str) -> ClusterView | None:
+        """Give a job's cluster, nothing when there never was one."""
+        try:
+            return self.world.client.cluster(job.lower())
+        except NotFound:
+            return None
+
+    def active(self, job: str) -> ClusterView:
+        """Wait until a job's cluster is active."""
+        return self._cluster(job, lambda one: one.state is State.ACTIVE, "active")
+
+    def asked(self, job: str) -> ClusterView:
+        """Wait until a job's cluster was asked for."""
+        return self._cluster(job, lambda _: True, "there")
+
+    def gone(self, job: str) -> None:
+        """Wait until nothing is left of a job's cluster."""
+        self.until(
+            lambda: (found := self.cluster(job)) is None or found.state in ENDED, f"the cluster of {job} to be gone"
+        )
+
+    def nothing_left(self) -> None:
+        """Wait until no switch and no host carries anything that was not there at the beginning."""
+        self.until(lambda: not self.world.left(), "nothing to be left", self.world.left)
+
+    def until(self, reached: Callable[[], bool], what: str, seen: Callable[[], object] = lambda: "") -> None:
+        """Wait until it is so."""
+        deadline = time.monotonic() + self.world.patience
+        while not reached():
+            assert time.monotonic() < deadline, f"expected {what} within {self.world.patience:.0f} s, got {seen()}"
+            time.sleep(0.1)
+
+    def _cluster(self, job: str, reached: Callable[[ClusterView], bool], what: str) -> ClusterView:
+        found: list[ClusterView] = []
+
+        def look() -> bool:
+            view = self.cluster(job)
+            found[:] = [view] if view is not None else []
+            return view is not None and reached(view)
+
+        self.until(look, f"the cluster of {job} to be {what}", lambda: found)
+        return found[0]

@@ -1,0 +1,41 @@
+"""What is around a batch system in a scenario: SBF, switches, hosts."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from virtcloud.client import SbfClient
+
+
+class World(Protocol):
+    """SBF, and what it configures."""
+
+    client: SbfClient
+    """Speaks to SBF as an operator."""
+    hosts: Sequence[str]
+    """Those of the batch system."""
+    patience: float
+    """Seconds that anything may take here, at most."""
+
+    def left(self) -> str:
+        """Say what switches and hosts carry that they did not before; empty when nothing does."""
+
+    def cut_off(self, switch: str) -> None:
+        """Let a switch not answer SBF any more."""
+
+    def reconnect(self, switch: str) -> None:
+        """Let it answer again."""
+
+    def stop_sbf(self) -> None:
+        """Let SBF die."""
+
+    def start_sbf(self) -> None:
+        """Start it anew, on what it had written."""
+
+    def kill_mom(self, host: str) -> None:
+        """Let only a host's part of the batch system die."""
+
+    def start_mom(self, host: str) -> None:
+        """Start it anew."""
+
+    def log(self, job: str) -> str:
+        """Give what is known of a job, for a test that failed."""

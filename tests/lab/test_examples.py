@@ -1,0 +1,72 @@
+"""The examples for users, each as it stands: its request becomes a cluster, and its script runs on the first host."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from lab_clusters import remove
+from lab_jobs import LabJob, let_in, open_job
+
+from virtcloud.client import SbfClient
+from virtcloud.jobs.cluster import Run, cluster_of, network_of
+from virtcloud.jobs.pbs import Job, admit
+from virtcloud.jobs.request import parse
+from virtcloud.lab import Lab
+from virtcloud.model.cluster import ClusterSpec
+
+pytestmark = pytest.mark.lab
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+MPIRUN = """#!/bin/sh
+# Stands for mpirun: starts the program once for each slot, over ssh. Called with --hostfile FILE PROGRAM.
+file=$2; shift 2
+while read -r address slots; do
+  ssh -n "$address" "for _ in $(seq -s ' ' "${slots#slots=}"); do $*; done"
+done < "$file"
+"""
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    """Give a way to SBF."""
+    with SbfClient(f"unix://{lab.sbf_socket}") as opened:
+        yield opened
+
+
+def begin(lab: Lab, client: SbfClient, example: str, run: Run) -> LabJob:
+    """Let an example's job begin, with all that the scheduler and its hooks do before."""
+    asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
+    request = parse(asked["vcluster"])
+    admit(request, Job(select=asked["select"], place=asked["place"], walltime=asked["walltime"]), 7 * 86400)
+    listed = client.clusters(network=request.net) if request.net else []
+    joined = network_of([one.model_dump(mode="json") for one in listed], run.key)
+    let_in(lab, run.hosts[0], run.owner)
+    spec = ClusterSpec.model_validate(cluster_of(request, run, joined))
+    return open_job(lab, client, run.key, run.hosts[0], spec)
+
+
+def script(example: str) -> str:
+    """Read an example."""
+    return (EXAMPLES / example).read_text()
+
+
+def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
+    """What stands for mpirun does what it does: it reads the host file, and starts programs over ssh."""
+    job = begin(lab, client, "mpi.pbs", Run("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
+    job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
+    assert job.scp("mpirun g1:").returncode == 0
+    done = job.run(script("mpi.pbs"), MPIRUN="./mpirun")
+    remove(client, "31.pbs")
+    assert (done.stdout.split(), done.stderr) == (["g1", "g1", "g2", "g2", "g3", "g3"], "")
+
+
+def test_bob_reads_in_alices_network_what_her_job_offers(lab: Lab, client: SbfClient) -> None:
+    offer = begin(lab, client, "offer.pbs", Run("41.pbs", "alice", ("brno-h1",), 600))
+    offered = offer.run(script("offer.pbs"), SERVE="0")
+    join = begin(lab, client, "join.pbs", Run("42.pbs", "bob", ("praha-h1",), 600))
+    joined = join.run(script("join.pbs"))
+    remove(client, "42.pbs", "41.pbs")
+    assert (offered.stdout, offered.stderr) == ("g1 serves on 10.7.0.1, port 8000\n", "")
+    read = "j42-g1 has 10.7.0.2\nfrom 41.pbs, for all in network shared\n"
+    assert (joined.stdout, joined.stderr) == (read, "")

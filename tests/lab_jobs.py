@@ -1,0 +1,78 @@
+"""Jobs on hosts of a real lab: their clusters, what their hosts' agents say, and scripts run as their users."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from lab_clusters import create
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab, names
+from virtcloud.model.cluster import ClusterSpec
+
+ASK = """
+import json, socket, sys
+for line in sys.stdin:
+    with socket.socket(socket.AF_UNIX) as talk:
+        talk.connect("/run/virtcloud/agent.sock")
+        talk.sendall(line.encode())
+        print(talk.makefile().readline(), end="", flush=True)
+"""
+ACCOUNT = """set -e
+grep -q ^{name}: /etc/passwd || echo '{name}:x:{uid}:{uid}::/run/{name}:/bin/sh' >> /etc/passwd
+mkdir -p /run/{name}/.ssh
+cat > /run/{name}/.ssh/id_ed25519
+chmod 600 /run/{name}/.ssh/id_ed25519
+chown -R {uid} /run/{name}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LabJob:
+    """A job whose script may run: on ``host``, as ``user``, with ``facts`` in its environment."""
+
+    lab: Lab
+    host: str
+    user: str
+    facts: dict[str, str]
+
+    def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script as the job's user."""
+        uid = str(names.USERS[self.user])
+        become = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
+        told = [f"{key}={value}" for key, value in {"HOME": f"/run/{self.user}", **self.facts, **environment}.items()]
+        return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *told, "bash", "-c", script])
+
+    def ssh(self, words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``ssh`` with the job's settings; ``words`` as in a script."""
+        return self.run(f'ssh -F "$VCLUSTER_SSH_CONFIG" {words}')
+
+    def scp(self, words: str) -> subprocess.CompletedProcess[str]:
+        """Run ``scp`` with the job's settings; ``words`` as in a script."""
+        return self.run(f'scp -F "$VCLUSTER_SSH_CONFIG" {words}')
+
+
+def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """Ask a host's agent, as hooks do."""
+    lines = "".join(json.dumps(one) + "\n" for one in requests)
+    said = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], given=lines, check=True).stdout
+    return [json.loads(one) for one in said.splitlines()]
+
+
+def let_in(lab: Lab, host: str, user: str) -> None:
+    """Let a host know a user, who has the lab's key."""
+    key = (lab.state.folder / "keys/user").read_text()
+    lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=names.USERS[user])], given=key, check=True)
+
+
+def open_job(lab: Lab, client: SbfClient, key: str, host: str, spec: ClusterSpec) -> LabJob:
+    """Bring a cluster up and let its owner's job begin on ``host``."""
+    job = {"cluster": key, "attempt": create(client, key, spec).attempt}
+    up, state = ask(
+        lab, host, {"do": "up", "head": True, "user": spec.owner, **job}, {"do": "state", "wait": 30, **job}
+    )
+    assert up["ok"], up
+    assert state.get("state") == "up", state
+    return LabJob(lab, host, spec.owner, state["facts"])

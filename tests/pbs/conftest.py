@@ -1,0 +1,61 @@
+"""An OpenPBS with three MoMs in a lab, for all tests here; skipped, aloud, where there is none."""
+
+from collections.abc import Iterator
+
+import pytest
+from batch_scenarios.lab_of_tests import HOSTS, RECONCILIATION, SETTINGS, TIMING
+from batch_scenarios.real_batch import RealBatch
+from batch_scenarios.real_world import RealWorld
+from batch_scenarios.stage import Stage
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab, LabImpossible, Wishes, read_lab_file
+from virtcloud.lab.observe import snapshot
+from virtcloud.lab.pbs import LabPbs
+from virtcloud.lab.state import State as LabState
+from virtcloud.testing.fakepbs.batch import State
+
+
+@pytest.fixture(scope="session")
+def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
+    """Give an OpenPBS in a lab of its own; nothing of the lab may be left afterwards."""
+    try:
+        file = read_lab_file()
+        running = Lab.up(file, Wishes(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
+    except LabImpossible as error:
+        pytest.skip(f"NO LAB: {error}")
+    try:
+        yield _started(running)
+    finally:
+        running.down()
+
+
+def _started(running: Lab) -> LabPbs:
+    try:
+        pbs = LabPbs.of(running)
+    except LabImpossible as error:
+        pytest.skip(f"NO OPENPBS: {error}")
+    pbs.start(HOSTS)
+    pbs.install_hooks(SETTINGS)
+    pbs.reconcile(RECONCILIATION)
+    pbs.root("qmgr", "-c", "set server node_fail_requeue = 5")
+    return pbs
+
+
+@pytest.fixture(scope="session")
+def world(batch: LabPbs) -> Iterator[RealWorld]:
+    """Give what is around it."""
+    with SbfClient(f"unix://{batch.lab.sbf_socket}", timeout=20) as client:
+        yield RealWorld(batch.lab, RealBatch(batch, HOSTS), client, snapshot(batch.lab, batch.lab.topology), HOSTS)
+
+
+@pytest.fixture
+def stage(batch: LabPbs, world: RealWorld) -> Iterator[Stage]:
+    """Give a stage on which nothing is; afterwards nothing may be on it again."""
+    made = Stage(world.batch, world.batch, world)
+    yield made
+    for job in made.jobs:
+        if made.batch.status(job).state is not State.FINISHED:
+            made.batch.delete(job, force=True)
+    made.nothing_left()
+    batch.await_free(HOSTS)

@@ -1,0 +1,150 @@
+"""``virtcloud pbs`` on a real server: what it changes there, and what it leaves alone."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+from batch_scenarios.lab_of_tests import HOSTS, SETTINGS
+from batch_scenarios.real_batch import RealBatch
+
+from virtcloud.lab import names
+from virtcloud.lab.pbs import LabPbs, texts
+from virtcloud.testing.fakepbs.batch import State, Submission
+
+SBF = f"http://{names.STATION_ADDRESS}:{names.SBF_PORT}"
+LIMIT_S = 60.0
+pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
+OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create resource theirs type=long,flag=nh")
+
+
+@pytest.fixture
+def others(batch: LabPbs) -> Iterator[str]:
+    """A server that has hooks and resources of other people; gives how they look."""
+    for line in OTHERS:
+        batch.root("qmgr", "-c", line)
+    yield _theirs(batch)
+    batch.root("qmgr", "-c", "delete hook theirs")
+    batch.root("qmgr", "-c", "delete resource theirs")
+
+
+def _theirs(batch: LabPbs) -> str:
+    return "".join(
+        batch.root("qmgr", "-c", f"print {what}") for what in ("hook theirs", "hook pbs_cgroups", "resource theirs")
+    )
+
+
+def pbs(batch: LabPbs, *words: str) -> tuple[int, str, str]:
+    """Run ``virtcloud pbs`` on the server's host."""
+    done = batch.try_virtcloud("pbs", *words)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_installing_again_changes_nothing(batch: LabPbs) -> None:
+    """What PBS prints of our hooks is what we wanted."""
+    assert pbs(batch, "install") == (0, "nothing to do: the hooks are installed and up to date\n", "")
+
+
+def test_what_differs_is_shown_and_mended_and_others_are_left_alone(batch: LabPbs, others: str) -> None:
+    """An administrator had changed an attribute and the settings."""
+    batch.root("qmgr", "-c", "set hook virtcloud_mom alarm = 30")
+    _, shown, _ = pbs(batch, "install", "--sbf", "http://other.example:8800", "--dry-run")
+    assert shown.splitlines() == [
+        "nothing is changed yet; this would be:",
+        "hook virtcloud_server: settings",
+        f'  -sbf = "{SBF}"',
+        '  +sbf = "http://other.example:8800"',
+        "hook virtcloud_mom: alarm = 600 (was 30)",
+    ]
+    assert pbs(batch, "install")[1] == "hook virtcloud_mom: alarm = 600 (was 30)\n"
+    assert pbs(batch, "install")[1] == "nothing to do: the hooks are installed and up to date\n"
+    assert _theirs(batch) == others
+
+
+def test_status_finds_everything_well(batch: LabPbs) -> None:
+    """The server's hooks, SBF by the hooks' token, each host's copy and its agent."""
+    code, told, _ = pbs(batch, "status", "--json")
+    found = {one["subject"]: one for one in json.loads(told)}
+    assert [one for one in found.values() if not one["good"]] == []
+    assert found["hosts"]["seen"] == "3 of 3 are in SBF with an agent that answers"
+    assert found["copies on hosts"]["seen"] == "the server has sent virtcloud_mom to every host"
+    assert found["reconciliation"]["seen"].startswith("looked at ")
+    assert code == 0
+
+
+def test_status_names_what_is_wrong(batch: LabPbs) -> None:
+    """A hook that was switched off, and a token that SBF does not know."""
+    batch.root("qmgr", "-c", "set hook virtcloud_server enabled = false")
+    try:
+        code, told, _ = pbs(batch, "status")
+        assert code == 1
+        assert "enabled = true (was false): virtcloud pbs install" in told
+    finally:
+        pbs(batch, "install")
+
+
+def test_a_user_who_is_no_manager_is_refused(batch: LabPbs) -> None:
+    """Hooks may only be changed by root on the server's host."""
+    said = batch.user("alice", [str(batch.place.program("qmgr")), "-c", "list hook"])
+    assert "unauthorized" in said.stdout + said.stderr
+
+
+def test_a_server_that_is_not_there_is_said(batch: LabPbs) -> None:
+    """And nothing is changed."""
+    code, _, said = pbs_with(batch, {"PBS_SERVER": "brno-h1"}, "install")
+    assert code != 0
+    assert "PBS server: expected it to answer qmgr, got: Connection refused" in said
+
+
+def pbs_with(batch: LabPbs, environment: dict[str, str], *words: str) -> tuple[int, str, str]:
+    """Run it with other variables."""
+    done = batch.try_virtcloud("pbs", *words, environment=environment)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
+    """And stays as it is; everything is put back afterwards."""
+    code, removed, said = pbs(batch, "uninstall")
+    assert (code, said) == (0, "")
+    assert removed.splitlines() == [
+        "delete hook virtcloud_server",
+        "delete hook virtcloud_mom",
+        "delete resource vcluster",
+        "delete resource vcluster_spec",
+    ]
+    batch.root("qmgr", "-c", "create resource vcluster type=long,flag=h")
+    try:
+        code, _, said = pbs(batch, "install", "--sbf", SBF)
+        assert code == 1
+        assert "resource vcluster: expected type=string, flag=m, got type=long, flag=h, which is not ours" in said
+    finally:
+        batch.root("qmgr", "-c", "delete resource vcluster")
+        batch.install_hooks(SETTINGS)
+
+
+def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
+    """It would lose who removes its cluster."""
+    jobs = RealBatch(batch, HOSTS)
+    job = jobs.submit(Submission("sleep 600\n", resources={"vcluster": "image=busybox"}))
+    _reach(jobs, job, State.RUNNING)
+    code, _, said = pbs(batch, "uninstall")
+    jobs.delete(job)
+    _reach(jobs, job, State.FINISHED)
+    assert code == 1
+    assert f"1 jobs run with a cluster ({job})" in said
+
+
+def _reach(jobs: RealBatch, job: str, state: State) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while jobs.status(job).state is not state:
+        assert time.monotonic() < deadline, jobs.log(job)
+        time.sleep(0.2)
+
+
+def test_hosts_get_the_hooks(batch: LabPbs) -> None:
+    """A copy of the MoM's hook lies on every host, the server's on none."""
+    for host in HOSTS:
+        found = batch.lab.run(host, ["ls", f"{texts.HOME}/mom_priv/hooks"]).stdout.split()
+        assert [one for one in found if one.startswith("virtcloud")] == [
+            f"virtcloud_mom.{kind}" for kind in ("CF", "HK", "PY")
+        ]

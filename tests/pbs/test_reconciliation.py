@@ -1,0 +1,78 @@
+"""Reconciliation beside a real server, where hooks had no chance."""
+
+from datetime import timedelta
+
+import pytest
+from batch_scenarios.scenarios import FOREVER
+from batch_scenarios.stage import Stage
+
+from virtcloud.client import SbfClient
+from virtcloud.lab import names
+from virtcloud.lab.pbs import LabPbs, texts
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.scheduler.status import SchedulerStatus
+
+pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
+
+
+def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
+    """Give what was done, to which cluster."""
+    text = pbs.lab.run(names.STATION, ["cat", f"{texts.SPOOL}/scheduler.json"], check=True).stdout
+    return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
+
+
+def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage: Stage, batch: LabPbs) -> None:
+    """The server has never heard of job 999999; the cluster 999998 was made by hand."""
+    job = stage.submit(script=FOREVER)
+    stage.active(job)
+    server = job.partition(".")[2]
+    client, host = stage.world.client, stage.world.hosts[-1]
+    spec = ClusterSpec.model_validate({"owner": "alice", "hosts": [host]})
+    token = client.create_token("another", Role.SCHEDULER).token
+    with SbfClient(f"unix://{batch.lab.sbf_socket}", token=lambda: token) as hook:
+        hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
+    client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
+    stage.gone(f"999999.{server}")
+    stage.until(lambda: ("ended", f"999999.{server}") in deeds(batch), "the deed to be told")
+    assert stage.active(job).attempt == 1
+    assert client.cluster(f"999998.{server}").state is State.ACTIVE
+    client.delete_cluster(f"999998.{server}")
+    stage.batch.delete(job)
+    stage.gone(job)
+    stage.gone(f"999998.{server}")
+
+
+def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_leaves_nothing(
+    stage: Stage, batch: LabPbs
+) -> None:
+    """No hook and no agent was left to say so."""
+    job = stage.submit(script=FOREVER)
+    stage.active(job)
+    (host,) = stage.runs(job).hosts
+    stage.machines.kill_host(host)
+    stage.world.stop_sbf()
+    try:
+        stage.batch.delete(job, force=True)
+        stage.ends(job)
+    finally:
+        stage.world.start_sbf()
+    try:
+        stage.until(lambda: (one := stage.cluster(job)) is not None and one.state in {State.DRAINING, *ENDED}, "an end")
+        stage.until(lambda: ("ended", job) in deeds(batch), "the deed to be told")
+    finally:
+        stage.machines.start_host(host)
+    stage.gone(job)
+
+
+def test_a_walltime_that_was_extended_while_sbf_was_away_extends_the_lease(stage: Stage, batch: LabPbs) -> None:
+    """The server's hook could not; the job's cluster lasts for the new walltime all the same."""
+    job = stage.submit(script=FOREVER)
+    before = stage.active(job).lease_ends
+    stage.world.stop_sbf()
+    batch.root("qalter", "-l", "walltime=20:00:00", job)
+    stage.world.start_sbf()
+    stage.until(lambda: stage.active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
+    stage.until(lambda: ("extended", job) in deeds(batch), "the deed to be told")
+    stage.batch.delete(job)
+    stage.gone(job)
