@@ -1,0 +1,135 @@
+"""From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
+
+The lab, its OpenPBS and our hooks run on this machine. Jobs without a cluster and jobs with one take turns; what the
+first take is PBS's own, what the second take longer is ours: the hooks, the network, the guests, and waiting for them.
+Figures are medians; the clocks of hosts and station are held against each other. Needs an installed OpenPBS
+(docs/how-to/get-openpbs.md); without one it measures nothing and says so.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from benchmarks.figure import Figure
+from virtcloud.client import SbfClient
+from virtcloud.lab import Lab, names, read_lab_file
+from virtcloud.lab.pbs import LabPbs
+from virtcloud.lab.state import State
+from virtcloud.model.errors import NotFound
+from virtcloud.pbs.place import find
+
+HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
+REPEATS = 5
+PATIENCE_S = 120
+PLAIN = "date +%s.%N"
+SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
+"""Its first line, and when the barrier had let it pass: then the agent wrote the job's files."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The moments of a job's start, in seconds of the station's clock."""
+
+    asked: float
+    submitted: float
+    first_line: float
+    claimed: float = 0.0
+    active: float = 0.0
+    passed: float = 0.0
+
+
+def run() -> Iterator[Figure]:
+    """Measure; gives a figure for each part, and ours altogether."""
+    try:
+        with _installation() as batch:
+            _start(batch, cluster=True)
+            pairs = [(_start(batch, cluster=False), _start(batch, cluster=True)) for _ in range(REPEATS)]
+    except NotFound as error:
+        print(f"job_start: not measured: {error}", flush=True)  # noqa: T201 - a command's output
+        return
+    plain, ours = [one for one, _ in pairs], [one for _, one in pairs]
+    yield Figure(
+        "a job without a cluster, qsub to first line", _median(plain, lambda one: one.first_line - one.asked), "s"
+    )
+    yield Figure("a job with a cluster, qsub to first line", _median(ours, lambda one: one.first_line - one.asked), "s")
+    yield Figure("qsub without a cluster", _median(plain, lambda one: one.submitted - one.asked), "s")
+    yield Figure("qsub with a cluster", _median(ours, lambda one: one.submitted - one.asked), "s")
+    yield Figure("submitted to claimed: PBS chooses hosts", _median(ours, lambda one: one.claimed - one.submitted), "s")
+    yield Figure(
+        "claimed to active: switches, bridges, guests", _median(ours, lambda one: one.active - one.claimed), "s"
+    )
+    yield Figure("active to passed: guests answer, barrier", _median(ours, lambda one: one.passed - one.active), "s")
+    yield Figure("passed to first line: PBS starts it", _median(ours, lambda one: one.first_line - one.passed), "s")
+    longer = median(two.first_line - two.asked - (one.first_line - one.asked) for one, two in pairs)
+    yield Figure("ours: with a cluster longer than without", longer, "s", 3)
+
+
+def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
+    return median(part(one) for one in starts)
+
+
+@contextmanager
+def _installation() -> Iterator[LabPbs]:
+    """Run the default lab with an OpenPBS on three of its hosts and our hooks in it."""
+    with tempfile.TemporaryDirectory(prefix="vc") as folder:
+        state = State(Path(folder) / "lab")
+        find()
+        lab = Lab.up(read_lab_file(), state=state)
+        try:
+            batch = LabPbs.of(lab)
+            batch.start(HOSTS)
+            batch.install_hooks()
+            yield batch
+        finally:
+            lab.down()
+
+
+def _start(batch: LabPbs, *, cluster: bool) -> Start:
+    """Run one job to its end, and until nothing is left of it."""
+    asked, key, submitted = _submit(batch, cluster=cluster)
+    said = [float(word) for word in _output(batch, key).split()]
+    behind = _behind(batch, HOSTS[0])
+    if not cluster:
+        return Start(asked, submitted, said[0] + behind)
+    with SbfClient(f"unix://{batch.lab.sbf_socket}") as client:
+        at = {one.what: one.at.timestamp() for one in client.audit(cluster=key)}
+        _await(lambda: client.cluster(key).state == "released", f"cluster {key} gone")
+    return Start(asked, submitted, said[0] + behind, at["cluster_created"], at["cluster_active"], said[1] + behind)
+
+
+def _submit(batch: LabPbs, *, cluster: bool) -> tuple[float, str, float]:
+    wishes = "-l vcluster=image=busybox" if cluster else ""
+    qsub = f"qsub -o out -j oe -l select=3:ncpus=1 -l place=scatter:excl -l walltime=300 {wishes}"
+    script = SCRIPT if cluster else PLAIN
+    line = f"rm -f out; date +%s.%N; echo '{script}' | {qsub}; date +%s.%N"
+    done = batch.user("alice", ["sh", "-c", line])
+    asked, key, submitted = done.stdout.split()
+    return float(asked), key.lower(), float(submitted)
+
+
+def _output(batch: LabPbs, key: str) -> str:
+    def ended() -> bool:
+        return "job_state = F" in batch.user("alice", ["qstat", "-xf", key]).stdout
+
+    _await(ended, f"job {key}")
+    return batch.user("alice", ["cat", "out"]).stdout
+
+
+def _behind(batch: LabPbs, host: str) -> float:
+    """Say by how much a host's clock is behind the station's."""
+    before = float(batch.lab.run(names.STATION, ["date", "+%s.%N"], check=True).stdout)
+    there = float(batch.lab.run(host, ["date", "+%s.%N"], check=True).stdout)
+    after = float(batch.lab.run(names.STATION, ["date", "+%s.%N"], check=True).stdout)
+    return (before + after) / 2 - there
+
+
+def _await(holds: Callable[[], bool], what: str) -> None:
+    ends = time.monotonic() + PATIENCE_S
+    while not holds():
+        if time.monotonic() > ends:
+            raise AssertionError(f"waited {PATIENCE_S} s for: {what}")
+        time.sleep(0.2)

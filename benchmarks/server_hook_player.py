@@ -1,0 +1,30 @@
+"""Plays events to a hook in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
+
+import builtins
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def main(fakepbs: str, folder: str) -> None:
+    """Print the seconds that each event of ``FOLDER/events.json`` took."""
+    sys.path.insert(0, fakepbs)
+    module = importlib.import_module("interpreter.module")
+    sys.path.remove(fakepbs)
+    code = compile((Path(folder) / "hook.py").read_text(), "hook", "exec")
+    for told in json.loads((Path(folder) / "events.json").read_text()):
+        stage = module.Stage(told)
+        sys.modules["pbs"] = module.module(stage, told)
+        stage.rules.in_hook = True
+        names = {"__builtins__": builtins}
+        began = time.perf_counter()
+        try:
+            exec(code, names)  # noqa: S102 - the very aim
+        except SystemExit:
+            print(time.perf_counter() - began)  # noqa: T201 - a command's output
+        names.clear()
+
+
+main(*sys.argv[1:])
