@@ -3,10 +3,10 @@
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench check format docs lock clean
+.PHONY: help setup demo test test-pbs bench check format docs lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
 
 setup: ## install what the lab and the tests need (Debian packages, .venv)
 	@setup/install
@@ -16,6 +16,10 @@ demo: setup ## two virtual clusters over three sites, on this machine
 
 test: setup check ## every check and every test
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+
+test-pbs: setup ## the scenarios on a real OpenPBS (ten minutes), where one is installed
+	@$(BIN)/pytest tests/pbs/test_install.py
+	@$(BIN)/pytest tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py
 
 bench: setup ## measure what is promised about speed, beside its targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

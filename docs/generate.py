@@ -1,8 +1,9 @@
 """Writes the generated pages of docs/reference from the code; with ``--check`` it only says which are out of date."""
 
 import inspect
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from sbf_command import main as sbf
 from sbf_service.drivers import edge_registry, registry
 from sbf_service.http.app import create_app
 from sbf_service.service import make_service
 from sbf_service.settings import Settings
+from virtcloud.agent.jobport import FACTS
+from virtcloud.agent.local import requests as agent_requests
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main
+from virtcloud.jobs import plan, request, spec
+from virtcloud.pbs.hooks.settings import MOM, SERVER, Key
+from virtcloud.torque.scripts.settings import KEYS as TORQUE
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
@@ -23,7 +30,8 @@ NOTE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
 
 def commands() -> str:
     """Every command with its help."""
-    return "# Commands\n\n" + "\n".join(_command_pages("virtcloud", main))
+    pages = (*_command_pages("virtcloud", main), *_command_pages("sbf", sbf))
+    return "# Commands\n\n" + "\n".join(pages)
 
 
 def _command_pages(name: str, command: click.Command, parent: click.Context | None = None) -> Iterator[str]:
@@ -39,7 +47,22 @@ def _command_pages(name: str, command: click.Command, parent: click.Context | No
 def settings() -> str:
     """Every setting of the service and of the agent."""
     service = "# Settings\n\n## `sbf serve --config FILE` (TOML)\n\n" + _fields(Settings)
-    return service + "\n## `virtcloud agent --config FILE` (TOML)\n\n" + _fields(AgentSettings)
+    agent = "\n## `virtcloud agent --config FILE` (TOML)\n\n" + _fields(AgentSettings)
+    pbs = _hook("The hook of OpenPBS's server", SERVER) + _hook("The hook of its MoMs", MOM)
+    return service + agent + pbs + _hook("Torque's scripts", TORQUE, "`/etc/virtcloud/torque.json` on each host.")
+
+
+def _hook(title: str, keys: Mapping[str, Key], where: str = "`virtcloud pbs install --settings FILE`.") -> str:
+    rows = "".join(
+        f"| `{name}` | {key.meaning} Expected: {key.expected} | {_hook_default(name, key)} |\n"
+        for name, key in keys.items()
+    )
+    head = f"{where}\n\n| key | what | default |\n|---|---|---|\n"
+    return f"\n## {title} (JSON)\n\n{head}{rows}"
+
+
+def _hook_default(name: str, key: Key) -> str:
+    return "required" if name == "sbf" else f"`{json.dumps(key.default)}`"
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> str:
@@ -85,7 +108,55 @@ def platforms() -> str:
     return f"# Platforms\n\n{edges}## Switches\n\n{registry.table()}"
 
 
-PAGES = {"commands.md": commands, "settings.md": settings, "http-api.md": http_api, "platforms.md": platforms}
+def job_request() -> str:
+    """Every key of a job's request, on the line and in a file."""
+    head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
+    line = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request.KEYS.items())
+    top = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in spec.TOP.items())
+    guest = "".join(f"| `hosts.N.guests.M.{key}` | {_cell(one)} |\n" for key, one in spec.GUEST.items())
+    table = "| key | what | expected | example |\n|---|---|---|---|\n"
+    later = ", ".join(f"`{key}`" for key in request.LATER)
+    return (
+        f"# A job's request\n\n{head}\n\n## The line\n\n{table}{line}\n{later}: not offered yet.\n\n"
+        f"## Addresses\n\n```text\n{inspect.cleandoc(plan.__doc__ or '')}\n```\n\n"
+        f"## The file\n\n{inspect.cleandoc(spec.__doc__ or '')}\n\n{table}{top}{guest}\n{spec.HOSTS}\n\n"
+        f"```yaml\n{spec.EXAMPLE}```\n"
+    )
+
+
+def _cell(key: request.Key) -> str:
+    return f"{key.meaning} | {key.kind.expected} | `{key.example}`"
+
+
+def agent_socket() -> str:
+    """Every request on the agent's socket, with its answer."""
+    requests = "".join(_request(do, kind) for do, kind in agent_requests.KINDS.items())
+    faults = "".join(f"| `{slug}` | {words} |\n" for slug, words in agent_requests.FAULTS.items())
+    facts = "".join(f"| `{name}` | {words} |\n" for name, words in FACTS.items())
+    head = inspect.cleandoc(agent_requests.__doc__ or "").partition("\n\n")[2]
+    return (
+        f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE}```\n\n{requests}## Faults\n\n"
+        'The answer is `{"ok": false, "error": …, "detail": …}`; `detail` is one line for people.\n\n'
+        f"| `error` | what it means |\n|---|---|\n{faults}\n## Facts\n\n"
+        "The files lie below the setting `jobs`, and only the job's user may read them.\n\n"
+        f"| variable | what it is |\n|---|---|\n{facts}"
+    )
+
+
+def _request(do: str, kind: type[agent_requests.Request]) -> str:
+    rows = "".join(_rows(kind, "")).replace("| `do` |  | required |\n", "")
+    table = f"| key | what | default |\n|---|---|---|\n{rows}\n" if rows else ""
+    return f"## `{do}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{table}Answer, beside `ok`: {kind.answer}\n\n"
+
+
+PAGES = {
+    "commands.md": commands,
+    "settings.md": settings,
+    "http-api.md": http_api,
+    "agent-socket.md": agent_socket,
+    "platforms.md": platforms,
+    "job-request.md": job_request,
+}
 
 
 def run(check: bool) -> int:
