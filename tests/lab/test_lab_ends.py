@@ -45,6 +45,23 @@ def nobody_in(namespaces: set[str], within_s: float = 15) -> bool:
     return not users(namespaces)
 
 
+def nobody_of(state: State, within_s: float = 15) -> bool:
+    """Say whether no process has this lab's folder among its words: one that was never noted has it, too."""
+    deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
+    while (some := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in words(one)]) and (
+        time.monotonic() < deadline
+    ):
+        time.sleep(0.05)
+    return not some
+
+
+def words(command_line: Path) -> bytes:
+    try:
+        return command_line.read_bytes()
+    except OSError:
+        return b""
+
+
 def own_spaces(pid: int | None) -> set[str]:
     """Give the namespaces that a lab has made for itself."""
     assert pid is not None
@@ -89,6 +106,7 @@ def test_an_interrupt_leaves_nothing(own_state: State, until: str) -> None:
             os.killpg(process.pid, signal.SIGINT)
         assert process.returncode == 130
         assert nobody_in(made)
+        assert nobody_of(own_state)
         assert remains(own_state) == []
 
 

@@ -1,17 +1,17 @@
 """The lab as Python sees it."""
 
-import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from virtcloud.lab import guest_kernel, kernel, names, preflight, session
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
 from virtcloud.lab.event import Event, Watcher
 from virtcloud.lab.file import LabFile, read_lab_file
+from virtcloud.lab.interrupts import ended_by_interrupt
 from virtcloud.lab.launch import Wishes, launch
 from virtcloud.lab.plan import addressed
 from virtcloud.lab.state import LAB_FILE, State, remains, remove
@@ -167,24 +167,10 @@ def _clear(state: State, watch: Watcher) -> None:
 
 @contextmanager
 def _nothing_left_on_error(state: State) -> Iterator[None]:
-    """Treat a request to end like an interrupt, and after any error leave nothing behind."""
-
-    def interrupted(*_: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGTERM)
-    _set(signal.SIGTERM, interrupted)
-    try:
-        yield
-    except BaseException:
-        remove(state)
-        raise
-    finally:
-        _set(signal.SIGTERM, before)
-
-
-def _set(number: int, handler: Any) -> None:  # noqa: ANN401 - whatever the signal module gave us
-    try:
-        signal.signal(number, handler)
-    except ValueError:  # not in the main thread: then nobody interrupts us either
-        return
+    """After any error, or a request to end, leave nothing behind."""
+    with ended_by_interrupt():
+        try:
+            yield
+        except BaseException:
+            remove(state)
+            raise

@@ -20,6 +20,7 @@ from virtcloud.lab.fabric import settings
 from virtcloud.lab.fabric.settings import FabricSettings
 from virtcloud.lab.feed import agents, await_agents, feed
 from virtcloud.lab.file import LabFile
+from virtcloud.lab.interrupts import held_back
 from virtcloud.lab.keys import known_hosts, make_keys
 from virtcloud.lab.plan import TMPFS, device_addresses, joined, station_plan
 from virtcloud.lab.plan import fabric_plan as plan_nodes
@@ -174,11 +175,11 @@ def _start(state: State) -> subprocess.Popen[bytes]:
         "HOME": str(state.folder),
         "LANG": "C.UTF-8",
     }
-    with (state.folder / "supervisor.log").open("ab") as log:
+    with (state.folder / "supervisor.log").open("ab") as log, held_back():  # nobody would know of it until it is noted
         process = subprocess.Popen(  # noqa: S603 - our own module
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", env=environment, start_new_session=True
         )
-    state.note_launcher(process.pid)
+        state.note_launcher(process.pid)
     threading.Thread(target=process.wait, daemon=True).start()  # it outlives us, or we are there when it ends
     return process
 
