@@ -23,7 +23,13 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, speaks="sbf", context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    speaks="sbf",
+    extra="sbf",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "-q", "quiet", is_flag=True, help="Taken and without effect: a verb prints what it is asked for, no more."
 )

@@ -155,6 +155,14 @@ def test_programs_that_are_missing_are_named_with_their_packages(
     assert (code, said) == (2, "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n")
 
 
+def test_python_packages_that_are_missing_are_named_with_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
+    code, said = here(tmp_path, monkeypatch, "up")
+    assert (code, said) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
+
+
 def test_a_hypervisor_that_is_missing_is_named_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

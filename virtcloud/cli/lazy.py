@@ -16,11 +16,19 @@ OURS = "virtcloud"
 class LazyGroup(click.Group):
     """Commands by name: ``module:attribute`` and a line of help. Turns errors of ours into messages and exit codes."""
 
-    def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], speaks: str = OURS, **kwargs: Any) -> None:  # noqa: ANN401
-        """Remember where the commands are; ``speaks`` is the name before each message."""
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's
+        lazy: Mapping[str, tuple[str, str]],
+        speaks: str = OURS,
+        extra: str = "lab",
+        **kwargs: Any,  # noqa: ANN401 - click's
+    ) -> None:
+        """Remember where the commands are; ``speaks`` is the name before each message, ``extra`` what they need."""
         super().__init__(*args, **kwargs)
         self._lazy = lazy
         self._speaks = speaks
+        self._extra = extra
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Give the names."""
@@ -35,7 +43,7 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
             raise BadInput(
-                f"the command {cmd_name} needs {error.name}; install it with: pip install 'virtcloud[lab]'"
+                f"the command {cmd_name} needs {error.name}; install it with: pip install 'virtcloud[{self._extra}]'"
             ) from error
         return command
 

@@ -1,20 +1,10 @@
 """Says what a machine has and lacks for a lab, and in which kernel one would run: its own, User-mode Linux, or none."""
 
-import importlib.util
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from virtcloud.lab import guest_kernel, kernel, openvswitch, preflight
-
-PYTHON_PACKAGES = {
-    "libvirt": "agent",
-    "pyroute2": "agent",
-    "fastapi": "sbf",
-    "netmiko": "sbf",
-    "sqlalchemy": "sbf",
-    "uvicorn": "sbf",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +65,8 @@ def _programs() -> Iterator[Finding]:
 
 
 def _python() -> Iterator[Finding]:
-    for module, extra in PYTHON_PACKAGES.items():
-        present = importlib.util.find_spec(module) is not None
+    for module, extra in preflight.PYTHON_PACKAGES.items():
+        present = module not in preflight.missing_modules()
         yield Finding("python", module, present, remedy=f"pip install 'virtcloud[{extra}]'")
 
 

@@ -1,5 +1,6 @@
 """What must be there before a lab is started; every complaint comes before anything is changed."""
 
+import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
@@ -30,6 +31,15 @@ LLDP = {"lldpd": "lldpd", "lldpcli": "lldpd"}
 """Only for a lab that says ``lldp: true``."""
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 ROUTERS = "frr"
+PYTHON_PACKAGES = {
+    "libvirt": "agent",
+    "pyroute2": "agent",
+    "fastapi": "sbf",
+    "netmiko": "sbf",
+    "sqlalchemy": "sbf",
+    "uvicorn": "sbf",
+}
+"""Some of each extra of ours: what else it has came with them."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -47,11 +57,19 @@ def check(lab: LabFile) -> None:
     """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
+    absent = missing_modules()
+    if absent:
+        raise LabImpossible(f"this Python lacks {', '.join(absent)}: pip install 'virtcloud[lab]'")
     missing = sorted({*_missing(lab), *_missing_routers(lab)})
     if missing:
         programs = ", ".join(name for name, _ in missing)
         packages = " ".join(sorted({package for _, package in missing}))
         raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
+
+
+def missing_modules() -> list[str]:
+    """Name the Python packages that a lab needs and this Python lacks."""
+    return [module for module in PYTHON_PACKAGES if importlib.util.find_spec(module) is None]
 
 
 def _missing(lab: LabFile) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from fake_machine.clusters import TOPOLOGY, FakeSbf
 
+from sbf_command import main as sbf
 from virtcloud import __version__
 from virtcloud.cli import COMMANDS, main
 
@@ -118,6 +119,12 @@ def test_a_command_whose_extra_is_not_installed_says_which_to_install(monkeypatc
     monkeypatch.setitem(sys.modules, "virtcloud.cli.lab", None)
     ended = CliRunner().invoke(main, ["lab", "up"])
     assert (ended.exit_code, "pip install 'virtcloud[lab]'" in ended.stderr) == (2, True)
+
+
+def test_the_service_names_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sbf_service.__main__", None)
+    ended = CliRunner().invoke(sbf, ["serve"])
+    assert (ended.exit_code, "pip install 'virtcloud[sbf]'" in ended.stderr) == (2, True)
 
 
 def test_an_unknown_command_is_exit_code_2() -> None:

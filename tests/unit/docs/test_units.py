@@ -1,0 +1,41 @@
+"""The units of systemd that come with it start what there is, under the names by which messages call them."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from sbf_command import main as sbf
+from virtcloud.cli import main as virtcloud
+
+ROOT = Path(__file__).parents[3]
+UNITS = sorted((ROOT / "setup/systemd").glob("*.service"))
+PROGRAMS = {"sbf": sbf, "virtcloud": virtcloud}
+
+
+def start(unit: Path) -> list[str]:
+    """Give the words of a unit's command."""
+    found = re.findall(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)
+    assert len(found) == 1
+    return str(found[0]).split()
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda one: one.name)
+def test_what_a_unit_starts_is_a_command_of_ours_with_that_option(unit: Path) -> None:
+    program, name, option, settings = start(unit)
+    group = PROGRAMS[Path(program).name]
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    taken = [word for one in command.params for word in one.opts]
+    assert (option in taken, Path(settings).parent) == (True, Path("/etc/virtcloud"))
+
+
+def test_a_new_start_of_the_agent_leaves_what_jobs_have() -> None:
+    assert "\nKillMode=process\n" in (ROOT / "setup/systemd/virtcloud-agent.service").read_text()
+
+
+def test_the_units_that_messages_and_pages_name_are_there() -> None:
+    texts = [*ROOT.glob("virtcloud/**/*.py"), *ROOT.glob("docs/**/*.md")]
+    named = {name for text in texts for name in re.findall(r"virtcloud-(?:sbf|agent)\b", text.read_text())}
+    assert named == {unit.stem for unit in UNITS}
