@@ -25,6 +25,8 @@ from virtcloud.pbs.hooks.settings import MOM, SERVER, Key
 from virtcloud.torque.scripts.settings import KEYS as TORQUE
 
 REFERENCE = Path(__file__).parent / "reference"
+WIDTH = 78
+"""Of a terminal with 80 columns, whatever this one has."""
 NOTE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
 
 
@@ -35,7 +37,8 @@ def commands() -> str:
 
 
 def _command_pages(name: str, command: click.Command, parent: click.Context | None = None) -> Iterator[str]:
-    context = click.Context(command, info_name=name.rpartition(" ")[2], parent=parent, max_content_width=100)
+    last = name.rpartition(" ")[2]
+    context = click.Context(command, parent, last, terminal_width=WIDTH, **command.context_settings)
     yield f"## `{name}`\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for child in command.list_commands(context):

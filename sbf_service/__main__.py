@@ -86,7 +86,7 @@ def token() -> None:
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], config: Path | None) -> None:
-    """Make a token for NAME and print it, this once; SBF may be running or not.
+    """Make a token for NAME and print it, this once. SBF may be running or not.
 
     Example: sbf token create eva --role operator
     """

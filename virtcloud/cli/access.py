@@ -8,6 +8,7 @@ import click
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
+from virtcloud.cli.whole import Group
 from virtcloud.cluster import Client
 from virtcloud.credentials import default_file, write_token
 from virtcloud.model.access import Identity, NewToken, Role, TokenView
@@ -47,7 +48,7 @@ def whoami(context: click.Context, as_json: bool) -> None:
     show.json_document(found) if as_json else click.echo(_identity(found))
 
 
-@click.group()
+@click.group(cls=Group)
 def token() -> None:
     """Make, list and revoke tokens. That takes an operator.
 

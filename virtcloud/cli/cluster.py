@@ -9,12 +9,13 @@ from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
 from virtcloud.cli.specs import Wishes, read_spec
 from virtcloud.cli.watching import watch
+from virtcloud.cli.whole import Group
 from virtcloud.cluster import Cluster
 from virtcloud.model.cluster import State
 from virtcloud.model.views import ClusterView
 
 
-@click.group()
+@click.group(cls=Group)
 def cluster() -> None:
     """Create, watch and delete virtual clusters.
 

@@ -4,6 +4,7 @@ import click
 
 from virtcloud.cli import differences, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.whole import Group
 from virtcloud.model.errors import ElementError
 from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
@@ -11,7 +12,7 @@ from virtcloud.model.vlans import VlanSet
 COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "carries", "trouble")
 
 
-@click.group()
+@click.group(cls=Group)
 def element() -> None:
     """Look at switches, provider edges, hosts and gateways: what they must carry, and what they were seen to carry.
 

@@ -9,12 +9,13 @@ from virtcloud.agent.image_list import ImageView, list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json
+from virtcloud.cli.whole import Group
 
 AGENT_SETTINGS = Path("/etc/virtcloud/agent.toml")
 COLUMNS = ("image", "kind", "for", "you may", "trouble")
 
 
-@click.group()
+@click.group(cls=Group)
 def image() -> None:
     """Look at the images that guests can be made of.
 

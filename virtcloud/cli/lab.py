@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from virtcloud.cli.whole import Group
 from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
 from virtcloud.lab.demo.report import Report
 from virtcloud.lab.demo.story import DEMO_TIMING, tell
@@ -22,7 +23,7 @@ SHELL = ("/bin/bash", "--norc", "--noprofile")
 as_whom = click.option("--user", help="As this user, who has logged in (of 'virtcloud lab pbs': alice, bob).")
 
 
-@click.group()
+@click.group(cls=Group)
 def lab() -> None:
     """Run a whole installation of several sites on this machine, for trying and testing."""
 

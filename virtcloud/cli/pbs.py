@@ -14,6 +14,7 @@ from virtcloud.agent.settings import read_settings
 from virtcloud.cli import show
 from virtcloud.cli.agent import DEFAULT
 from virtcloud.cli.ends import FAILED
+from virtcloud.cli.whole import Group
 from virtcloud.model.errors import BadInput
 from virtcloud.pbs import install as installation
 from virtcloud.pbs import place, qmgr
@@ -28,7 +29,7 @@ in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 
 
-@click.group()
+@click.group(cls=Group)
 def pbs() -> None:
     """Install virtcloud's hooks in OpenPBS. To be run as root on the host of the PBS server.
 

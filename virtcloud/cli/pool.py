@@ -4,6 +4,7 @@ import click
 
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.whole import Group
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, Quarantine
 from virtcloud.model.vlans import VlanSet
@@ -11,7 +12,7 @@ from virtcloud.model.vlans import VlanSet
 COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
 
 
-@click.group()
+@click.group(cls=Group)
 def pool() -> None:
     """Say which VLAN numbers a site gives to virtual clusters.
 

@@ -5,12 +5,13 @@ import click
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration, write_duration
+from virtcloud.cli.whole import Group
 from virtcloud.model.access import QuotaView
 
 COLUMNS = ("user", "clusters now", "clusters at most", "sites at most", "a cluster lasts at most")
 
 
-@click.group()
+@click.group(cls=Group)
 def quota() -> None:
     """Say how much a user may have: clusters at once, sites in each, how long each may last.
 

@@ -4,13 +4,14 @@ import click
 
 from virtcloud.cli import cables, preparation, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.whole import Group
 from virtcloud.model.errors import ElementError
 from virtcloud.model.views import SiteView
 
 COLUMNS = ("site", "pool", "claimed", "quarantined", "free", "hosts")
 
 
-@click.group()
+@click.group(cls=Group)
 def site() -> None:
     """Look at sites, their hosts and their pools.
 

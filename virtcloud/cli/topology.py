@@ -7,11 +7,12 @@ import yaml
 
 from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.whole import Group
 from virtcloud.model.documents import read_document
 from virtcloud.model.topology import Topology
 
 
-@click.group()
+@click.group(cls=Group)
 def topology() -> None:
     """Say what sites, elements, links and transports there are.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from virtcloud.cli.whole import Group
 from virtcloud.model.errors import BadInput
 from virtcloud.pbs.hooks.settings import SettingsError
 from virtcloud.torque import files
@@ -23,7 +24,7 @@ settings_file = click.option(
 in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group()
+@click.group(cls=Group)
 def torque() -> None:
     """Write the scripts that Torque runs; as root, on each host.
 

@@ -92,6 +92,11 @@ def test_every_command_has_help_with_an_example(names: tuple[str, ...]) -> None:
     assert (ended.exit_code, "Example: virtcloud" in " ".join(ended.output.split())) == (0, True)
 
 
+def test_a_list_of_commands_cuts_no_sentence_off() -> None:
+    helps = [CliRunner().invoke(main, [*names, "--help"]).stdout for names in _commands(main)]
+    assert [line for text in helps for line in text.splitlines()[1:] if line.endswith("...")] == []
+
+
 @pytest.mark.parametrize("names", [names for names in OURS if len(names) == 2], ids=" ".join)
 def test_every_command_that_asks_sbf_can_answer_in_json(names: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(main, [*names, "--help"]).output

@@ -1,6 +1,9 @@
 """The pages of the documentation: every link leads somewhere, and every decision has a number of its own."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,23 @@ def test_every_page_is_reached_from_the_list_of_pages() -> None:
     listed = set(re.findall(r"\(([^)]+\.md)\)", (ROOT / "docs" / "README.md").read_text()))
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     assert {page for page in pages if not page.startswith("decisions/0")} - {"README.md"} == listed
+
+
+def test_generated_pages_are_the_same_in_a_wide_terminal() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    ended = subprocess.run(  # noqa: S603 - our own program
+        command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_help_that_is_printed_is_that_of_the_page() -> None:
+    printed = subprocess.run(
+        [sys.executable, "-m", "virtcloud.cli", "cluster", "wait", "--help"],
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    options = printed.partition("Options:")[2]
+    assert options in (ROOT / "docs" / "reference" / "commands.md").read_text()
