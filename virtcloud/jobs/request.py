@@ -175,8 +175,8 @@ def _read(word: _Word) -> object:
             return tuple(OrderedDict.fromkeys(kind.read(one) for one in word.value.split("+")))
         return kind.read(word.value)
     except ValueError:
-        if kind.expected == values.NAME.expected:
-            raise RequestError("%s must match %s, got %r" % (word.key, NAME_PATTERN, word.value)) from None
+        if word.key == "name":
+            raise RequestError("name must match %s, got %r" % (NAME_PATTERN, word.value)) from None
         raise _wrong(word, kind.expected, repr(word.value)) from None
 
 

@@ -87,6 +87,7 @@ def test_a_file_may_say_it_all() -> None:
             "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (",
         ),
         ("image=a:name=Mine", "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
+        ("image=A", "vcluster: image: expected a name that matches [a-z][a-z0-9-]{0,31}, got 'A' (character 1)"),
         (
             "image=a::guests=2",
             "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got ''",

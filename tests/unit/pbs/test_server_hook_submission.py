@@ -60,6 +60,15 @@ def test_a_request_that_cannot_be_is_refused(
     assert (found.accepted, found.message, found.changed) == (False, message, {})
 
 
+def test_an_empty_request_is_refused(server_hook: ServerHook) -> None:
+    """PBS keeps no empty resource, and would run the job as any other."""
+    found = server_hook.run("queuejob", Job("", {}, {**SHAPE, "vcluster": ""}), requestor="alice")
+    assert (found.accepted, found.message) == (
+        False,
+        "vcluster: expected a request such as image=debian12:guests=2, got nothing",
+    )
+
+
 def test_a_job_array_is_refused(server_hook: ServerHook) -> None:
     found = server_hook.submit("image=a", attributes={"array_indices_submitted": "1-2"})
     assert found.message == "vcluster: job arrays are not supported"

@@ -34,9 +34,14 @@ class Admitted(NamedTuple):
 
 
 def queuejob(event: Event) -> None:
-    """Check a job that comes in. Raises RequestError."""
+    """Check a job that comes in. Raises RequestError.
+
+    PBS takes an empty resource for none (``-l vcluster=$REQUEST``, unset): the script would run without its cluster.
+    """
     job = event.job
     line, kept, moved = resource(job, ASKED), resource(job, KEPT), job.Job_Owner is not None
+    if line is None and job.Resource_List[ASKED] is not None:
+        requested("", None)
     if kept is not None and not moved:
         raise RequestError(OURS)
     if line is None:
