@@ -54,10 +54,8 @@ def _tell(found: JobView) -> None:
     view = found.cluster
     reason = f": {view.reason}" if view.reason else ""
     click.echo(f"the cluster of job {found.job} ({view.spec.owner}, attempt {view.attempt}) is {view.state}{reason}")
-    name = f"{view.spec.name}: " if view.spec.name else ""
-    over = f", joined by {differences.joined(view.joined)}" if view.joined else ""
-    click.echo(f"network: {name}{show.vlans(view)}{over}")
-    click.echo(f"lease ends {show.moment(view.lease_ends)}")
+    if view.state not in ENDED:
+        _tell_network(view)
     for line in found.missing:
         click.echo(f"missing: {line}")
     click.echo()
@@ -67,6 +65,13 @@ def _tell(found: JobView) -> None:
     if others:
         click.echo()
         show.table(("also in this network", "owner", "state", "guests"), [_row(one) for one in others], "")
+
+
+def _tell_network(view: ClusterView) -> None:
+    name = f"{view.spec.name}: " if view.spec.name else ""
+    over = f", joined by {differences.joined(view.joined)}" if view.joined else ""
+    click.echo(f"network: {name}{show.vlans(view)}{over}")
+    click.echo(f"lease ends {show.moment(view.lease_ends)}")
 
 
 def _row(view: ClusterView) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import ClusterView, Progress
 
+ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
 VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
 """What a job's environment has: the key of its cluster, once that is up; the job's id."""
 
@@ -33,6 +34,8 @@ def job_of(given: str | None, environment: Mapping[str, str]) -> str:
         )
     if "[" in found:
         raise BadInput(f"job {found} is of an array: those have no clusters; submit one job for each cluster")
+    if not ID.fullmatch(found.lower()):
+        raise BadInput(f"expected the id of a job, such as 12.pbssrv, got {found!r}; 'qstat' lists your jobs")
     return found.lower()
 
 
@@ -48,9 +51,10 @@ def whole_id(job: str, clusters: Sequence[ClusterView]) -> str:
 
 def no_cluster(job: str) -> NotFound:
     """Say that a job has no cluster, and why that may be."""
+    ended = "has ended (then give its whole id), " if job.isdecimal() else ""
     return NotFound(
-        f"job {job} has no cluster; either it asked for none (-l vcluster=…), or it has not been started yet: see "
-        f"'qstat -f {job}'"
+        f"job {job} has no cluster: it asked for none (-l vcluster=…), has not been started yet, {ended}or is another "
+        f"user's; see 'qstat -f {job}'"
     )
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from virtcloud.cli.whole import Group
+from virtcloud.client import DEFAULT_URL
 from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
 from virtcloud.lab.demo.report import Report
 from virtcloud.lab.demo.story import DEMO_TIMING, tell
@@ -47,7 +48,12 @@ def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
     click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summary(described)}")
     click.echo("look at it: virtcloud lab status; into a node: virtcloud lab shell NODE; end it: virtcloud lab down")
     if not bare:
-        click.echo(f"SBF listens on {running.sbf_socket}: virtcloud site list")
+        click.echo(f"ask its SBF: virtcloud {_url(running.sbf_socket)}site list")
+
+
+def _url(socket: str) -> str:
+    """Give the flag without which SBF is not found there."""
+    return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 
 def _summary(described: LabFile) -> str:

@@ -64,5 +64,5 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except VirtcloudError as error:
             ends.fail(ctx, error, self._speaks)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):  # Abort: Ctrl-C at a question
             ends.interrupted(ctx, speaks=self._speaks)

@@ -83,8 +83,27 @@ def test_a_number_that_two_servers_have_is_not(run: Run, sbf_with_job: FakeSbf) 
 
 def test_a_job_without_a_cluster_is_told_why_that_may_be(run: Run, sbf_with_job: FakeSbf) -> None:
     ended = run("job", "13.pbssrv")
-    words = "it asked for none (-l vcluster=…), or it has not been started yet: see 'qstat -f 13.pbssrv'"
-    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: job 13.pbssrv has no cluster; either {words}\n")
+    words = "it asked for none (-l vcluster=…), has not been started yet, or is another user's"
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        f"virtcloud: job 13.pbssrv has no cluster: {words}; see 'qstat -f 13.pbssrv'\n",
+    )
+
+
+def test_a_number_finds_no_job_that_has_ended_and_it_is_said_what_does(run: Run, sbf_with_job: FakeSbf) -> None:
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.RELEASED)
+    ended = run("job", "12")
+    assert (ended.exit_code, "has ended (then give its whole id), or is another user's" in ended.stderr) == (2, True)
+    assert run("job", "12.pbssrv").stdout.splitlines()[:2] == [
+        "the cluster of job 12.pbssrv (alice, attempt 0) is released",
+        "",
+    ]
+
+
+@pytest.mark.parametrize("given", ["mine", "12.pbssrv;x", "12.", "-1", "Foo bar"])
+def test_what_is_no_id_of_a_job_is_refused(given: str) -> None:
+    with pytest.raises(BadInput, match=r"expected the id of a job, such as 12\.pbssrv, got '"):
+        job_of(given, {})
 
 
 def test_it_waits_until_the_cluster_is_active(run: Run, sbf_with_job: FakeSbf) -> None:

@@ -93,6 +93,11 @@ def test_login_keeps_a_token_that_sbf_knows(script: Script, home: Path) -> None:
     assert (home / "virtcloud" / "token").read_text() == "vc_x\n"
 
 
+def test_ctrl_c_at_the_question_for_the_token_is_exit_code_130(script: Script) -> None:
+    done = CliRunner().invoke(main, ["--url", script.url, "login"], input="")
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (130, "virtcloud: interrupted")
+
+
 def test_login_keeps_nothing_that_sbf_refuses(script: Script, home: Path) -> None:
     script.problem(401, "unauthenticated", "the token is not known here")
     done = CliRunner().invoke(main, ["--url", script.url, "login", "--from", "-"], input="vc_x\n")
