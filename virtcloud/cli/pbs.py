@@ -1,7 +1,7 @@
 """``virtcloud pbs``: the hooks of an OpenPBS server."""
 
 import json
-import subprocess
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -22,9 +22,11 @@ from virtcloud.pbs.difference import Change
 from virtcloud.pbs.install import KINDS, Wishes
 from virtcloud.pbs.parts import PARTS
 from virtcloud.pbs.qmgr import Qmgr
+from virtcloud.pbs.running import running
 from virtcloud.pbs.status import findings
 from virtcloud.scheduler.settings import SchedulerKeys
 
+FILES = ("token_file", "ca_file", "images")
 in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 
@@ -66,6 +68,7 @@ def install(  # noqa: PLR0913 - click gives each option by its name
     server = {**read.get("server", {}), **{key: value for key, value in given.items() if value is not None}}
     at = place.find()
     changes = installation.plan(Qmgr(at), at, PARTS, Wishes({**read, "server": server}))
+    _check_files(server)
     for change in _shown(changes, dry_run=dry_run, as_json=as_json):
         qmgr.apply(Qmgr(at), change)
     if as_json:
@@ -84,7 +87,7 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
     Example: virtcloud pbs uninstall --dry-run
     """
     at = place.find()
-    changes = installation.plan_removal(Qmgr(at), _running(at), force=force)
+    changes = installation.plan_removal(Qmgr(at), lambda: running(at), force=force)
     kept = installation.remove(Qmgr(at), _shown(changes, dry_run=dry_run, as_json=as_json))
     for reason in kept:
         click.echo(f"kept, {reason}", err=True)
@@ -119,16 +122,16 @@ def status(agent_config: Path, as_json: bool) -> None:
         click.get_current_context().exit(FAILED)
 
 
+def _check_files(server: Mapping[str, Any]) -> None:
+    """Refuse a file or folder that is not there: the hook reads it on this host."""
+    for key in (one for one in FILES if server.get(one) and not os.path.exists(server[one])):  # noqa: PTH110 - Path raises
+        raise BadInput(f"server: the hook's setting {key}: expected what is on this host, got {server[key]}: not there")
+
+
 def _reconciled(agent_config: Path) -> Path:
     """Give the file in which the agent of this host says what it saw; the usual one where there are no settings."""
     keys = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (keys or SchedulerKeys()).status
-
-
-def _running(at: place.Place) -> list[str]:
-    command = [str(at.program("qstat")), "-f", "-F", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - PBS's own program
-    return installation.jobs_with_cluster(done.stdout)
 
 
 def _shown(changes: Sequence[Change], *, dry_run: bool, as_json: bool) -> Sequence[Change]:

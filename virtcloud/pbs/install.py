@@ -83,23 +83,18 @@ def check_program(place: Place, one: Hook) -> None:
         )
 
 
-def jobs_with_cluster(text: str) -> list[str]:
-    """Read ``qstat -f -F json`` and give the jobs that run with a cluster."""
-    jobs = json.loads(text or "{}").get("Jobs", {})
-    return [
-        name
-        for name, job in jobs.items()
-        if job.get("job_state") in {"R", "E", "B"} and "vcluster" in job.get("Resource_List", {})
-    ]
+def plan_removal(server: Server, running: Callable[[], Sequence[str]], *, force: bool) -> list[Change]:
+    """Give what an uninstallation would remove. Raises :class:`Conflict` while jobs run with a cluster.
 
-
-def plan_removal(server: Server, running: Sequence[str], *, force: bool) -> list[Change]:
-    """Give what an uninstallation would remove. Raises :class:`Conflict` while jobs run with a cluster."""
-    changes = difference.uninstall(RESOURCES, qmgr.read(server))
-    if running and changes and not force:
+    ``running`` gives those jobs. It is not asked where there is nothing to remove, or no job can have one.
+    """
+    found = qmgr.read(server)
+    changes = difference.uninstall(RESOURCES, found)
+    ask = changes and not force and RESOURCES[0].name in found.resources
+    if ask and (jobs := running()):
         raise Conflict(
-            f"{len(running)} jobs run with a cluster ({', '.join(running[:5])}): without the hooks nothing would "
-            "remove their clusters at their end; wait until they have ended, or give --force"
+            f"jobs run with a cluster ({', '.join(jobs[:5])}{', …' if jobs[5:] else ''}): without the hooks nothing "
+            "would remove their clusters at their end; wait until they have ended, or give --force"
         )
     return changes
 

@@ -13,7 +13,7 @@ def check(kind: Kind, keys: Keys) -> None:
     try:
         settings.checked(dict(keys), TABLES[kind])
     except settings.SettingsError as error:
-        raise BadInput(f"{kind}: {error}") from error
+        raise BadInput("\n".join(f"{kind}: {line}" for line in str(error).splitlines())) from error
 
 
 PARTS = Parts(bundle, check)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from virtcloud.model.errors import Forbidden, Refused, Unreachable
+from virtcloud.model.errors import Forbidden, NotFound, Refused, Unreachable
 from virtcloud.pbs.difference import PROGRAM, SETTINGS, Change, Put, Say
 from virtcloud.pbs.found import Found, objects, resources
 from virtcloud.pbs.place import Place
@@ -41,6 +41,11 @@ class Qmgr:
         if "nauthorized" in said:
             raise Forbidden(
                 f"qmgr -c '{line}': expected to be root on the PBS server's host, or its manager; it said: {said}"
+            )
+        if "Failed to load pbs.conf" in said:
+            raise NotFound(
+                "PBS server: expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is, got: "
+                f"{_line(said)}; run this on the PBS server's host"
             )
         if "cannot connect to server" in said:
             raise Unreachable(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from virtcloud.model.errors import BadInput
 from virtcloud.pbs.hooks.settings import SERVER, SettingsError, checked, read_settings, server_settings
+from virtcloud.pbs.parts import PARTS
 
 
 def test_what_is_not_given_has_its_default(tmp_path: Path) -> None:
@@ -25,6 +27,12 @@ def test_every_fault_is_named_with_what_was_expected() -> None:
         f"the hook's setting sbf: expected {address}, got 'sbf.example'",
         "the hook's setting timeout: expected seconds from 0.1 to 2, got 5",
     ]
+
+
+def test_every_fault_says_whose_settings_it_is_in() -> None:
+    with pytest.raises(BadInput) as caught:
+        PARTS.check("server", {"sbf": "sbf.example", "timeout": 5})
+    assert [line.partition(": ")[0] for line in str(caught.value).splitlines()] == ["server", "server"]
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "\xff"], ids=["empty", "a list", "cut off", "no text"])

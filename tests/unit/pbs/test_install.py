@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from pbs_server import FakeServer, with_program
 
-from virtcloud.model.errors import BadInput, Conflict, Refused, Unsafe
+from virtcloud.model.errors import BadInput, Conflict, NotFound, Refused, SchedulerSilent, Unsafe
 from virtcloud.pbs import install, qmgr
 from virtcloud.pbs.difference import PROGRAM, SETTINGS, Change
 from virtcloud.pbs.install import Parts, Wishes
 from virtcloud.pbs.place import Place
+from virtcloud.pbs.running import running
 
 STUB = "import pbs\npbs.event().accept()\n"
 MOM_EVENTS = (
@@ -27,11 +28,16 @@ def place(tmp_path: Path) -> Place:
 
 
 def with_python(folder: Path, script: str) -> Place:
-    program = folder / "bin/pbs_python"
+    return with_script(Place(folder, folder), "pbs_python", script)
+
+
+def with_script(place: Place, name: str, script: str) -> Place:
+    """Put a program of that name among PBS's."""
+    program = place.exec / "bin" / name
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return Place(folder, folder)
+    return place
 
 
 def check(kind: str, keys: install.Keys) -> None:
@@ -171,7 +177,7 @@ def test_a_hook_of_our_name_that_another_wrote_is_refused_and_left_alone(place: 
     with pytest.raises(Unsafe, match="hook virtcloud_mom: expected one that 'virtcloud pbs install' wrote"):
         changes(server, place)
     with pytest.raises(Unsafe, match="hook virtcloud_mom"):
-        install.plan_removal(server, [], force=True)
+        install.plan_removal(server, list, force=True)
     assert server.told == []
 
 
@@ -193,29 +199,38 @@ def test_removal_takes_our_hooks_before_the_resources(place: Place) -> None:
     """And nothing else."""
     server = installed(place)
     server.resources["other"] = "type=long,flag=h"
-    assert install.remove(server, install.plan_removal(server, [], force=False)) == []
+    assert install.remove(server, install.plan_removal(server, list, force=False)) == []
     assert server.told == [
         "delete hook virtcloud_server",
         "delete hook virtcloud_mom",
         "delete resource vcluster",
         "delete resource vcluster_spec",
     ]
-    assert install.plan_removal(server, [], force=False) == []
+    assert install.plan_removal(server, list, force=False) == []
 
 
 def test_removal_is_refused_while_jobs_run_with_a_cluster(place: Place) -> None:
     """Unless it is forced."""
     server = installed(place)
-    with pytest.raises(Conflict, match=r"1 jobs run with a cluster \(12.pbssrv\)"):
-        install.plan_removal(server, ["12.pbssrv"], force=False)
-    assert len(install.plan_removal(server, ["12.pbssrv"], force=True)) == 4
+    with pytest.raises(Conflict, match=r"^jobs run with a cluster \(12.pbssrv\): without"):
+        install.plan_removal(server, lambda: ["12.pbssrv"], force=False)
+    assert len(install.plan_removal(server, lambda: ["12.pbssrv"], force=True)) == 4
+
+
+def test_a_server_without_our_resource_is_not_asked_for_jobs_with_one(place: Place) -> None:
+    """It would say that it knows no such resource."""
+    server = installed(place)
+    del server.resources["vcluster"]
+    asked: list[str] = []
+    assert len(install.plan_removal(server, lambda: asked.append("asked") or [], force=False)) == 3
+    assert asked == []
 
 
 def test_a_resource_that_old_jobs_still_name_is_kept_and_said(place: Place) -> None:
     """PBS keeps ended jobs for two weeks."""
     server = installed(place)
     server.busy = True
-    kept = install.remove(server, install.plan_removal(server, [], force=False))
+    kept = install.remove(server, install.plan_removal(server, list, force=False))
     assert kept == ["qmgr -c 'delete resource vcluster': the PBS server said: Resource busy on job"]
     assert server.hooks == {}
     assert list(server.resources) == ["vcluster"]
@@ -224,18 +239,27 @@ def test_a_resource_that_old_jobs_still_name_is_kept_and_said(place: Place) -> N
 def test_another_resource_of_our_name_is_not_removed(place: Place) -> None:
     """It is not as we make it."""
     server = FakeServer(resources={"vcluster": "type=long,flag=nh"})
-    assert install.plan_removal(server, [], force=False) == []
+    assert install.plan_removal(server, list, force=False) == []
 
 
-def test_jobs_with_a_cluster_are_those_that_have_the_resource_and_run() -> None:
-    """As qstat says it in JSON."""
-    text = """{"Jobs": {
-        "1.s": {"job_state": "R", "Resource_List": {"vcluster": "image=a"}},
-        "2.s": {"job_state": "Q", "Resource_List": {"vcluster": "image=a"}},
-        "3.s": {"job_state": "R", "Resource_List": {"ncpus": 1}},
-        "4.s": {"job_state": "E", "Resource_List": {"vcluster": "image=a"}}}}"""
-    assert install.jobs_with_cluster(text) == ["1.s", "4.s"]
-    assert install.jobs_with_cluster("") == []
+@pytest.mark.parametrize(("script", "jobs"), [("echo 12.s; echo 14.s", ["12.s", "14.s"]), ("true", [])])
+def test_jobs_with_a_cluster_are_those_that_qselect_names(place: Place, script: str, jobs: list[str]) -> None:
+    """One on each line."""
+    assert running(with_script(place, "qselect", script)) == jobs
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
+def test_a_server_that_does_not_say_which_jobs_run_is_not_taken_for_one_without_jobs(place: Place, script: str) -> None:
+    """Their clusters would be left to nobody."""
+    with pytest.raises(SchedulerSilent, match="it cannot be told which jobs run with a cluster"):
+        running(with_script(place, "qselect", script))
+
+
+def test_a_machine_without_pbs_conf_is_told_so(place: Place) -> None:
+    """In place of words that the server never said."""
+    said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
+    with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
+        qmgr.Qmgr(with_script(place, "qmgr", said)).ask("list hook")
 
 
 def test_what_we_import_is_what_is_exported(place: Place) -> None:
