@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,18 +23,17 @@ PATIENCE_S = 4
 class HostWithAgent(Host):
     """A host whose hook finds its own agent: all of them are on one machine here."""
 
-    config = ""
+    def __init__(self, name: str, world: FakeWorld) -> None:
+        """Give a host of a world."""
+        super().__init__(name)
+        self._config = json.dumps({"socket": str(world.socket(name)), "patience": PATIENCE_S})
+        self._begins = world.begins
 
     def hook(self, hook: Hook, event: Event) -> Outcome:
-        """Run a hook with this host's settings."""
-        return super().hook(hook, replace(event, config=self.config))
-
-
-def host_with_agent(name: str, socket: Path) -> Host:
-    """Give a host whose agent has this socket."""
-    made = HostWithAgent(name)
-    made.config = json.dumps({"socket": str(socket), "patience": PATIENCE_S})
-    return made
+        """Run a hook with this host's settings, and with what is to happen meanwhile."""
+        around = self._begins.pop(self.name, nullcontext()) if event.kind == "execjob_begin" else nullcontext()
+        with around:
+            return super().hook(hook, replace(event, config=self._config))
 
 
 @dataclass
@@ -74,7 +73,7 @@ def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
         "server_hook": Hook(bundle("server"), json.dumps(settings), alarm=5, name="virtcloud_server"),
         "mom_hook": Hook(bundle("mom"), "{}", alarm=600, name="virtcloud_mom"),
     }
-    hosts = [host_with_agent(name, world.socket(name)) for name in world.hosts]
+    hosts = [HostWithAgent(name, world) for name in world.hosts]
     with FakeBatch(hosts, folder, pace=Pace(kill_delay=0.2, cycle=0.05), **hooks) as batch:
         world.batch = batch
         yield batch

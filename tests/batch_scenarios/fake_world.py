@@ -4,7 +4,7 @@ import getpass
 import os
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,7 @@ import uvicorn
 from fake_machine.loop import FakeMachine
 from sbf_fakes.world import FakeClock, World, three_sites
 
+from batch_scenarios.world import Fault
 from sbf_service.http.app import create_app
 from sbf_service.service import Service
 from virtcloud.agent.carried import Carried
@@ -52,6 +53,16 @@ class NoWay:
 def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]:
     """Listen nowhere."""
     return nullcontext(AnsweringGuests())
+
+
+@contextmanager
+def silent(path: Path) -> Iterator[None]:
+    """Listen there, and never answer."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        yield
+    path.unlink()
 
 
 @dataclass
@@ -105,6 +116,8 @@ class FakeWorld:
     user: str = field(default_factory=getpass.getuser)
     """Jobs are this user's, who there is on every machine."""
     batch: FakeBatch | None = None
+    begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
+    """What is to happen around the next ``execjob_begin`` of a host."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
@@ -139,6 +152,33 @@ class FakeWorld:
         """Start it anew."""
         assert self.batch is not None
         self.batch.start_host(host)
+
+    @contextmanager
+    def in_begin(self, host: str, fault: Fault) -> Iterator[Callable[[], None]]:
+        """Let it happen around the hook."""
+        over = threading.Event()
+        self.begins[host] = self._faulty(host, fault, over)
+        try:
+            yield lambda: self._await(over)
+        finally:
+            if host not in self._agents:
+                self.start_agent(host)
+            self.start_mom(host)
+
+    @contextmanager
+    def _faulty(self, host: str, fault: Fault, over: threading.Event) -> Iterator[None]:
+        """Let a MoM die after the agent has answered and before anybody hears of it, or an agent before it answers."""
+        if fault is Fault.MOM_DIES:
+            yield
+            self.kill_mom(host)
+        else:
+            self.stop_agent(host)
+            with silent(self.socket(host)) if fault is Fault.AGENT_HANGS else nullcontext():
+                yield
+        over.set()
+
+    def _await(self, event: threading.Event) -> None:
+        assert event.wait(self.patience)
 
     def log(self, job: str) -> str:
         """Nothing is written here that pytest does not show."""

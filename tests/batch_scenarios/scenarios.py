@@ -3,6 +3,7 @@
 import pytest
 
 from batch_scenarios.stage import FOREVER, Stage
+from batch_scenarios.world import Fault
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.testing.fakepbs.batch import Refused, Submission
@@ -182,6 +183,52 @@ def mom_dies_during_set_up(stage: Stage) -> None:
     assert "started" not in stage.batch.output(job).stdout
 
 
+def mom_of_first_host_dies_in_begin(stage: Stage) -> None:
+    """It dies while its hook tells the agent of the run, of which the server then hears no more."""
+    _mom_dies_in_begin(stage, stage.world.hosts[0])
+
+
+def mom_of_another_host_dies_in_begin(stage: Stage) -> None:
+    """The first host hears of it, and takes the start back on the others."""
+    _mom_dies_in_begin(stage, stage.world.hosts[1])
+
+
+def _mom_dies_in_begin(stage: Stage, host: str) -> None:
+    """The job runs on other hosts, once, with a cluster; the lost run leaves nothing, though its MoM stays dead."""
+    with stage.world.in_begin(host, Fault.MOM_DIES) as happens:
+        job = stage.submit(hosts=2)
+        happens()
+        ended = stage.ends(job)
+        stage.gone(job)
+        stage.nothing_left()
+    said = stage.batch.output(job).stdout
+    assert (ended.exit_status, host in ended.hosts, ended.run_version > 1) == (0, False, True)
+    assert (said.count("started"), f"VCLUSTER_ID={job.lower()}" in said) == (1, True)
+
+
+def agent_dies_in_begin(stage: Stage) -> None:
+    """A host whose agent dies while the hook asks it refuses the job."""
+    _agent_fails_in_begin(stage, Fault.AGENT_DIES)
+
+
+def agent_hangs_in_begin(stage: Stage) -> None:
+    """So does one whose agent does not answer in time, though it hears of the run later."""
+    _agent_fails_in_begin(stage, Fault.AGENT_HANGS)
+
+
+def _agent_fails_in_begin(stage: Stage, fault: Fault) -> None:
+    """The user reads which hosts were tried, no script begins there, and the job runs when the agent answers again."""
+    hosts = stage.world.hosts[:2]
+    with stage.world.in_begin(hosts[1], fault) as happens:
+        job = stage.submit(hosts=2)
+        happens()
+        stage.waits(job, f"vcluster: one of {', '.join(hosts)} could not begin the job, and its log says why")
+    ended = stage.ends(job)
+    said = stage.batch.output(job).stdout
+    assert (ended.exit_status, ended.run_version > 1, said.count("started")) == (0, True, 1)
+    stage.gone(job)
+
+
 def host_dies(stage: Stage) -> None:
     """A job's first host dies: the job runs no more, its cluster goes, and the host's part when it is back."""
     job = stage.begun(hosts=2)
@@ -266,6 +313,10 @@ ALL = (
     server_restarts,
     sbf_restarts,
     mom_dies_during_set_up,
+    mom_of_first_host_dies_in_begin,
+    mom_of_another_host_dies_in_begin,
+    agent_dies_in_begin,
+    agent_hangs_in_begin,
     host_dies,
     over_quota,
     same_name,

@@ -1,9 +1,19 @@
 """What is around a batch system in a scenario: SBF, switches, hosts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
 from typing import Protocol
 
 from virtcloud.client import SbfClient
+
+
+class Fault(StrEnum):
+    """What may happen to a host while its hook begins a job."""
+
+    MOM_DIES = "MoM dies"
+    AGENT_DIES = "agent dies"
+    AGENT_HANGS = "agent hangs for longer than the hook waits"
 
 
 class World(Protocol):
@@ -36,6 +46,9 @@ class World(Protocol):
 
     def start_mom(self, host: str) -> None:
         """Start it anew."""
+
+    def in_begin(self, host: str, fault: Fault) -> AbstractContextManager[Callable[[], None]]:
+        """Let a fault happen while the host's next job begins there; gives what waits for it. Mended at the end."""
 
     def log(self, job: str) -> str:
         """Give what is known of a job, for a test that failed."""

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from batch_scenarios.scenarios import FOREVER
 from batch_scenarios.stage import Stage
+from batch_scenarios.world import Fault
 
 from virtcloud.client import SbfClient
 from virtcloud.lab import names
@@ -63,6 +64,20 @@ def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_le
     finally:
         stage.machines.start_host(host)
     stage.gone(job)
+
+
+def test_a_run_whose_first_mom_died_in_begin_loses_its_cluster_though_the_job_cannot_run_again(
+    stage: Stage, batch: LabPbs
+) -> None:
+    """The server has no obituary of it, and does not offer the job to the hook again."""
+    with stage.world.in_begin(stage.world.hosts[0], Fault.MOM_DIES) as happens:
+        job = stage.submit(hosts=3)
+        happens()
+        stage.waits(job, "Not enough free nodes available")
+        stage.gone(job)
+        stage.until(lambda: ("ended", job) in deeds(batch), "the deed to be told")
+        stage.nothing_left()
+        stage.drop(job)
 
 
 def test_a_walltime_that_was_extended_while_sbf_was_away_extends_the_lease(stage: Stage, batch: LabPbs) -> None:

@@ -1,7 +1,6 @@
 """From a request and the hosts that a job got to the cluster that SBF is asked for."""
 
 import re
-from collections import OrderedDict
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from virtcloud.jobs.plan import plan_of, subnets_of
@@ -110,9 +109,3 @@ def _of_network(request: Request, network: Network) -> Iterator[Tuple[str, Any]]
     for key, value in (("name", request.name), ("vlan", request.vlan), ("shares_with", list(request.share))):
         if value:
             yield key, value
-
-
-def hosts_of(exec_vnode: str) -> Tuple[str, ...]:
-    """Give the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
-    names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
-    return tuple(OrderedDict.fromkeys(name for name in names if name))

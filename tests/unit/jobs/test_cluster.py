@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from virtcloud.jobs.cluster import Network, Run, cluster_of, hosts_of, network_of
+from virtcloud.jobs.cluster import Network, Run, cluster_of, network_of
 from virtcloud.jobs.errors import RequestError
 from virtcloud.jobs.request import parse
 from virtcloud.model.cluster import ClusterSpec
@@ -114,16 +114,3 @@ def test_asking_again_for_the_same_joining_job_gives_the_same_although_others_jo
 
 def test_a_network_that_does_not_run_is_nothing() -> None:
     assert network_of([], "12.pbssrv") is None
-
-
-@pytest.mark.parametrize(
-    ("exec_vnode", "hosts"),
-    [
-        ("(n1:ncpus=4)+(n2:ncpus=4)", ("n1", "n2")),
-        ("(n1:ncpus=4+n2:ncpus=4)", ("n1", "n2")),
-        ("(n1:ncpus=1)+(n1:ncpus=1)", ("n1",)),
-        ("n1", ("n1",)),
-    ],
-)
-def test_hosts_are_read_from_what_pbs_chose(exec_vnode: str, hosts: tuple[str, ...]) -> None:
-    assert hosts_of(exec_vnode) == hosts

@@ -3,8 +3,8 @@
 import getpass
 import json
 import threading
-import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,12 @@ def agent(tmp_path: Path) -> Iterator[FakeAgent]:
 def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | None = "image=a") -> Job:
     return Job(
         "12.PBSsrv",
-        attributes={"run_version": 3, "euser": getpass.getuser(), "substate": substate},
+        attributes={
+            "run_version": 3,
+            "euser": getpass.getuser(),
+            "substate": substate,
+            "exec_vnode": "(n1:ncpus=1)+(n2:ncpus=1)",
+        },
         resources={"vcluster": request} if request else {},
         variables={"VCLUSTER_LAST": "2 vcluster: of before"},
         first_host=head,
@@ -87,12 +92,19 @@ def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgen
     assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
 
 
-def test_a_refusing_sister_lets_the_job_wait_itself(tmp_path: Path) -> None:
-    """The server hears no variables from it, only a time."""
-    before = time.time()
+def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -> None:
+    """What it leaves with the job the first host may outdo. That one hears of the refusal as an abortion."""
     outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
-    assert before + 100 < int(outcome.changed["Execution_Time"]) < before + 140
-    assert reason(outcome) is None
+    assert (outcome.accepted, outcome.changed) == (False, {})
+    text = "vcluster: one of n1%2C n2 could not begin the job%2C and its log says why"
+    assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
+
+
+def test_an_abortion_does_not_hide_a_reason_of_the_first_host(tmp_path: Path) -> None:
+    """Nor has another host a word in it."""
+    refused = replace(job(tmp_path), variables={"VCLUSTER_LAST": "3 vcluster: mine"})
+    assert hook("execjob_abort", tmp_path, job=refused).changed == {}
+    assert hook("execjob_abort", tmp_path, job=job(tmp_path, head=False)).changed == {}
 
 
 def test_the_script_may_start_when_the_network_is_up(tmp_path: Path, agent: FakeAgent) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from virtcloud.testing.fakepbs import (
+    Event,
     FakeBatch,
     Hook,
     Host,
     JobStatus,
     NoSuchJob,
+    Outcome,
     Pace,
     Refused,
     ServerAway,
@@ -123,6 +125,59 @@ def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None
         assert (status.hold, status.comment) == ("s", "Not Running: PBS Error: Execution server rejected request")
         assert made._records[job].variables["LAST"] == "why"
         assert [one.event for one in made.seen] == ["execjob_begin"]
+
+
+class DiesInBegin(Host):
+    """A host that dies while its hook begins a job; the hook itself ends well."""
+
+    def hook(self, hook: Hook, event: Event) -> Outcome:
+        outcome = super().hook(hook, event)
+        if event.kind == "execjob_begin":
+            self.die()
+        return outcome
+
+
+PASSES = Hook("import pbs\npbs.event().accept()\n")
+
+
+def begun_again(first: Host, second: Host, folder: Path) -> list[tuple[str, str, int]]:
+    """Run a job on two hosts, and on others when one of them has died; gives what was seen."""
+    hosts = [first, second, Host("n3"), Host("n4")]
+    with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
+        job = made.submit(Submission("echo ran", select="2:ncpus=1"))
+        until(lambda: finished(made, job))
+        assert (made.status(job).run_version, made.output(job).stdout) == (2, "ran\n")
+        return [(one.host, one.event, one.run_version) for one in made.seen]
+
+
+def test_a_first_host_that_dies_in_begin_was_never_there(tmp_path: Path) -> None:
+    """The server was sending it the job: it queues it again at once, and no hook hears of it."""
+    seen = begun_again(DiesInBegin("n1"), Host("n2"), tmp_path)
+    assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
+
+
+def test_another_host_that_dies_in_begin_is_as_one_that_refuses(tmp_path: Path) -> None:
+    """The first host takes the start back, and the server has an obituary."""
+    seen = begun_again(Host("n1"), DiesInBegin("n2"), tmp_path)
+    assert [(host, event) for host, event, run in seen if run == 1 and event != "runjob"] == [
+        ("n1", "execjob_begin"),
+        ("n1", "execjob_abort"),
+        ("n1", "execjob_epilogue"),
+        ("n1", "execjob_end"),
+        ("pbssrv", "jobobit"),
+    ]
+
+
+def test_variables_of_another_host_than_the_first_are_lost(tmp_path: Path) -> None:
+    """The first host's own come after them."""
+    sets = Hook(
+        "import pbs\ne = pbs.event()\n"
+        "if e.type == pbs.EXECJOB_BEGIN:\n    e.job.Variable_List[pbs.get_local_nodename()] = 'was here'\n"
+    )
+    with FakeBatch([Host("n1"), Host("n2")], tmp_path, mom_hook=sets) as made:
+        job = made.submit(Submission("echo ran", select="2:ncpus=1"))
+        until(lambda: finished(made, job))
+        assert {"n1", "n2"} & set(made._records[job].variables) == {"n1"}
 
 
 def test_a_job_waits_for_its_time(tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 import json
 from typing import Any, Mapping, Optional, Tuple
 
-from virtcloud.jobs.cluster import hosts_of
 from virtcloud.jobs.pbs import Job
 from virtcloud.jobs.request import Request, parse
 from virtcloud.jobs.spec import with_spec
-from virtcloud.pbs.hooks.job import changed
+from virtcloud.pbs.hooks.job import changed, hosts_of
 
 SHAPE = ("select", "nodes", "place", "walltime")
 

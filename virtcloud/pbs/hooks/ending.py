@@ -7,7 +7,10 @@ job, and nothing waits for long.
 import time
 
 from virtcloud.pbs.hooks.agent import AgentAway, AgentRefused
+from virtcloud.pbs.hooks.faults import AGAIN
+from virtcloud.pbs.hooks.job import hosts_of
 from virtcloud.pbs.hooks.mom_event import MomEvent
+from virtcloud.pbs.hooks.reason import NAME, untold, written
 
 DELETED = "the job was deleted"
 ASK_S = 2.0
@@ -16,6 +19,7 @@ CANCEL_S = 8.0
 """So long an agent that starts again is waited for: a deletion it does not hear is lost while the barrier waits."""
 PAUSE_S = 0.5
 ABORT_S = 0.0
+NOT_BEGUN = "vcluster: one of %s could not begin the job, and its log says why%s"
 END_S = 30.0
 """This one runs beside the MoM, which reports the job's end when the host carries nothing of it, or after so long."""
 
@@ -46,8 +50,12 @@ def _cancelled(event: MomEvent, *, last: bool) -> bool:
 
 
 def abort(event: MomEvent) -> None:
-    """Let go of a run that did not start."""
+    """Let go of a run that did not start; its first host leaves a reason, unless it has one of its own."""
     _removed(event, ABORT_S)
+    run, variables = event.run, event.job.Variable_List
+    if run.head and untold(variables, run.attempt) is None:
+        hosts = ", ".join(hosts_of(str(event.job.exec_vnode)))
+        variables[NAME] = written(run.attempt, NOT_BEGUN % (hosts, AGAIN))
 
 
 def end(event: MomEvent) -> None:

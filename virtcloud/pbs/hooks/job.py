@@ -1,6 +1,7 @@
 """A job as PBS shows it to a hook. Hosts load this for each of their events, so it is little."""
 
-from typing import Any, Optional
+from collections import OrderedDict
+from typing import Any, Optional, Tuple
 
 ASKED, KEPT = "vcluster", "vcluster_spec"
 
@@ -29,3 +30,9 @@ def key(job: Any) -> str:
 def attempt(job: Any) -> int:
     """Give the number of the run that a job has, or had last; 0 when it never ran."""
     return int(job.run_version or 0)
+
+
+def hosts_of(exec_vnode: str) -> Tuple[str, ...]:
+    """Give the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
+    names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
+    return tuple(OrderedDict.fromkeys(name for name in names if name))

@@ -4,7 +4,6 @@ A job that cannot start is deleted (its owner's wish), queued again (what passes
 ``faults``. A job that ends is never failed by this hook.
 """
 
-import time
 import traceback
 from typing import Any, Callable, Dict
 
@@ -21,8 +20,6 @@ from virtcloud.pbs.hooks.starting import begin, launch, prologue
 Handler = Callable[[MomEvent], None]
 FAULT = "a fault in the hook on this host"
 UNSET = "the hook is not set up right on this host"
-RETRY_S = 120
-"""For the hosts that the server hears no reason from."""
 
 
 def starts(pbs: Any) -> Dict[int, Handler]:
@@ -93,13 +90,11 @@ def _refuse(event: MomEvent, fault: Fault) -> None:
 
 
 def _queue_again(event: MomEvent, run: Run, message: str) -> None:
-    """Leave the reason for the server's hook, which lets the job wait; from other hosts PBS takes only a time."""
+    """Leave the reason for the server's hook, which lets the job wait; what other hosts leave the first one outdoes."""
     if event.event.type == event.pbs.EXECJOB_LAUNCH:
         event.job.rerun()
     if run.head:
         event.job.Variable_List[NAME] = written(run.attempt, message)
-    else:
-        event.job.Execution_Time = int(time.time()) + RETRY_S
 
 
 def _tell_owner(event: MomEvent, run: Run, message: str) -> None:

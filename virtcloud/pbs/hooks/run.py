@@ -3,13 +3,13 @@
 import time
 from typing import Any, Dict, NamedTuple, Optional
 
-from virtcloud.jobs.cluster import Run, cluster_of, hosts_of, network_of
+from virtcloud.jobs.cluster import Run, cluster_of, network_of
 from virtcloud.jobs.errors import RequestError
 from virtcloud.jobs.request import Request
 from virtcloud.pbs.hooks import quota
 from virtcloud.pbs.hooks.asked import element, elements, requested
 from virtcloud.pbs.hooks.event import Event
-from virtcloud.pbs.hooks.job import ASKED, KEPT, attempt, key, resource
+from virtcloud.pbs.hooks.job import ASKED, KEPT, attempt, hosts_of, key, resource
 from virtcloud.pbs.hooks.obit import end_run
 from virtcloud.pbs.hooks.reason import TOLD, untold
 from virtcloud.pbs.hooks.service import Answer, AwayError

@@ -50,7 +50,7 @@ class Callers:
         env = _environment(record)
         told = Event(event, record.at_host(host.name), config=self.mom.config, node=host.name, server=SERVER, env=env)
         outcome = self._keep(host, self.mom, _asked(told, record, self.mom), record)
-        record.take_from_host(outcome)
+        record.take_from_host(host.name, outcome)
         return outcome
 
     def of_host(self, host: Host, event: str, jobs: tuple[Job, ...] = ()) -> Outcome:

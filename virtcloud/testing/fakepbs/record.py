@@ -7,6 +7,7 @@ from virtcloud.testing.fakepbs.batch import JobStatus, State, Submission
 from virtcloud.testing.fakepbs.event import Job
 from virtcloud.testing.fakepbs.outcome import Outcome
 
+SENT_BY_THE_FIRST = "Variable_List."
 SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
 """What a hook on a host sets of a job reaches the server only if it is one of these (measured)."""
 
@@ -105,10 +106,11 @@ class Record:
         for name, text in outcome.changed.items():
             self._take(name, text)
 
-    def take_from_host(self, outcome: Outcome) -> None:
-        """Keep what a hook of a host set, as far as a MoM sends it."""
+    def take_from_host(self, host: str, outcome: Outcome) -> None:
+        """Keep what a hook of a host set, as far as a MoM sends it and no other's outdoes it."""
+        first = host == self.hosts[0]
         for name, text in outcome.changed.items():
-            if name.startswith(SENT_BY_MOMS):
+            if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):
                 self._take(name, text)
 
     def _take(self, name: str, text: str) -> None:

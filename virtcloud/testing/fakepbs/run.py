@@ -84,14 +84,13 @@ class Run:
             return Ending(
                 where, FAILED if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
             )
-        if self._lost():
-            return FORGOTTEN
+        if not self.head.alive and not self.over:
+            return Ending(Next.REQUEUE, obit=False, failed_start=True)  # the server was just sending it there
         outcomes = self._each(self.sisters, "execjob_begin")
-        refused = [outcome for outcome in outcomes if not outcome.accepted]
-        if not refused:
+        began = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive]
+        if len(began) == len(self.sisters):
             return self._lost()
-        accepted = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted]
-        return self._aborted(accepted, delete=any(outcome.delete for outcome in refused))
+        return self._aborted(began, delete=any(one.delete for one in outcomes if not one.accepted))
 
     def _prologue(self) -> Ending | None:
         outcome = self.hook(self.head, "execjob_prologue", self.record)
