@@ -9,6 +9,7 @@ from batch_scenarios.lab_of_tests import HOSTS, SETTINGS
 from batch_scenarios.real_batch import RealBatch
 
 from virtcloud.lab import names
+from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.pbs import LabPbs, texts
 from virtcloud.testing.fakepbs.batch import State, Submission
 
@@ -59,6 +60,12 @@ def test_what_differs_is_shown_and_mended_and_others_are_left_alone(batch: LabPb
     assert pbs(batch, "install")[1] == "hook virtcloud_mom: alarm = 600 (was 30)\n"
     assert pbs(batch, "install")[1] == "nothing to do: the hooks are installed and up to date\n"
     assert _theirs(batch) == others
+
+
+def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
+    """A second start says that there is one, and touches nothing."""
+    with pytest.raises(LabImpossible, match="OpenPBS was started in this lab already"):
+        batch.start(HOSTS)
 
 
 def test_status_finds_everything_well(batch: LabPbs) -> None:

@@ -59,7 +59,8 @@ class _At(NamedTuple):
         return self._replace(place=self.place + tuple(str(part) for part in parts))
 
     def wrong(self, expected: str, got: str) -> NoReturn:
-        raise RequestError("%s: %s: expected %s, got %s" % (self.file, ".".join(self.place) or "it", expected, got))
+        where = ": ".join(filter(None, (self.file, ".".join(self.place))))
+        raise RequestError("%s: expected %s, got %s" % (where, expected, got))
 
 
 def with_spec(request: Request, document: object) -> Request:
@@ -135,7 +136,7 @@ def _one(value: object, kind: Kind, at: _At) -> object:
 
 def _mapping(value: object, at: _At, keys: Tuple[str, ...]) -> Dict[str, object]:
     if not isinstance(value, dict):
-        at.wrong("a mapping with %s" % ", ".join(keys), repr(value))
+        at.wrong("a mapping with %s" % ", ".join(keys), "nothing" if value is None else repr(value))
     for key in value:
         if key in LATER:
             raise RequestError("%s: '%s' is not offered here" % (at.file, key))

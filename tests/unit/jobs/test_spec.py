@@ -89,11 +89,12 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ([], "it: expected a mapping with name, net, share, subnet, vlan, hosts, got []"),
+        (None, "expected a mapping with name, net, share, subnet, vlan, hosts, got nothing"),
+        ([], "expected a mapping with name, net, share, subnet, vlan, hosts, got []"),
         ({}, "hosts: expected a list, each with the guests of one host, got nothing"),
         ({"hosts": []}, "hosts: expected the guests of one host at least, got none"),
         ({"hosts": {}}, "hosts: expected a list, got {}"),
-        ({"hosts": [{}], "colour": 1}, "it: expected one of name, net, share, subnet, vlan, hosts, got 'colour'"),
+        ({"hosts": [{}], "colour": 1}, "expected one of name, net, share, subnet, vlan, hosts, got 'colour'"),
         ({"hosts": [{}], "vlan": "7", "net": "x"}, "vlan: expected none, since net=x has its own, got 7"),
         (
             {"hosts": [{}], "share": ["bob", "b b"]},

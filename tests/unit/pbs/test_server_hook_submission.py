@@ -142,6 +142,24 @@ def test_an_image_that_is_not_there_or_not_readable_by_the_user_is_refused(serve
 
 
 @as_root
+@pytest.mark.parametrize(
+    ("mode", "name", "message"),
+    [
+        (0o700, "open", "image 'open' is not readable by nobody"),
+        (0o711, "x", "image 'x' not found; see 'virtcloud image list'"),
+    ],
+)
+def test_a_folder_of_images_may_be_closed_to_the_user_or_not_be_listed(
+    server_hook: ServerHook, home: Path, mode: int, name: str, message: str
+) -> None:
+    (home / "open").mkdir()
+    (home / "open" / "image.yaml").write_text("kind: lxc\n")
+    home.chmod(mode)
+    server_hook.settings["images"] = str(home)
+    assert server_hook.submit(f"image={name}", user=NOBODY).message == f"vcluster: {message}"
+
+
+@as_root
 def test_a_file_is_read_as_its_user_and_kept_with_the_job(server_hook: ServerHook, home: Path) -> None:
     """YAML by PyYAML's own sources, since the hook's Python has no packages."""
     path = home / "c.yaml"

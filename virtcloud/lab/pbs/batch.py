@@ -42,7 +42,15 @@ class LabPbs:
             ) from error
 
     def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
-        """Start the server and a MoM on each of ``hosts``, and wait until all are free; to be done once for a lab."""
+        """Start the server and a MoM on each of ``hosts``, and wait until all are free.
+
+        Once for a lab: raises :class:`LabImpossible` where it was begun before.
+        """
+        if self.lab.run(names.STATION, ["test", "-e", texts.IMAGES]).returncode == 0:
+            raise LabImpossible(
+                "OpenPBS was started in this lab already: virtcloud lab shell --user alice station; to begin anew: "
+                "virtcloud lab down, and up"
+            )
         programs, version = str(self.place.exec), self.version()
         with _step(watch, "PBS server"):
             images = f"{self.lab.state.folder}/images"

@@ -117,7 +117,8 @@ def _yaml(text: str) -> Any:
 
 def _images(folder: str, images: Sequence[str]) -> List[List[str]]:
     """Give those that are not there, and those that the user may not read."""
-    at = {name: os.path.join(folder, name, IMAGE_FILE) for name in images}
-    closed = [name for name, path in at.items() if not os.access(path, os.R_OK)]
-    there = set(os.listdir(folder))
-    return [[name for name in closed if name not in there], [name for name in closed if name in there]]
+    os.stat(folder)
+    at = {name: os.path.join(folder, name) for name in images}
+    unread = [name for name, path in at.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]
+    missing = [name for name in unread if os.access(folder, os.X_OK) and not os.path.lexists(at[name])]
+    return [missing, [name for name in unread if name not in missing]]
