@@ -107,6 +107,13 @@ def test_an_abortion_does_not_hide_a_reason_of_the_first_host(tmp_path: Path) ->
     assert hook("execjob_abort", tmp_path, job=job(tmp_path, head=False)).changed == {}
 
 
+def test_one_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
+    """Arrays are refused at submission; this one was given its request by its queue."""
+    outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
+    assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
+    assert agent.asked() == []
+
+
 def test_the_script_may_start_when_the_network_is_up(tmp_path: Path, agent: FakeAgent) -> None:
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted

@@ -27,7 +27,8 @@ def _forgotten() -> Iterator[None]:
 
 def event(sbf: FakeSbf, number: int, walltime: str = "1:00:00", run_version: int | None = None) -> tuple[Event, Any]:
     """An event in an interpreter that goes on, which fakepbs has not; and what the job was refused with."""
-    resources = defaultdict(lambda: None, vcluster="image=a", walltime=walltime)
+    shape = {"select": "1:ncpus=1", "place": "scatter:excl", "walltime": walltime}
+    resources = defaultdict(lambda: None, vcluster="image=a", **shape)
     job = SimpleNamespace(
         id=f"{number}.srv",
         euser="alice",

@@ -241,6 +241,29 @@ def test_a_request_that_does_not_fit_its_hosts_is_the_users_to_change(server_hoo
     assert found.changed == {"Hold_Types": "u"}
 
 
+@pytest.mark.parametrize(
+    ("line", "shape", "message"),
+    [
+        ("image=a", {"place": "free"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
+        ("image=a", {"walltime": "200:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
+        ("spec=/x", {}, "vcluster: spec: /x was not read when the job came in; submit it again"),
+    ],
+)
+def test_what_came_in_past_the_hook_is_the_users_to_change(
+    server_hook: ServerHook, sbf: FakeSbf, line: str, shape: dict[str, str], message: str
+) -> None:
+    """A queue gives jobs a request or a place, or the hook was switched off when they were submitted."""
+    found = server_hook.start(line, **shape)
+    assert (found.message, found.changed, sbf.asked) == (message, {"Hold_Types": "u"}, [])
+
+
+def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: FakeSbf) -> None:
+    """The scheduler offers one that is refused here again for ever (OpenPBS 23.06)."""
+    assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
+    found = server_hook.end(1, key="5[1].pbssrv")
+    assert (found.accepted, found.log, sbf.asked) == (True, (), [])
+
+
 def test_a_surprise_keeps_the_job_held(server_hook: ServerHook, sbf: FakeSbf) -> None:
     sbf.say(NETWORK, (200, [{"no": "key"}]))
     found = server_hook.start("image=debian12:net=mine")

@@ -36,3 +36,8 @@ def hosts_of(exec_vnode: str) -> Tuple[str, ...]:
     """Give the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
     names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
     return tuple(OrderedDict.fromkeys(name for name in names if name))
+
+
+def in_array(job: Any) -> bool:
+    """Say whether it is one job of an array: ``5[1].pbssrv``. Submissions of arrays are refused."""
+    return "[" in str(job.id)

@@ -2,7 +2,7 @@
 
 from virtcloud.pbs.hooks import quota
 from virtcloud.pbs.hooks.event import Event
-from virtcloud.pbs.hooks.job import ASKED, attempt, key, resource
+from virtcloud.pbs.hooks.job import ASKED, attempt, in_array, key, resource
 from virtcloud.pbs.hooks.service import AwayError
 
 UNKNOWN = (404, 410)
@@ -13,7 +13,7 @@ def jobobit(event: Event) -> None:
     """End the cluster of exactly this attempt."""
     job = event.job
     number = attempt(job)
-    if resource(job, ASKED) is None or not number:
+    if resource(job, ASKED) is None or not number or in_array(job):
         return
     quota.forget()
     end_run(event, number)

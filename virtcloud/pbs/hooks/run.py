@@ -5,11 +5,12 @@ from typing import Any, Dict, NamedTuple, Optional
 
 from virtcloud.jobs.cluster import Run, cluster_of, network_of
 from virtcloud.jobs.errors import RequestError
+from virtcloud.jobs.pbs import admit
 from virtcloud.jobs.request import Request
 from virtcloud.pbs.hooks import quota
-from virtcloud.pbs.hooks.asked import element, elements, requested
+from virtcloud.pbs.hooks.asked import element, elements, requested, shape
 from virtcloud.pbs.hooks.event import Event
-from virtcloud.pbs.hooks.job import ASKED, KEPT, attempt, hosts_of, key, resource
+from virtcloud.pbs.hooks.job import ASKED, KEPT, attempt, hosts_of, in_array, key, resource
 from virtcloud.pbs.hooks.obit import end_run
 from virtcloud.pbs.hooks.reason import TOLD, untold
 from virtcloud.pbs.hooks.service import Answer, AwayError
@@ -26,9 +27,13 @@ class Given(NamedTuple):
 
 
 def runjob(event: Event) -> None:
-    """Ask for the job's cluster; a job that cannot have one now is refused, with the reason as its comment."""
+    """Ask for the job's cluster; a job that cannot have one now is refused, with the reason as its comment.
+
+    One of an array goes to its host, which deletes it: the scheduler offers one that is refused here again at once,
+    for ever, and starts no other job meanwhile (measured).
+    """
     line = resource(event.job, ASKED)
-    if line is None:
+    if line is None or in_array(event.job):
         return
     try:
         refused = _failed_before(event) or _start(event, _given(event, line))
@@ -56,11 +61,21 @@ def _failed_before(event: Event) -> Optional[Refusal]:
 
 def _given(event: Event, line: str) -> Given:
     job, settings = event.job, event.settings
-    walltime = resource(job, "walltime")
-    seconds = settings.longest_walltime if walltime is None else event.walltime(walltime)
+    request = _admitted(event, line)
     hosts = elements(str(job.exec_vnode), settings.hosts)
+    seconds = event.walltime(str(resource(job, "walltime")))
     run = Run(key(job), str(job.euser), hosts, seconds, int(settings.setup))
-    return Given(requested(line, resource(job, KEPT)), run, attempt(job) + 1)
+    return Given(request, run, attempt(job) + 1)
+
+
+def _admitted(event: Event, line: str) -> Request:
+    """Look again: a queue's default, or a hook that was switched off, lets in what nobody looked at. RequestError."""
+    kept = resource(event.job, KEPT)
+    request = requested(line, kept)
+    if request.spec is not None and kept is None:
+        raise RequestError("spec: %s was not read when the job came in; submit it again" % request.spec)
+    admit(request, shape(event.job), event.settings.longest_walltime)
+    return request
 
 
 def _start(event: Event, given: Given) -> Optional[Refusal]:

@@ -6,6 +6,7 @@ from typing import Any, Dict
 from virtcloud.pbs.hooks.agent import AgentAway, AgentRefused
 from virtcloud.pbs.hooks.barrier import until_up
 from virtcloud.pbs.hooks.faults import Fault, Passing, Unwanted
+from virtcloud.pbs.hooks.job import in_array
 from virtcloud.pbs.hooks.mom_event import MomEvent
 from virtcloud.pbs.hooks.reason import NAME, TOLD
 
@@ -17,6 +18,8 @@ LAUNCH_S = 30.0
 def begin(event: MomEvent) -> None:
     """Tell the agent which cluster comes; does not wait for it. A host that refuses here hears no more of this run."""
     run = event.run
+    if in_array(event.job):
+        raise Unwanted("job arrays are not supported")
     try:
         event.about("up", run, grace=BEGIN_S, head=run.head, user=run.user)
     except (AgentAway, AgentRefused) as error:
