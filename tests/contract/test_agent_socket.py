@@ -134,12 +134,12 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
     assert (folder / "hostfile").read_text() == "g1 slots=2\ng2 slots=1\n"
 
 
-def active(world: World, host: Agent, attempt: int = 1) -> None:
+def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
     """Let a run of the job have a cluster whose guests are up."""
     world.put(JOB, SPEC, attempt=attempt)
     host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
-    host.up(JOB, attempt)
+    host.up(JOB, attempt, head=head)
 
 
 def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
@@ -332,6 +332,17 @@ def test_a_job_that_the_batch_system_has_lost_is_removed_when_it_is_missed_twice
     host.ask("running", clusters=[])
     assert world.view(JOB).state is State.ACTIVE
     host.ask("running", clusters=[])
+    until(lambda: world.view(JOB).state is State.DRAINING)
+
+
+def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
+    """The cluster is for the script's host to end; an end that comes here after all is heard."""
+    active(world, host, head=False)
+    host.ask("running", clusters=[])
+    host.ask("running", clusters=[])
+    assert host.ask("list")["clusters"] == []
+    assert world.view(JOB).state is State.ACTIVE
+    host.ask("remove", JOB)
     until(lambda: world.view(JOB).state is State.DRAINING)
 
 

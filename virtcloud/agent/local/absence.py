@@ -15,12 +15,7 @@ class Absent:
 
 
 def absent(jobs: Iterable[Job], present: Container[str], since: dict[Run, float], now: float, grace: float) -> Absent:
-    """Compare what is known with what the batch system has; the first miss only starts the clock.
-
-    Only runs whose script is on this host are missed: of the others this host's batch system may know nothing.
-    """
-    missed = [
-        job for job in jobs if job.head and job.phase in {Phase.ASKED, Phase.CANCELLED} and job.cluster not in present
-    ]
+    """Compare what is known with what the batch system has; the first miss only starts the clock."""
+    missed = [job for job in jobs if job.phase in {Phase.ASKED, Phase.CANCELLED} and job.cluster not in present]
     overdue = tuple(job for job in missed if job.run in since and now - since[job.run] >= grace)
     return Absent({job.run: since.get(job.run, now) for job in missed}, overdue)

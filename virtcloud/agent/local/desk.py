@@ -11,7 +11,7 @@ from virtcloud.agent import log
 from virtcloud.agent.local import barrier
 from virtcloud.agent.local.absence import absent
 from virtcloud.agent.local.barrier import Standing, Verdict
-from virtcloud.agent.local.job import Job, Phase, Run, announced, asked_for, cancelled, leaving
+from virtcloud.agent.local.job import Job, Phase, Run, announced, asked_for, cancelled, forgotten, leaving
 from virtcloud.agent.local.ledger import Ledger
 from virtcloud.agent.local.places import Places
 from virtcloud.agent.local.removals import Removals
@@ -128,10 +128,18 @@ class Desk:
             found = absent(self._office.ledger.all(), present, self._missed, self._clock(), self._office.grace_s)
             self._missed = found.since
         for job in found.overdue:
-            log.warning("missed", cluster=job.cluster, attempt=job.attempt)
-            with suppress(Gone):  # a later run came in the meantime
-                self._leave(job.cluster, job.attempt, "the batch system does not have its job any more")
+            log.warning("missed", cluster=job.cluster, attempt=job.attempt, head=job.head)
+            self._lose(job)
         return DONE
+
+    def _lose(self, job: Job) -> None:
+        """Let the cluster of a lost script end; what only had guests here is another host's to end."""
+        if not job.head:
+            self._told.pop(job.run, None)
+            self._office.ledger.change(job.cluster, lambda known: forgotten(known, job.run))
+            return
+        with suppress(Gone):  # a later run came in the meantime
+            self._leave(job.cluster, job.attempt, "the batch system does not have its job any more")
 
     def _leave(self, cluster: ClusterKey, attempt: int, reason: str) -> Job:
         self._told.pop((cluster, attempt), None)

@@ -93,6 +93,11 @@ def gone(job: Job) -> Job | None:
     return None if job.attempt == UNCOUNTED else _with(job, phase=Phase.GONE, opening=None)
 
 
+def forgotten(known: Job | None, run: Run) -> Job | None:
+    """Forget a run that was announced, unless it leaves already or another has its place; its end may come yet."""
+    return None if known and known.run == run and known.phase in {Phase.ASKED, Phase.CANCELLED} else known
+
+
 def reached(job: Job, opening: Opening | None) -> Job:
     """Note that a run was told that its cluster is up."""
     return _with(job, was_up=True, opening=opening)

@@ -105,7 +105,7 @@ class Running(Document):
     """What the batch system has on this host now.
 
     A run whose script is here and that is missed twice, `timing.job_grace` seconds apart, is removed; not while
-    somebody asks for its `state`.
+    somebody asks for its `state`. One whose script is elsewhere is forgotten: the host of the script ends it.
     """
 
     answer: ClassVar[str] = "nothing."
