@@ -71,7 +71,7 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --network 10.0.0.0/24 --lease 4h
 
-    Example: virtcloud cluster create more --join demo --host plzen-h1 --guest-prefix m --network 10.0.0.50/24
+    Example: virtcloud cluster create more --join demo --host praha-h2 --guest-prefix m --network 10.0.0.50/24
     """
     spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
     if dry_run:

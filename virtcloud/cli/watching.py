@@ -16,8 +16,5 @@ def watch(context: click.Context, watched: Cluster, goes_on: str, goal: State, t
             return progress.seconds
     except KeyboardInterrupt:
         key = watched.key
-        ends.interrupted(
-            context,
-            f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}; "
-            f"delete it: virtcloud cluster delete {key}",
-        )
+        delete = f"; delete it: virtcloud cluster delete {key}" if goal == State.ACTIVE else ""
+        ends.interrupted(context, f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}{delete}")

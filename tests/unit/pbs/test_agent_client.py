@@ -37,7 +37,7 @@ def test_a_refusal_has_the_agents_word_and_its_reason(tmp_path: Path) -> None:
 
 def test_an_agent_that_does_not_run_is_away(tmp_path: Path) -> None:
     assert away(tmp_path / "s") == (
-        f"this host's agent does not answer at {tmp_path}/s: [Errno 2] No such file or directory; "
+        f"this host's agent does not answer at {tmp_path}/s: No such file or directory; "
         "systemctl status virtcloud-agent"
     )
 

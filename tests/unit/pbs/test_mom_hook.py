@@ -78,7 +78,7 @@ def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
     outcome = hook("execjob_begin", tmp_path)
     assert not outcome.accepted
     words = "vcluster: host n1: this host's agent does not answer at "
-    words += f"{tmp_path}/agent.sock: [Errno 2] No such file or directory; "
+    words += f"{tmp_path}/agent.sock: No such file or directory; "
     assert outcome.message == words + "systemctl status virtcloud-agent" + AGAIN
     assert reason(outcome) == "3 " + outcome.message.replace("[", "%5B").replace("]", "%5D").replace("'", "%27")
     assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)

@@ -37,8 +37,9 @@ def ask(path: str, request: Dict[str, Any], wait: Optional[float] = None, grace:
             talk.sendall(json.dumps(asked).encode() + b"\n")
             answer = json.loads(_line(talk, ends).decode())
     except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise AgentAway(
-            "this host's agent does not answer at %s: %s; systemctl status virtcloud-agent" % (path, error)
+            "this host's agent does not answer at %s: %s; systemctl status virtcloud-agent" % (path, why)
         ) from error
     if not isinstance(answer, dict) or not answer.get("ok"):
         raise _refused(answer)
