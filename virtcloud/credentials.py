@@ -21,6 +21,7 @@ FILE_VARIABLE = "VIRTCLOUD_TOKEN_FILE"
 CA_VARIABLE = "VIRTCLOUD_CA_FILE"
 CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
+PREFIX = "vc_"
 TokenSource = Callable[[], str | None]
 """Gives the token, at each call: a file that was replaced is felt at once."""
 
@@ -57,11 +58,18 @@ def read_token(path: Path) -> str:
                     f"token file {path}: others on this machine could read it (mode {mode:04o}): chmod 600 {path}, and "
                     "have the token revoked if one may have"
                 )
-            return opened.read().strip()
+            return _checked(path, opened.read().strip())
     except OSError as error:
         raise Unauthenticated(f"token file {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadInput(f"token file {path}: expected a token, got something else") from error
+        raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else") from error
+
+
+def _checked(path: Path, text: str) -> str:
+    """Refuse what is no token by its file; SBF could only speak of the header that it came in."""
+    if not text.startswith(PREFIX):
+        raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else")
+    return text
 
 
 def write_token(path: Path, token: str) -> None:

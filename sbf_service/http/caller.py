@@ -38,10 +38,10 @@ class Caller:
         if not may(self.principal, action, subject):
             raise self.denied(Forbidden(refusal(self.principal, action, subject)), action, subject)
 
-    def must_somehow(self, action: Action) -> None:
-        """Raise Forbidden if the caller may not do this to anything: asked before anything is looked up."""
+    def must_somehow(self, action: Action, kind: str) -> None:
+        """Raise Forbidden if the caller may not do this to any of a kind: asked before anything is looked up."""
         if reach(self.principal, action) is None:
-            self.must(action)
+            self.must(action, Subject(f"any {kind}"))
 
     def reaches_all(self, action: Action) -> bool:
         """Say whether the caller may do this whatever it is about."""

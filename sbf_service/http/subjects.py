@@ -14,7 +14,7 @@ from virtcloud.model.views import ClusterView
 
 def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> None:
     """Raise Forbidden, or NotFound as for a key that never was: whose cluster it is concerns only who may know."""
-    caller.must_somehow(action)
+    caller.must_somehow(action, "cluster")
     if caller.reaches_all(action):
         return
     with store.read() as unit:
@@ -28,7 +28,7 @@ def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKe
 
 def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | None:
     """Say whose clusters are to be listed; raises Forbidden for a user who asks for another's."""
-    caller.must_somehow(Action.READ_CLUSTER)
+    caller.must_somehow(Action.READ_CLUSTER, "cluster")
     if reach(caller.principal, Action.READ_CLUSTER) is not Reach.OWN:
         return owner
     chosen = owner or UserName(caller.principal.name)
@@ -38,7 +38,7 @@ def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | Non
 
 def must_on_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
     """Raise Forbidden; NotFound for an unknown element only where its site decides."""
-    caller.must_somehow(action)
+    caller.must_somehow(action, "element")
     sites: frozenset[Name] = frozenset()
     if reach(caller.principal, action) is Reach.SITES:
         with store.read() as unit:
@@ -48,7 +48,7 @@ def must_on_element(store: Store, caller: Caller, action: Action, name: Name) ->
 
 def must_read_audit(store: Store, caller: Caller, asked: Filter) -> None:
     """Let users read what concerns a cluster of theirs, and site administrators what concerns their sites."""
-    caller.must_somehow(Action.READ_AUDIT)
+    caller.must_somehow(Action.READ_AUDIT, "cluster or element")
     if caller.reaches_all(Action.READ_AUDIT):
         return
     if asked.cluster is not None:

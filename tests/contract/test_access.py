@@ -173,6 +173,18 @@ def test_a_user_owns_what_it_asks_for_and_asks_for_nobody_else(world: World) -> 
     assert ask(world, "PUT", CLUSTER, body("brno-h1"), token=alice).status_code == 201
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "words"),
+    [
+        ("GET", "/v1/audit?cluster=demo", "may not read the audit log of any cluster or element: that takes its owner"),
+        ("POST", "/v1/elements/brno-sw/check", "may not read and mend any element: that takes a site administrator"),
+    ],
+)
+def test_who_may_do_a_thing_to_nothing_is_told_to_what(world: World, method: str, path: str, words: str) -> None:
+    told = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
+    assert (told[0], told[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
+
+
 def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World) -> None:
     """Otherwise a user could end another's cluster by asking for its key."""
     world.put("demo", spec("brno-h1"), attempt=1)

@@ -32,25 +32,25 @@ def keep(path: Path, token: str) -> Path:
 
 def test_a_token_is_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_source(URL)() is None
-    keep(home / "virtcloud" / "token", "kept")
-    assert token_source(URL)() == "kept"
-    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(keep(home / "named", "environment")))
-    assert token_source(URL)() == "environment"
-    assert token_source(URL, file=keep(home / "other", "file"))() == "file"
+    keep(home / "virtcloud" / "token", "vc_kept")
+    assert token_source(URL)() == "vc_kept"
+    monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(keep(home / "named", "vc_environment")))
+    assert token_source(URL)() == "vc_environment"
+    assert token_source(URL, file=keep(home / "other", "vc_file"))() == "vc_file"
     assert token_source(URL, "given", home / "other")() == "given"
 
 
 def test_on_a_socket_the_kernel_says_who_calls_unless_a_file_is_named(home: Path) -> None:
-    keep(home / "virtcloud" / "token", "kept")
+    keep(home / "virtcloud" / "token", "vc_kept")
     assert token_source("unix:///run/sbf.sock")() is None
-    assert token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")() == "kept"
+    assert token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")() == "vc_kept"
 
 
 def test_a_file_is_read_at_each_call_so_that_another_token_is_felt_at_once(home: Path) -> None:
-    source = token_source(URL, file=keep(home / "t", "first"))
-    assert source() == "first"
-    keep(home / "t", "second")
-    assert source() == "second"
+    source = token_source(URL, file=keep(home / "t", "vc_first"))
+    assert source() == "vc_first"
+    keep(home / "t", "vc_second")
+    assert source() == "vc_second"
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o610])
@@ -65,6 +65,11 @@ def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None
 def test_a_file_that_is_not_there_says_so(home: Path) -> None:
     with pytest.raises(Unauthenticated, match="none: cannot be read: No such file or directory"):
         read_token(home / "none")
+
+
+def test_what_is_no_token_is_told_by_its_file(home: Path) -> None:
+    with pytest.raises(BadInput, match="t: expected a token such as vc_…, got something else"):
+        read_token(keep(home / "t", "-----BEGIN CERTIFICATE-----"))
 
 
 def test_a_token_is_written_for_its_owner_only(home: Path) -> None:
