@@ -1,5 +1,6 @@
 """What the fake batch system does as a real OpenPBS was seen to do, where one would guess otherwise."""
 
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -58,9 +59,9 @@ def in_state(made: FakeBatch, job: str, *states: State) -> Callable[[], bool]:
     return lambda: made.status(job).state in states
 
 
-def deleted_while_it_waits(made: FakeBatch, folder: Path) -> JobStatus:
+def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
     """Delete a job whose prologue waits, let that end, and give what became of the job."""
-    job = made.submit(Submission("echo ran"))
+    job = made.submit(Submission(script))
     until((folder / "waits").exists)
     made.delete(job)
     until((folder / "preterm").exists)
@@ -73,13 +74,26 @@ def finished(made: FakeBatch, job: str) -> bool:
     return made.status(job).state is State.FINISHED
 
 
-def test_a_deleted_job_whose_prologue_accepts_runs_and_stays(tmp_path: Path) -> None:
-    """Its script runs as if nothing had happened; then nobody ends it."""
-    with one_host(tmp_path, WAITS % "e.accept()") as made:
-        deleted_while_it_waits(made, tmp_path)
-        until(lambda: sum(thread.is_alive() for thread in made._threads) == 1)  # the scheduler
-        assert made.status("0.pbssrv").state is State.RUNNING
-        assert [one.event for one in made.seen][-1] == "execjob_launch"
+def test_a_deleted_job_whose_script_begins_within_the_kill_delay_is_killed_after_it(tmp_path: Path) -> None:
+    """The MoM kills whatever runs at that time, and all ends as ever."""
+    with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=3)) as made:
+        job = deleted_while_it_waits(made, tmp_path, "echo ran; exec sleep 600").id
+        until(lambda: finished(made, job))
+        assert (made.status(job).exit_status, made.output(job).stdout) == (265, "ran\n")
+        assert [one.event for one in made.seen][-3:] == ["execjob_launch", "execjob_epilogue", "execjob_end"]
+
+
+def test_a_deleted_job_whose_script_begins_later_runs_to_its_end(tmp_path: Path) -> None:
+    """As if nothing had happened."""
+    with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=0.1)) as made:
+        job = made.submit(Submission("echo ran; exit 3"))
+        until((tmp_path / "waits").exists)
+        made.delete(job)
+        until(lambda: sum(thread.is_alive() for thread in made._threads) == 2)  # the scheduler and the run
+        until(lambda: not any(isinstance(one, threading.Timer) for one in threading.enumerate()))
+        (tmp_path / "go").touch()
+        until(lambda: finished(made, job))
+        assert (made.status(job).exit_status, made.status(job).run_version) == (3, 1)
 
 
 def test_a_deleted_job_whose_prologue_rejects_runs_again(tmp_path: Path) -> None:

@@ -23,6 +23,20 @@ if e.type == getattr(pbs, event) and pbs.get_local_nodename() == at and e.job.ru
 """
 
 
+MEET = """
+import os, time, pbs
+e = pbs.event()
+if e.type == pbs.EXECJOB_END:
+    marks = os.path.join(os.path.dirname(e.job.stderr_file()), "ended-")
+    open(marks + pbs.get_local_nodename(), "w").close()
+    ends = time.monotonic() + 20
+    while not all(os.path.exists(marks + one) for one in ("n1", "n2", "n3")):
+        if time.monotonic() > ends:
+            e.reject("the others did not come")
+        time.sleep(0.02)
+"""
+
+
 @contextmanager
 def batch(folder: Path, **what: object) -> Iterator[FakeBatch]:
     """Two or three hosts whose hooks refuse at ``at`` in the first ``runs`` runs."""
@@ -122,3 +136,11 @@ def test_run_again_while_it_runs(tmp_path: Path) -> None:
         made.rerun(job)
         assert until(made, job, finished).run_version == 2
     assert seen(made) == recorded("qrerun")
+
+
+def test_every_host_ends_a_job_at_the_same_time(tmp_path: Path) -> None:
+    """As a real one was seen to, whose hooks took their time."""
+    with FakeBatch([Host(name) for name in ("n1", "n2", "n3")], tmp_path, mom_hook=Hook(MEET)) as made:
+        until(made, made.submit(Submission(select="3:ncpus=1")), finished)
+        outcomes = {one.host: one.outcome.message for one in made.seen if one.event == "execjob_end"}
+    assert outcomes == {"n1": None, "n2": None, "n3": None}

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +53,8 @@ class Host:
     def end(self, script: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
         """Send a signal to a script and all it started; nothing happens to one that ended."""
         if script.poll() is None:
-            os.killpg(script.pid, number)
+            with suppress(ProcessLookupError):  # it ends at this moment
+                os.killpg(script.pid, number)
 
     def die(self) -> None:
         """Stop, with all that runs here."""

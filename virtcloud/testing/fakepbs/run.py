@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 FAILED = -17
 RERUN = -16
-KILLED = 271
+BY_SIGNAL = 256
 REFUSED_BY_HOST = "Not Running: PBS Error: Execution server rejected request"
 
 HookRunner = Callable[[Host, str, Record], Outcome]
@@ -59,7 +59,6 @@ class Run:
     over: bool = False
     """The server has ended it without asking the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
     _env: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -111,27 +110,18 @@ class Run:
         return self._lost()
 
     def _script(self) -> Ending:
-        with self._lock:
-            stuck = self.deleted
-            self.script = self.head.start(self.record.wanted.script, self._env, self.record.stdout, self.record.stderr)
-        if self.rerun:
-            self._kill()
+        self.script = self.head.start(self.record.wanted.script, self._env, self.record.stdout, self.record.stderr)
         status = self.script.wait()
-        if stuck:
-            return FORGOTTEN  # qdel came before the script: the MoM has lost sight of the job, which stays R
-        lost = self._lost()
-        return lost or self._ended(status)
+        return self._lost() or self._ended(status if status >= 0 else BY_SIGNAL - status)
 
     def _ended(self, status: int) -> Ending:
-        if not self.deleted:
-            self._each(self.sisters, "execjob_preterm")
+        self._each(self.sisters, "execjob_preterm")
         self._each(self.sisters, "execjob_epilogue")
         self.hook(self.head, "execjob_epilogue", self.record)
-        self.hook(self.head, "execjob_end", self.record)
-        self._each(self.sisters, "execjob_end")
+        self._each(self.hosts, "execjob_end")
         if self.rerun and not self.deleted:
             return self._lost() or Ending(Next.REQUEUE, RERUN)
-        return self._lost() or Ending(Next.FINISH, KILLED if self.deleted else status)
+        return self._lost() or Ending(Next.FINISH, status)
 
     def _aborted(self, sisters: Iterable[Host], *, delete: bool) -> Ending:
         """Take back a start that a host refused."""
@@ -144,22 +134,15 @@ class Run:
         return self._lost() or Ending(Next.REQUEUE, RERUN, failed_start=True)
 
     def delete(self) -> None:
-        """Carry out ``qdel``: before the script only the first host hears of it, and goes on regardless."""
-        with self._lock:
-            self.deleted = True
-            running = self.script is not None
+        """Carry out ``qdel``: the first host hears of it; what waits there before the script goes on regardless."""
+        self.deleted = True
         self.hook(self.head, "execjob_preterm", self.record)
-        if running:
-            self._each(self.sisters, "execjob_preterm")
-            self._kill()
+        self._kill()
 
     def requeue(self) -> None:
-        """Carry out ``qrerun``: at once for a script that runs, else as soon as it starts."""
-        with self._lock:
-            self.rerun = True
-            running = self.script is not None
-        if running:
-            self._kill()
+        """Carry out ``qrerun``, of which no hook hears."""
+        self.rerun = True
+        self._kill()
 
     def drop(self) -> None:
         """Carry out ``qdel -W force``: the hosts end the job; a prologue that waits goes on, and so does launch."""
@@ -168,13 +151,15 @@ class Run:
         self._each([*self.sisters, self.head], "execjob_end")
 
     def _kill(self) -> None:
-        script = self.script
-        if script is None:
-            return
-        self.head.end(script, signal.SIGTERM)
-        killer = threading.Timer(self.kill_delay, self.head.end, (script, signal.SIGKILL))
+        """End the script that runs now, and kill the one that runs after the delay: one that begins later is let be."""
+        self._signal(signal.SIGTERM)
+        killer = threading.Timer(self.kill_delay, self._signal, (signal.SIGKILL,))
         killer.daemon = True
         killer.start()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.script is not None:
+            self.head.end(self.script, number)
 
     def _each(self, hosts: Iterable[Host], event: str) -> list[Outcome]:
         """Run the hook of an event on several hosts at once."""
