@@ -244,10 +244,16 @@ def test_preterm_cancels_where_the_script_runs(tmp_path: Path, agent: FakeAgent)
     assert agent.asked() == [{"do": "cancel", **KEY, "reason": "the job was deleted"}]
 
 
-@pytest.mark.parametrize(("kind", "wait"), [("execjob_abort", 0.0), ("execjob_end", 30.0)])
+@pytest.mark.parametrize(("kind", "wait"), [("execjob_abort", 0.0), ("execjob_end", 30)])
 def test_a_run_that_is_over_is_removed(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
     assert hook(kind, tmp_path).accepted
     assert agent.asked() == [{"do": "remove", **KEY, "wait": wait}]
+
+
+def test_an_end_waits_as_long_as_it_is_set(tmp_path: Path, agent: FakeAgent) -> None:
+    """So that a site whose hosts must be free at once has them so."""
+    assert hook("execjob_end", tmp_path, {"socket": str(tmp_path / "agent.sock"), "removal": 2}).accepted
+    assert agent.asked() == [{"do": "remove", **KEY, "wait": 2}]
 
 
 def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
@@ -323,7 +329,7 @@ def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) ->
     outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
     assert outcome.message == "vcluster: the hook is not set up right on this host" + AGAIN
     assert next(text for _, text in outcome.log).splitlines() == [
-        "vcluster: the hook's settings: expected one of socket, patience, hosts, got 'sokcet'",
+        "vcluster: the hook's settings: expected one of socket, patience, removal, hosts, got 'sokcet'",
         "the hook's setting patience: expected seconds from 1 to 570, below the hook's alarm, got 900",
     ]
 

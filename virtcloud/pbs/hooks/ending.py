@@ -20,8 +20,6 @@ CANCEL_S = 8.0
 PAUSE_S = 0.5
 ABORT_S = 0.0
 NOT_BEGUN = "vcluster: one of %s could not begin the job, and its log says why%s"
-END_S = 30.0
-"""This one runs beside the MoM, which reports the job's end when the host carries nothing of it, or after so long."""
 
 
 def preterm(event: MomEvent) -> None:
@@ -59,8 +57,8 @@ def abort(event: MomEvent) -> None:
 
 
 def end(event: MomEvent) -> None:
-    """Let go of a run that is over."""
-    _removed(event, END_S)
+    """Let go of a run that is over; this runs beside the MoM, which reports the job's end when it is done."""
+    _removed(event, event.settings.removal)
 
 
 def _removed(event: MomEvent, wait: float) -> None:

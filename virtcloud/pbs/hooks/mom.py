@@ -48,7 +48,7 @@ def handle(pbs: Any) -> None:
     event.accept()
 
 
-NO_SETTINGS = MomSettings("", 0)
+NO_SETTINGS = MomSettings("", 0, 0)
 """For refusing, which needs none."""
 
 

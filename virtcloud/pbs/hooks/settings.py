@@ -36,10 +36,11 @@ class ServerSettings(NamedTuple):
 
 
 class MomSettings(NamedTuple):
-    """The hosts' hook's settings; ``patience`` is how long a job's script waits for its network, in seconds."""
+    """The hosts' hook's settings; times are in seconds."""
 
     socket: str
     patience: float
+    removal: float
 
 
 def text(value: Any) -> str:
@@ -139,6 +140,15 @@ MOM = OrderedDict(
                 "What the first host waits for the cluster.",
             ),
         ),
+        (
+            "removal",
+            Key(
+                "seconds from 0 to 570, below the hook's alarm",
+                seconds(0, 570),
+                30,
+                "What a job's end waits on a host until nothing of the cluster is there; then it ends all the same.",
+            ),
+        ),
         ("hosts", HOSTS),
     ]
 )  # type: Mapping[str, Key]
@@ -176,7 +186,7 @@ def server_settings(file: Optional[str]) -> ServerSettings:
 def mom_settings(file: Optional[str]) -> MomSettings:
     """Read the hosts' hook's settings; raises SettingsError. Names of hosts are for the server's."""
     found = read_settings(file, MOM)
-    return MomSettings(found["socket"], found["patience"])
+    return MomSettings(found["socket"], found["patience"], found["removal"])
 
 
 def _faults(given: Mapping[str, Any], keys: Mapping[str, Key], whose: str) -> Iterator[str]:
