@@ -17,7 +17,7 @@ from virtcloud.testing.fakepbs.host import Hook, Host
 from virtcloud.testing.fakepbs.outcome import Outcome
 
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
-PATIENCE_S = 4
+MOM = {"patience": 4, "removal": 3}
 
 
 class HostWithAgent(Host):
@@ -26,7 +26,7 @@ class HostWithAgent(Host):
     def __init__(self, name: str, world: FakeWorld) -> None:
         """Give a host of a world."""
         super().__init__(name)
-        self._config = json.dumps({"socket": str(world.socket(name)), "patience": PATIENCE_S})
+        self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
 
     def hook(self, hook: Hook, event: Event) -> Outcome:
@@ -74,6 +74,6 @@ def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
         "mom_hook": Hook(bundle("mom"), "{}", alarm=600, name="virtcloud_mom"),
     }
     hosts = [HostWithAgent(name, world) for name in world.hosts]
-    with FakeBatch(hosts, folder, pace=Pace(kill_delay=0.2, cycle=0.05), **hooks) as batch:
+    with FakeBatch(hosts, folder, pace=Pace(kill_delay=10, cycle=0.05), **hooks) as batch:
         world.batch = batch
         yield batch

@@ -323,6 +323,3 @@ ALL = (
     join,
     join_not_allowed,
 )
-
-QUICK = (good_path, wrong_request, no_vlan_free, sbf_down_at_submission, qdel_during_set_up, join)
-"""Those that ``make test`` has time for."""

@@ -1,11 +1,11 @@
-"""Scenarios on a fake batch system, with a real SBF and real agents; ``make test-pbs`` has all, on a real one."""
+"""The scenarios on a fake batch system, with a real SBF and real agents; ``make test-pbs`` plays them on a real one."""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 from batch_scenarios.fake_batch import FakeMachines, fake_batch
 from batch_scenarios.fake_world import FakeWorld, fake_world
-from batch_scenarios.scenarios import QUICK
+from batch_scenarios.scenarios import ALL
 from batch_scenarios.stage import Stage
 
 from virtcloud.testing.fakepbs.batch import State
@@ -38,7 +38,7 @@ def stage(whole: Stage) -> Iterator[Stage]:
     whole.nothing_left()
 
 
-@pytest.mark.parametrize("scenario", QUICK, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
 def test_scenario(stage: Stage, scenario: Callable[[Stage], None]) -> None:
     """Each says its claim itself."""
     scenario(stage)
