@@ -17,7 +17,7 @@ from virtcloud.testing.fakepbs.host import Hook, Host
 from virtcloud.testing.fakepbs.outcome import Outcome
 
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
-MOM = {"patience": 4, "removal": 3}
+MOM = {"patience": 15, "removal": 3}
 
 
 class HostWithAgent(Host):

@@ -112,7 +112,8 @@ class FakeWorld:
     hosts: Sequence[str]
     client: SbfClient
     machines: dict[str, FakeMachine]
-    patience: float = 60.0
+    patience: float = 120.0
+    outage: float = 3.0
     user: str = field(default_factory=getpass.getuser)
     """Jobs are this user's, who there is on every machine."""
     batch: FakeBatch | None = None

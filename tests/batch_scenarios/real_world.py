@@ -30,6 +30,7 @@ class RealWorld:
     before: Snapshot
     hosts: Sequence[str]
     patience: float = 120.0
+    outage: float = 12.0
 
     def left(self) -> str:
         """Read every switch and every host."""

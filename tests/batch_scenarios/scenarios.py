@@ -142,7 +142,7 @@ def rerun(stage: Stage) -> None:
 
 def server_restarts(stage: Stage) -> None:
     """PBS's server dies while a job runs: job and cluster go on, and are removed at the end as ever."""
-    job = stage.submit(hosts=2, script="echo started; sleep 12\n")
+    job = stage.submit(hosts=2, script=f"echo started; sleep {stage.world.outage}\n")
     before = stage.active(job)
     stage.machines.stop_server()
     stage.machines.start_server()

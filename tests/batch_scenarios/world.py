@@ -25,6 +25,8 @@ class World(Protocol):
     """Those of the batch system."""
     patience: float
     """Seconds that anything may take here, at most."""
+    outage: float
+    """Seconds that a job must run to see the batch system's server die and come back."""
 
     def left(self) -> str:
         """Say what switches and hosts carry that they did not before; empty when nothing does."""
