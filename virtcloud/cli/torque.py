@@ -46,6 +46,8 @@ def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     if not folder.is_dir():
         raise BadInput(f"{folder}: expected the folder mom_priv of a MoM, found none")
     text = _program(settings)
+    if script_settings(str(settings)).sbf is None:
+        raise BadInput(f"{settings}: expected the setting sbf, the address that the scripts ask, got none")
     _write(files.scripts(folder, text, os.geteuid()), text, as_json=as_json)
 
 

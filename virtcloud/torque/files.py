@@ -101,7 +101,8 @@ def _write(file: File, text: str, owner: int) -> None:
             os.fchmod(opened.fileno(), file.mode)
         new.replace(file.path)
     except OSError as error:
-        raise BadInput(f"{file.path}: cannot be written: {error.strerror}; this takes root") from error
+        hint = "this takes root" if isinstance(error, PermissionError) else "look at its folder"
+        raise BadInput(f"{file.path}: cannot be written: {error.strerror}; {hint}") from error
 
 
 def changes(files: Sequence[File]) -> Iterator[str]:

@@ -5,7 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from virtcloud.cli import main
 from virtcloud.model.errors import BadInput
 from virtcloud.torque.files import program, scripts, submit_filter, write
 
@@ -72,6 +74,21 @@ def test_a_script_runs_alone_for_a_job_of_ours(written: Path) -> None:
     done = run(written / "prologue", "1.torque", "alice", "users", "job", resources, "batch", "")
     assert done.returncode == 1
     assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
+
+
+def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> None:
+    """As when the name of the settings' file is misspelt."""
+    ended = CliRunner().invoke(main, ["torque", "scripts", "--to", str(tmp_path), "--settings", str(SETTINGS)])
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        f"virtcloud: {SETTINGS}: expected the setting sbf, the address that the scripts ask, got none\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_not_put_down_to_rights(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match="cannot be written: No such file or directory; look at its folder"):
+        write(submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 
 
 def test_the_filter_runs_alone_and_twice_is_once(tmp_path: Path, text: str) -> None:
