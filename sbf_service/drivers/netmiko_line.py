@@ -161,4 +161,4 @@ def host_and_port(address: str, usual: int = SSH_PORT) -> tuple[str, int]:
 
 
 def _first_line(error: Exception) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)

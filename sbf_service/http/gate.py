@@ -22,7 +22,7 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect"
 """These say nothing of what the service holds."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
-UNREADABLE: Final = "expected the header 'Authorization: Bearer vc_…' with a whole token, got another one"
+UNREADABLE: Final = "expected a whole token (Authorization: Bearer vc_…), got something else"
 log = get_log(__name__)
 
 
