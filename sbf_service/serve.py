@@ -52,14 +52,15 @@ class Server(uvicorn.Server):
 
 
 def listen(service: Service) -> list[socket.socket]:
-    """Open the sockets that the settings ask for; raises BadInput when one cannot be had."""
+    """Open the sockets that the settings ask for, TCP last: who gets through there finds the other open, too.
+
+    Raises BadInput when one cannot be had.
+    """
     settings = service.settings
     _refuse_plaintext(settings)
     tls.make_context(settings)
-    sockets = [_listen_tcp(settings.listen)]
-    if settings.socket is not None:
-        sockets.append(_listen_unix(settings.socket))
-    return sockets
+    sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]
+    return [*sockets, _listen_tcp(settings.listen)]
 
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:

@@ -209,8 +209,17 @@ def test_launch_gives_the_script_its_facts(tmp_path: Path, agent: FakeAgent) -> 
     assert outcome.env == {"PATH": "/bin", **FACTS}
 
 
-def test_launch_refuses_when_the_network_was_lost_meanwhile(tmp_path: Path, agent: FakeAgent) -> None:
+def test_launch_waits_for_an_sbf_that_starts_anew(tmp_path: Path, agent: FakeAgent) -> None:
+    """The network was up a moment ago, and is likely to be."""
+    agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
+    assert hook("execjob_launch", tmp_path).accepted
+
+
+def test_launch_refuses_when_the_network_stays_lost(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With ``rerun()``: a plain rejection there would delete the job."""
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_S = 30.0", "LAUNCH_S = 1.0"))
     agent.say("waiting", "host n2 at brno has not confirmed")
     outcome = hook("execjob_launch", tmp_path)
     words = "the network was lost before the script could start: host n2 at brno has not confirmed"

@@ -54,11 +54,13 @@ def launch(event: MomEvent) -> None:
 
 
 def _state(event: MomEvent) -> Dict[str, Any]:
-    """Ask how the network is; an agent that starts again is given some time."""
+    """Ask how the network is; an agent, or SBF, that starts again is given some time: it was up a moment ago."""
     ends = event.clock() + LAUNCH_S
     while True:
         try:
-            return event.about("state", event.run, wait=0)
+            answer = event.about("state", event.run, wait=0)
+            if answer["state"] != "waiting" or not event.before_script or event.clock() > ends:
+                return answer
         except AgentAway as error:
             if event.clock() > ends:
                 raise Passing(event.here(error)) from error
