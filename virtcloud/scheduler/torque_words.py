@@ -15,6 +15,8 @@ from virtcloud.scheduler.jobs import Job, Server, Standing, key_of, seconds
 
 CODES = frozenset({0, 153})
 UNKNOWN = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
+NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""What users' environments may hold (a prompt's ESC), and qstat writes as it is."""
 STATES = {**pbs_states.STATES, "C": (Standing.GONE, "has finished")}
 
 
@@ -35,7 +37,7 @@ def jobs_of(ended: Ended, server: Server) -> dict[ClusterKey, Job]:
     if ended.code not in CODES:
         raise SchedulerSilent(ended.complaint)
     gone = [_unknown(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
-    found = [_job(element, server) for element in _root(ended).iter("Job") if "[" not in _text(element, "Job_Id")]
+    found = [_job(one, ended, server) for one in _root(ended).iter("Job") if "[" not in _text(one, "Job_Id")]
     return {job.key: job for job in (*gone, *found)}
 
 
@@ -57,7 +59,8 @@ def nodes_of(ended: Ended) -> set[str]:
 def _root(ended: Ended) -> ET.Element:
     """Parse; nothing at all is what qstat prints when there is no job."""
     try:
-        return ET.fromstring(ended.out) if ended.out.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
+        text = NOT_OF_XML.sub("?", ended.out)
+        return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
     except ET.ParseError as error:
         raise ValueError(str(error)) from error
 
@@ -68,10 +71,13 @@ def _unknown(line: str, ended: Ended, server: Server) -> Job:
     raise SchedulerSilent(ended.complaint)
 
 
-def _job(element: ET.Element, server: Server) -> Job:
+def _job(element: ET.Element, ended: Ended, server: Server) -> Job:
+    number = _text(element, "Job_Id").partition(".")[0]
+    if not number.isdecimal():
+        raise SchedulerSilent(f"{ended.command}: expected ids of jobs, got {number!r}")
     standing, words = pbs_states.standing(STATES, _text(element, "job_state"))
     return Job(
-        key=key_of(_text(element, "Job_Id").partition(".")[0], server),
+        key=key_of(number, server),
         standing=standing,
         words=words,
         wants_cluster=request_of({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}) is not None,

@@ -67,3 +67,17 @@ def test_a_request_that_only_travels_is_one_too() -> None:
     other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
     listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
     assert [one.wants_cluster for one in look(set(), (0, listed, "")).values()] == [True, False]
+
+
+def test_control_characters_in_one_users_environment_blind_nobody() -> None:
+    """Torque writes users' text into its XML as it is, but for ``<>&"'``; such characters are none of XML's."""
+    prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
+    listed = (
+        f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
+    )
+    assert set(look(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
+
+
+def test_a_job_whose_id_is_none_makes_the_list_none_of_a_schedulers() -> None:
+    with pytest.raises(SchedulerSilent, match="expected ids of jobs, got ''"):
+        look(set(), (0, LIST.replace("7.pbssrv", ""), ""))
