@@ -5,7 +5,9 @@ import re
 UNITS = {"b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "pb": 1 << 50}
 WORD_BYTES = 8
 SIZE = re.compile(r"([0-9]{1,15})([kmgtp]?[bw])?", re.IGNORECASE)
-TIME = re.compile(r"(?:([0-9]{1,6}):)?(?:([0-9]{1,6}):)?([0-9]{1,9})(?:\.[0-9]+)?")
+TIME = re.compile(r"((?:[0-9]{1,6}:){0,3}[0-9]{1,9})(?:\.[0-9]+)?")
+STEPS = (24, 60, 60)
+"""Hours in a day, minutes in an hour, seconds in a minute."""
 
 
 def bytes_of(text: str) -> int:
@@ -19,14 +21,16 @@ def bytes_of(text: str) -> int:
 
 
 def seconds_of(text: str) -> int:
-    """Read ``seconds``, ``minutes:seconds`` or ``hours:minutes:seconds``; raises ValueError for anything else."""
+    """Read ``seconds``, ``minutes:seconds`` and so on up to Torque's ``days:hours:minutes:seconds``.
+
+    Raises ValueError for anything else.
+    """
     found = TIME.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
-    numbers = [int(one) for one in found.groups() if one is not None]
-    total = 0
-    for number in numbers:
-        total = total * 60 + number
+    total, *numbers = (int(one) for one in found.group(1).split(":"))
+    for step, number in zip(STEPS[len(STEPS) - len(numbers) :], numbers):
+        total = total * step + number
     return total
 
 

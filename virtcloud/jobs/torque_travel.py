@@ -26,10 +26,11 @@ def request_of(wanted: Mapping[str, str]) -> Optional[str]:
 
 
 class Submission(NamedTuple):
-    """What qsub was given: its resources, and whether it makes an array."""
+    """What qsub was given: its resources, whether it makes an array, and whether directives begin with another word."""
 
     resources: Dict[str, str]
     array: bool
+    prefixed: bool
 
 
 def submission_of(arguments: Sequence[str], script: str) -> Submission:
@@ -38,7 +39,8 @@ def submission_of(arguments: Sequence[str], script: str) -> Submission:
     found = {}  # type: Dict[str, str]
     for given in (*_values(words, "l"), *_values(arguments, "l")):
         found.update(resources(given))
-    return Submission(found, any(True for given in (words, arguments) for _ in _values(given, "t")))
+    array = any(True for given in (words, arguments) for _ in _values(given, "t"))
+    return Submission(found, array, any(one != DIRECTIVE for one in _values(arguments, "C")))
 
 
 def carrying(script: str, request: str) -> str:
@@ -52,10 +54,14 @@ def carrying(script: str, request: str) -> str:
 
 def _directives(script: str) -> Iterator[str]:
     """Give what stands behind ``#PBS``, up to the first line that a shell would run, as qsub does."""
-    for line in script.split("\n"):
-        if line.startswith(DIRECTIVE):
-            yield line[len(DIRECTIVE) :]
-        elif line.strip() and not line.startswith(("#", ":")):
+    lines = iter(script.replace("\r\n", "\n").split("\n"))
+    for line in lines:
+        text = line.lstrip()
+        if text.startswith(DIRECTIVE):
+            while text.endswith("\\"):
+                text = text[:-1] + next(lines, "")
+            yield text[len(DIRECTIVE) :]
+        elif text and not text.startswith("#") and not line.startswith(":"):
             return
 
 

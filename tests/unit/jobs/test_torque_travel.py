@@ -44,6 +44,18 @@ def test_a_request_is_found_among_the_directives() -> None:
     assert submission_of([], script).resources == {"nodes": "2", "vcluster": "image=a"}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  #PBS -l vcluster=image=a",
+        "#PBS -l nodes=2 \\\n -l vcluster=image=a",
+        "   # mine\n:\n#PBS -l vcluster=image=a\r",
+    ],
+)
+def test_directives_are_what_qsub_takes_for_some(line: str) -> None:
+    assert submission_of([], f"#!/bin/sh\n{line}\ntrue\n").resources["vcluster"] == "image=a"
+
+
 def test_the_command_line_goes_before_the_script() -> None:
     script = "#PBS -l vcluster=image=a,walltime=1:0:0\n"
     found = submission_of(["-l", "vcluster=image=b"], script).resources

@@ -21,7 +21,7 @@ sys.exit(main("submit_filter", sys.argv[1:], {}, "/nonexistent/torque.json"))
 
 def refusal(*arguments: str, script: str = SCRIPT) -> str:
     with pytest.raises(RequestError) as caught:
-        filtered(arguments, script, DEFAULTS)
+        filtered(arguments, script, DEFAULTS, {})
     return str(caught.value)
 
 
@@ -31,19 +31,19 @@ def qsub(script: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]"
 
 
 def test_a_job_without_a_request_passes_unchanged() -> None:
-    assert filtered(["-l", "mem=1gb"], SCRIPT, DEFAULTS) == SCRIPT
+    assert filtered(["-l", "mem=1gb"], SCRIPT, DEFAULTS, {}) == SCRIPT
 
 
 def test_a_request_on_the_command_line_is_made_to_travel() -> None:
-    assert filtered(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS) == (
+    assert filtered(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {}) == (
         "#!/bin/sh\n#PBS -l other=vcluster=image=a\n#PBS -l nodes=2:ppn=4,walltime=1:00:00\nhostname\n"
     )
 
 
 def test_running_it_twice_is_running_it_once() -> None:
-    once = filtered(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS)
-    assert filtered(["-l", "vcluster=image=a"], once, DEFAULTS) == once
-    assert filtered([], once, DEFAULTS) == once
+    once = filtered(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {})
+    assert filtered(["-l", "vcluster=image=a"], once, DEFAULTS, {}) == once
+    assert filtered([], once, DEFAULTS, {}) == once
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,34 @@ def test_a_faulty_request_is_refused(arguments: tuple[str, ...], told: str) -> N
 
 
 def test_a_walltime_may_be_left_to_the_queue() -> None:
-    assert "other=vcluster=image=a" in filtered(["-l", "vcluster=image=a"], "#PBS -l nodes=2\n", DEFAULTS)
+    assert "other=vcluster=image=a" in filtered(["-l", "vcluster=image=a"], "#PBS -l nodes=2\n", DEFAULTS, {})
+
+
+def test_a_walltime_may_have_days() -> None:
+    assert "other=" in filtered(["-l", "vcluster=image=a,walltime=6:23:00:00"], SCRIPT, DEFAULTS, {})
+    assert "at most 168:00:00" in refusal("-l", "vcluster=image=a,walltime=8:00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "script"),
+    [
+        (["-C", "#X", "-l", "vcluster=image=a"], {}, SCRIPT),
+        (["-C", "#X"], {}, "#X -l nodes=2 -l vcluster=image=a\n"),
+        (["-l", "vcluster=image=a"], {"PBS_DPREFIX": "#X"}, SCRIPT),
+    ],
+)
+def test_directives_of_another_prefix_carry_no_request(
+    arguments: list[str], environment: dict[str, str], script: str
+) -> None:
+    with pytest.raises(RequestError, match="leave out -C and PBS_DPREFIX: the request travels in a line that begins w"):
+        filtered(arguments, script, DEFAULTS, environment)
+    assert filtered(["-C", "#X"], "#X -l nodes=2\n", DEFAULTS, environment) == "#X -l nodes=2\n"
+
+
+def test_a_request_that_is_too_long_to_travel_is_refused() -> None:
+    assert refusal("-l", "vcluster=image=a:share=" + "+".join(["bob"] * 400)) == (
+        "vcluster: expected at most 1024 characters, which is what travels with a Torque job, got 1613"
+    )
 
 
 def test_qsub_reads_the_words_and_the_code_that_says_rejected() -> None:

@@ -29,7 +29,7 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
     """Run a script by its name; gives its exit code. What the user is to read goes to stderr."""
     try:
         if script in FILTERS:
-            _filter(arguments, settings_file)
+            _filter(arguments, environment, settings_file)
         else:
             _run(script, read_call(script, arguments, environment), settings_file)
     except RequestError as error:
@@ -50,10 +50,11 @@ def _run(script: str, call: Call, settings_file: str) -> None:
         SCRIPTS[script](call, script_settings(settings_file))
 
 
-def _filter(arguments: List[str], settings_file: str) -> None:
+def _filter(arguments: List[str], environment: Mapping[str, str], settings_file: str) -> None:
     """Hand the script on as it came, byte by byte, but for what is added."""
     script = sys.stdin.buffer.read().decode("latin-1")
-    sys.stdout.buffer.write(filtered(arguments, script, script_settings(settings_file)).encode("latin-1"))
+    given = filtered(arguments, script, script_settings(settings_file), environment)
+    sys.stdout.buffer.write(given.encode("latin-1"))
     sys.stdout.buffer.flush()
 
 
