@@ -1,7 +1,7 @@
 """What the scripts do after a job, and when it is deleted."""
 
 import pytest
-from torque_bench import Bench, Heard, Ran
+from torque_bench import UNKNOWN, Bench, Heard, Ran, refusal
 
 ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
 NOT_THERE = "/nonexistent/agent.sock"
@@ -67,3 +67,23 @@ def test_qdel_is_not_held_up_by_an_agent_that_refuses_its_user(bench: Bench) -> 
 def test_every_script_may_be_repeated(bench: Bench) -> None:
     for script in ("prologue.parallel", "prologue", "epilogue.precancel", "epilogue.parallel", "epilogue"):
         assert bench.run(script) == bench.run(script) == Ran(0, "")
+
+
+def test_where_sbf_refuses_to_end_it_that_is_said(bench: Bench) -> None:
+    bench.settings(socket=NOT_THERE)
+    bench.sbf_says = lambda _: refusal(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
+    ran = bench.run("epilogue")
+    assert ran.code == 2
+    assert "job-starter@n9 has no part in cluster 7.torque; its cluster ends with its lease\n" in ran.stderr
+
+
+def test_where_sbf_never_heard_of_it_all_is_well(bench: Bench) -> None:
+    bench.settings(socket=NOT_THERE)
+    bench.sbf_says = lambda _: UNKNOWN
+    assert bench.run("epilogue") == Ran(0, "")
+
+
+def test_a_file_of_facts_that_cannot_be_removed_keeps_no_cluster(bench: Bench) -> None:
+    (bench.folder / "environments/7.Torque").mkdir(parents=True)
+    ran = bench.run("epilogue")
+    assert (ran.code, [one["do"] for one in bench.asked]) == (2, ["remove"])

@@ -16,11 +16,12 @@ AT_ONCE_S = 2.0
 
 def epilogue(call: Call, settings: Settings) -> None:
     """Let the cluster go and wait until this host is rid of it; raises Ended when nobody could be told."""
-    ensure_no_environment(settings.environments, call)
     try:
         _wait(call, settings)
     except (AgentAway, AgentRefused) as error:
         end_by_sbf(call, settings, str(error))
+    finally:
+        ensure_no_environment(settings.environments, call)
 
 
 def epilogue_parallel(call: Call, settings: Settings) -> None:
@@ -41,11 +42,12 @@ def precancel(call: Call, settings: Settings) -> None:
 
 def leave(call: Call, settings: Settings) -> None:
     """Let what was asked for go again, waiting for nothing; its lease is the last resort."""
-    ensure_no_environment(settings.environments, call)
     try:
         ask(settings.socket, request_of("remove", call), wait=0)
     except (AgentAway, AgentRefused) as error:
         end_by_sbf(call, settings, str(error))
+    finally:
+        ensure_no_environment(settings.environments, call)
 
 
 def end_by_sbf(call: Call, settings: Settings, why: str) -> None:

@@ -60,8 +60,10 @@ class Sbf:
         return found
 
     def end(self) -> None:
-        """End the cluster; raises AwayError. One that never was is no error."""
-        call(self._where, "DELETE", self._path, deadline=Deadline(CALL_S))
+        """End the cluster; raises AwayError, also when SBF refuses. One that never was is no error."""
+        answer = call(self._where, "DELETE", self._path, deadline=Deadline(CALL_S))
+        if not answer.well and answer.status != NOT_FOUND:
+            raise AwayError(answer.detail)
 
     def _ask(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> Answer:
         while True:
