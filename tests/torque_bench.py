@@ -45,9 +45,13 @@ UNKNOWN = refusal(404, "not-found", "cluster 7.torque is not known")
 
 def agent_says(request: Request) -> Answer:
     """Answer as an agent whose clusters come up and go at once."""
-    return {"up": {"ok": True}, "state": UP, "cancel": {"ok": True}, "remove": {"ok": True, "gone": True}}[
-        request["do"]
-    ]
+    done: Answer = {"ok": True}
+    return {"up": done, "state": UP, "cancel": done, "remove": {**done, "gone": True}, "list": listed()}[request["do"]]
+
+
+def listed(*clusters: tuple[str, bool]) -> Answer:
+    """Say that these clusters are known, and whether they are leaving."""
+    return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving} for key, leaving in clusters]}
 
 
 def sbf_says(heard: Heard) -> tuple[int, Any]:
@@ -132,3 +136,16 @@ def running(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Ite
         )
         yield bench
         server.shutdown()
+
+
+def waits_with(bench: Bench, *states: dict[str, object]) -> None:
+    """Let the agent answer a question for the state so, one by one, and then the last one again."""
+    left = list(states)
+    usual = bench.agent_says
+
+    def says(request: Request) -> Answer:
+        if request["do"] != "state":
+            return usual(request)
+        return {"ok": True, **(left.pop(0) if len(left) > 1 else left[0])}
+
+    bench.agent_says = says

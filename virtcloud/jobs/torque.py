@@ -27,13 +27,18 @@ def admit(request: Request, wanted: Mapping[str, str], longest_s: Optional[int],
     ``longest_s`` is the longest walltime allowed, in seconds; nothing while a queue may still give one. Torque has no
     word for hosts that no other job shares: that is for its scheduler's configuration.
     """
-    if array:
-        raise RequestError("job arrays are not supported")
+    check_no_array(array)
     if request.spec is not None:
         raise RequestError("spec: expected the request in one line, got a file: it does not travel with a Torque job")
     check_chunks(request, chunks(wanted.get("nodes", "")))
     if longest_s is not None:
         check_walltime(wanted.get("walltime"), longest_s)
+
+
+def check_no_array(array: bool) -> None:
+    """Refuse an array, whose jobs have ids that no cluster can have."""
+    if array:
+        raise RequestError("job arrays are not supported")
 
 
 def chunks(nodes: str) -> Tuple[Chunk, ...]:

@@ -3,7 +3,7 @@
 import getpass
 
 import pytest
-from torque_bench import FACTS, RESOURCES, UNKNOWN, UP, Bench, Heard, Ran, refusal
+from torque_bench import FACTS, RESOURCES, UNKNOWN, UP, Bench, Heard, Ran, listed, refusal, waits_with
 
 USER = getpass.getuser()
 SPEC = {
@@ -28,10 +28,24 @@ def test_a_job_whose_scheduler_asked_for_its_network_is_left_to_it(bench: Bench)
     assert (bench.asked, bench.heard) == ([], [])
 
 
-def test_a_sister_tells_its_agent(bench: Bench) -> None:
+def test_a_sister_leaves_nothing_with_its_agent_that_only_an_epilogue_would_take_away(bench: Bench) -> None:
+    """A real Torque runs no epilogue.parallel of a job that did not come to its script."""
     assert bench.run("prologue.parallel") == Ran(0, "")
-    assert bench.asked == [{"do": "up", "cluster": "7.torque", "attempt": 0, "head": False, "user": USER}]
-    assert bench.heard == []
+    assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
+
+
+def test_a_sister_waits_until_a_former_run_is_gone_from_it(bench: Bench) -> None:
+    answers = [listed(("7.torque", True)), listed(("6.torque", True), ("7.torque", False))]
+    bench.agent_says = lambda _: answers.pop(0)
+    assert bench.run("prologue.parallel") == Ran(0, "")
+    assert answers == []
+
+
+def test_a_sister_that_does_not_come_clear_in_time_says_why(bench: Bench) -> None:
+    bench.settings(patience=1)
+    bench.agent_says = lambda _: listed(("7.torque", True))
+    text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
+    assert bench.run("prologue.parallel") == Ran(2, text)
 
 
 def test_a_sister_whose_agent_is_away_sends_the_job_back_before_anything_is_asked_for(bench: Bench) -> None:
@@ -96,8 +110,10 @@ def test_a_faulty_request_aborts_the_job_and_nobody_is_asked(bench: Bench, resou
     assert (bench.asked, bench.heard) == ([], [])
 
 
-def test_an_array_is_refused(bench: Bench) -> None:
-    assert bench.run("prologue", job="7[1].torque") == Ran(1, "vcluster: job arrays are not supported\n")
+@pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
+def test_an_array_is_refused(bench: Bench, resources: str) -> None:
+    ran = bench.run("prologue", resources, job="7[1].torque")
+    assert (ran, bench.asked) == (Ran(1, "vcluster: job arrays are not supported\n"), [])
 
 
 @pytest.mark.parametrize(
@@ -128,7 +144,7 @@ def test_an_array_is_refused(bench: Bench) -> None:
 def test_what_sbf_refuses_is_told_and_undone(bench: Bench, slug: str, detail: str, code: int, told: str) -> None:
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refusal(409, slug, detail)
     assert bench.run("prologue") == Ran(code, f"vcluster: {told}\n")
-    assert [one["do"] for one in bench.asked] == ["up", "remove"]
+    assert [one["do"] for one in bench.asked if one["do"] != "state"] == ["up", "remove"]
 
 
 def test_an_sbf_that_is_away_is_asked_again_until_the_patience_is_over(bench: Bench) -> None:
@@ -142,12 +158,6 @@ def test_a_service_that_was_away_for_a_moment_costs_no_job(bench: Bench) -> None
     answers = [refusal(503, "database-unavailable", "the database does not answer"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == Ran(0, "")
-
-
-def waits_with(bench: Bench, *states: dict[str, object]) -> None:
-    left = list(states)
-    usual = bench.agent_says
-    bench.agent_says = lambda request: {"ok": True, **left.pop(0)} if request["do"] == "state" else usual(request)
 
 
 def test_the_barrier_waits_as_long_as_something_is_missing(bench: Bench) -> None:
@@ -184,11 +194,6 @@ def test_a_cluster_that_will_not_be_ends_the_wait(bench: Bench, state: str, reas
     ran = bench.run("prologue")
     assert (ran.code, told in ran.stderr) == (code, True)
     assert bench.asked[-1]["do"] == "remove"
-
-
-def test_an_epilogue_that_came_first_ends_the_wait(bench: Bench) -> None:
-    waits_with(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
-    assert bench.run("prologue") == Ran(1, "vcluster: the job was deleted while its cluster was being set up\n")
 
 
 def test_a_network_is_brought_to_a_jobs_hosts_without_guests_by_the_old_word(bench: Bench) -> None:

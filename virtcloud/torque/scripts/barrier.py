@@ -1,14 +1,14 @@
 """The barrier of a job: its first host's prologue goes on when the cluster is up, and in no other case."""
 
-from typing import Any, Dict, Optional, Union
+from typing import Any, Callable, Dict, Optional, Union
 
 from virtcloud.pbs.hooks.agent import AgentAway, AgentRefused, ask
-from virtcloud.torque.scripts.call import ABORT, REQUEUE, Call, Ended
+from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Call, Ended
 from virtcloud.torque.scripts.patience import Patience
 
 LONGEST_WAIT_S = 30.0
 WAITS, OVER = "attempt-waits", ("gone", "not-found")
-DELETED = "the job was deleted while its cluster was being set up"
+ENDED = ("cancelled", "ended")
 
 Request = Dict[str, Union[str, int, bool]]
 
@@ -20,13 +20,27 @@ def request_of(do: str, call: Call, **more: Union[str, bool]) -> Request:
     return asked
 
 
-def announce(path: str, call: Call, head: bool, patience: Patience) -> None:
+def announce(path: str, call: Call, patience: Patience) -> None:
     """Tell this host's agent that the job comes; raises Ended. What a former run left is removed first."""
-    while True:
-        hindrance = _hindrance(path, request_of("up", call, head=head, user=call.user))
-        if hindrance is None:
-            return
-        patience.pause(hindrance)
+    _insist(lambda: _announced(path, call), patience)
+
+
+def await_clear(path: str, call: Call, patience: Patience) -> None:
+    """Wait until this host's agent answers and keeps nothing of a former run; raises Ended.
+
+    It is told nothing: of a job that does not come to its script, Torque runs no epilogue on any but the first host.
+    """
+    _insist(lambda: _leaving(path, call), patience)
+
+
+def is_deleted(path: str, call: Call) -> bool:
+    """Say whether nobody waits any more for a job that was announced; an agent that does not answer says nothing."""
+    try:
+        return ask(path, request_of("state", call), wait=0)["state"] in ENDED
+    except AgentAway:
+        return False
+    except AgentRefused as error:
+        return error.slug in OVER
 
 
 def wait_until_up(path: str, call: Call, patience: Patience) -> Dict[str, str]:
@@ -44,16 +58,34 @@ def wait_until_up(path: str, call: Call, patience: Patience) -> Dict[str, str]:
     raise Ended(REQUEUE, "%s; the job will be tried again" % missing)
 
 
-def _hindrance(path: str, request: Request) -> Optional[str]:
-    """Say what is in the way for a moment; raises Ended for what stays there."""
+def _insist(hindrance: Callable[[], Optional[str]], patience: Patience) -> None:
+    """Try until nothing is in the way; raises Ended for what stays there."""
+    while True:
+        try:
+            found = hindrance()
+        except AgentAway as error:
+            found = str(error)
+        except AgentRefused as error:
+            raise Ended(REQUEUE, "%s; the job will be tried again" % error) from error
+        if found is None:
+            return
+        patience.pause(found)
+
+
+def _announced(path: str, call: Call) -> Optional[str]:
     try:
-        ask(path, request)
-    except AgentAway as error:
-        return str(error)
+        ask(path, request_of("up", call, head=True, user=call.user))
     except AgentRefused as error:
         if error.slug == WAITS:
             return str(error)
-        raise Ended(REQUEUE, "%s; the job will be tried again" % error) from error
+        raise
+    return None
+
+
+def _leaving(path: str, call: Call) -> Optional[str]:
+    known = ask(path, {"do": "list"})["clusters"]
+    if any(one["leaving"] for one in known if one["cluster"] == call.key):
+        return "cluster %s is still being removed from its former run" % call.key
     return None
 
 

@@ -8,6 +8,7 @@ from virtcloud.jobs.torque_travel import request_of
 
 RUN, ABORT, REQUEUE = 0, 1, 2
 """Exit codes of a prologue, as Torque takes them: anything but 0 and 1 puts the job back into its queue."""
+DELETED = "the job was deleted while its cluster was being set up"
 REQUESTED = {"prologue": 5, "prologue.parallel": 5, "epilogue": 6, "epilogue.parallel": 6, "epilogue.precancel": 6}
 """The argument that lists the resources asked for: an epilogue has the session before it."""
 JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")

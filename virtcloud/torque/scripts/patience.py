@@ -1,8 +1,9 @@
 """So long a job may take to start; whoever waits longer is told why, and the job goes back into its queue."""
 
 import time
+from typing import Callable, Optional
 
-from virtcloud.torque.scripts.call import REQUEUE, Ended
+from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Ended
 
 PAUSE_S = 0.5
 
@@ -13,6 +14,8 @@ class Patience:
     def __init__(self, seconds: float) -> None:
         """Begin now."""
         self._ends = time.monotonic() + seconds
+        self.in_vain: Optional[Callable[[], bool]] = None
+        """Once set, it is asked at each pause whether nobody waits any more."""
 
     @property
     def left(self) -> float:
@@ -20,7 +23,9 @@ class Patience:
         return max(0.0, self._ends - time.monotonic())
 
     def pause(self, why: str, seconds: float = PAUSE_S) -> None:
-        """Wait a moment before something is tried again; raises Ended when there is no time left for that."""
+        """Wait a moment before something is tried again; raises Ended when that is in vain, or too late."""
+        if self.in_vain is not None and self.in_vain():
+            raise Ended(ABORT, DELETED)
         if self.left < seconds:
             raise Ended(REQUEUE, "%s; the job will be tried again" % why)
         time.sleep(seconds)

@@ -1,17 +1,17 @@
 """``prologue`` on a job's first host, ``prologue.parallel`` on all others, before that."""
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 from virtcloud.jobs.cluster import MARGIN_S, SETUP_S, Network, Run, cluster_of
 from virtcloud.jobs.pbs import check_walltime
 from virtcloud.jobs.request import Request, parse
 from virtcloud.jobs.sizes import seconds_of
-from virtcloud.jobs.torque import admit, hosts_of
-from virtcloud.torque.scripts.barrier import announce, wait_until_up
-from virtcloud.torque.scripts.call import ABORT, Call, Ended
+from virtcloud.jobs.torque import admit, check_no_array, hosts_of
+from virtcloud.torque.scripts.barrier import announce, await_clear, is_deleted, wait_until_up
+from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Call, Ended
 from virtcloud.torque.scripts.ending import leave
 from virtcloud.torque.scripts.environment import ensure_environment
 from virtcloud.torque.scripts.patience import Patience
@@ -28,20 +28,40 @@ def prologue(call: Call, settings: Settings) -> None:
     patience = Patience(settings.patience)
     sbf = Sbf(settings.where, call.key, patience)
     run = Run(call.key, call.user, _elements(call, settings), seconds_of(call.wanted["walltime"]))
+    with _undoing(call, settings):
+        announce(settings.socket, call, patience)
+        with _heeding(call, settings, patience):
+            sbf.put(lambda: spec_of(run, wish, call.network, sbf), sbf.next_attempt())
+            facts = wait_until_up(settings.socket, call, patience)
+            ensure_environment(settings.environments, call, facts)
+
+
+def prologue_parallel(call: Call, settings: Settings) -> None:
+    """See that this host can take part, before the first host asks for anything; raises Ended."""
+    await_clear(settings.socket, call, Patience(min(SISTERS_S, settings.patience)))
+
+
+@contextmanager
+def _undoing(call: Call, settings: Settings) -> Iterator[None]:
+    """Undo what was asked for when it comes to nothing."""
     try:
-        announce(settings.socket, call, True, patience)
-        sbf.put(lambda: spec_of(run, wish, call.network, sbf), sbf.next_attempt())
-        facts = wait_until_up(settings.socket, call, patience)
-        ensure_environment(settings.environments, call, facts)
+        yield
     except BaseException:
         with suppress(Ended):  # what is said is why it came to this; the lease is the last resort
             leave(call, settings)
         raise
 
 
-def prologue_parallel(call: Call, settings: Settings) -> None:
-    """Tell this host's agent; raises Ended when it is away, before the first host asks for anything."""
-    announce(settings.socket, call, False, Patience(min(SISTERS_S, settings.patience)))
+@contextmanager
+def _heeding(call: Call, settings: Settings, patience: Patience) -> Iterator[None]:
+    """Notice that the job was deleted: were it put back into its queue then, it would run again."""
+    patience.in_vain = lambda: is_deleted(settings.socket, call)
+    try:
+        yield
+    except Ended as error:
+        if error.code == REQUEUE and is_deleted(settings.socket, call):
+            raise Ended(ABORT, DELETED) from error
+        raise
 
 
 def spec_of(run: Run, wish: Optional[Request], network: Optional[str], sbf: Sbf) -> Dict[str, Any]:
@@ -62,6 +82,7 @@ def _of_hosts(run: Run, joined: Optional[Network]) -> Dict[str, Any]:
 def _admitted(call: Call, settings: Settings) -> Optional[Request]:
     """Give the request of a job that may have a cluster; raises RequestError."""
     if call.request is None:
+        check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)
         return None
     wish = parse(call.request)
@@ -77,5 +98,6 @@ def _elements(call: Call, settings: Settings) -> Tuple[str, ...]:
             hosts_of(Path(file).read_text()) if file else (call.environment.get("PBS_MSHOST") or os.uname().nodename,)
         )
     except OSError as error:
-        raise Ended(ABORT, "PBS_NODEFILE %s cannot be read: %s" % (file, error.strerror)) from error
+        text = "PBS_NODEFILE %s cannot be read: %s; the job will be tried again" % (file, error.strerror)
+        raise Ended(REQUEUE, text) from error
     return tuple(settings.element(host) for host in hosts)
