@@ -92,8 +92,9 @@ class Bench:
         nodes = self.folder / "nodes"
         nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
         common = [job, self.user, "users", "job.sh"]
-        prologue = [*common, resources, "batch", "", "/var/spool/torque/mom_priv/jobs/7.SC"]
-        epilogue = [*common, "4711", resources, "cput=00:00:01", "batch", "", "0"]
+        script_file = str(self.folder / "7.SC")
+        prologue = [*common, resources, "batch", "", script_file]
+        epilogue = [*common, "4711", resources, "cput=00:00:01", "batch", "", "0", script_file]
         arguments = prologue if script.startswith("prologue") else epilogue
         surrounding = {"PBS_NODEFILE": str(nodes), "PBS_MSHOST": "Brno-h1.example", **environment}
         code = main(script, arguments, surrounding, str(self.folder / "torque.json"))

@@ -24,13 +24,14 @@ def resources(text: str) -> Dict[str, str]:
 def admit(request: Request, wanted: Mapping[str, str], longest_s: Optional[int], array: bool = False) -> None:
     """Raise RequestError for a job that cannot have a cluster; ``wanted`` are its resources.
 
-    ``longest_s`` is the longest walltime allowed, in seconds; nothing while a queue may still give one. Torque has no
-    word for hosts that no other job shares: that is for its scheduler's configuration.
+    ``longest_s`` is the longest walltime allowed, in seconds; nothing while a queue may still give one.
+    ``neednodes`` is ``nodes`` again; a list that is too long has one of them only. Torque has no word for hosts
+    that no other job shares: that is for its scheduler's configuration.
     """
     check_no_array(array)
     if request.spec is not None:
         raise RequestError("spec: expected the request in one line, got a file: it does not travel with a Torque job")
-    check_chunks(request, chunks(wanted.get("nodes", "")))
+    check_chunks(request, chunks(wanted.get("nodes") or wanted.get("neednodes", "")))
     if longest_s is not None:
         check_walltime(wanted.get("walltime"), longest_s)
 

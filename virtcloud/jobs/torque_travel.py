@@ -52,6 +52,11 @@ def carrying(script: str, request: str) -> str:
     return "".join([*lines[:first], CARRIED + request + "\n", *lines[first:]])
 
 
+def carried_by(script: str) -> Optional[str]:
+    """Give the request that was put into a script."""
+    return next((line[len(CARRIED) :].strip() for line in script.split("\n") if line.startswith(CARRIED)), None)
+
+
 def _directives(script: str) -> Iterator[str]:
     """Give what stands behind ``#PBS``, up to the first line that a shell would run, as qsub does."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))

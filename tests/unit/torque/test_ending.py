@@ -3,6 +3,8 @@
 import pytest
 from torque_bench import UNKNOWN, Bench, Heard, Ran, refusal
 
+from virtcloud.torque.scripts import ending
+
 ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
 NOT_THERE = "/nonexistent/agent.sock"
 
@@ -25,6 +27,15 @@ def test_the_epilogue_does_not_wait_for_ever(bench: Bench) -> None:
     bench.settings(patience=1)
     bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
     assert bench.run("epilogue") == Ran(0, "")
+
+
+def test_a_sister_does_not_hold_up_its_mom_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A MoM that is not the first runs its scripts in its only process."""
+    monkeypatch.setattr(ending, "SISTERS_S", 1.0)
+    bench.settings(patience=260)
+    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    assert bench.run("epilogue.parallel") == Ran(0, "")
+    assert bench.asked[0]["wait"] <= 1
 
 
 def test_the_file_of_facts_goes(bench: Bench) -> None:

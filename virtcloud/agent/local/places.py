@@ -34,9 +34,12 @@ class Places:
         return {**told, **named, **opened}
 
     def resume(self) -> None:
-        """Open again what was open when the agent ended; what cannot be is told, and tried at the next question."""
+        """Open again what was open when the agent ended; what cannot be is told, and tried at the next question.
+
+        A script may outlive the signal by which its job is given up (``qsig -s TERM``): its place stays to its end.
+        """
         for job in self._ledger.all():
-            if job.phase is Phase.ASKED and job.opening:
+            if job.phase in {Phase.ASKED, Phase.CANCELLED} and job.opening:
                 try:
                     with self._one_at_a_time:
                         self._opened(job.opening)

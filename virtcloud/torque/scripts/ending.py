@@ -5,7 +5,7 @@ from virtcloud.pbs.hooks.service import AwayError
 from virtcloud.torque.scripts.barrier import request_of
 from virtcloud.torque.scripts.call import REQUEUE, Call, Ended
 from virtcloud.torque.scripts.environment import ensure_no_environment
-from virtcloud.torque.scripts.patience import Patience
+from virtcloud.torque.scripts.patience import SISTERS_S, Patience
 from virtcloud.torque.scripts.sbf import Sbf
 from virtcloud.torque.scripts.settings import Settings
 
@@ -17,7 +17,7 @@ AT_ONCE_S = 2.0
 def epilogue(call: Call, settings: Settings) -> None:
     """Let the cluster go and wait until this host is rid of it; raises Ended when nobody could be told."""
     try:
-        _wait(call, settings)
+        _wait(call, settings, settings.patience)
     except (AgentAway, AgentRefused) as error:
         end_by_sbf(call, settings, str(error))
     finally:
@@ -27,7 +27,7 @@ def epilogue(call: Call, settings: Settings) -> None:
 def epilogue_parallel(call: Call, settings: Settings) -> None:
     """Wait until this host is rid of the cluster; raises Ended when its agent cannot be told."""
     try:
-        _wait(call, settings)
+        _wait(call, settings, min(SISTERS_S, settings.patience))
     except (AgentAway, AgentRefused) as error:
         raise Ended(REQUEUE, str(error)) from error
 
@@ -59,9 +59,9 @@ def end_by_sbf(call: Call, settings: Settings, why: str) -> None:
         raise Ended(REQUEUE, text) from error
 
 
-def _wait(call: Call, settings: Settings) -> None:
+def _wait(call: Call, settings: Settings, seconds: float) -> None:
     """Ask again and again until this host carries nothing of it; the agent goes on when the time is over."""
-    patience = Patience(settings.patience)
+    patience = Patience(seconds)
     while True:
         answer = ask(settings.socket, request_of("remove", call), wait=min(PIECE_S, patience.left))
         if answer["gone"] or not patience.left:

@@ -3,7 +3,9 @@
 import sys
 
 ASKED = ("vcluster=", "net=")
+LONG = 900
+"""A list of resources that is longer may lack one (``call.LONG``)."""
 FILTERS = ("submit_filter", "qsub_filter", "torque_submitfilter")
 """The names that a submit filter may have: the last two are those that qsub looks for by itself."""
 script = sys.argv[0].rpartition("/")[2]
-asks = any(word in argument for argument in sys.argv[1:] for word in ASKED)
+asks = any(word in argument or len(argument) > LONG for argument in sys.argv[1:] for word in ASKED)

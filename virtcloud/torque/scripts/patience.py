@@ -6,6 +6,8 @@ from typing import Callable, Optional
 from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Ended
 
 PAUSE_S = 0.5
+SISTERS_S = 60.0
+"""The longest on a host that is not the job's first: its MoM does nothing else while it runs a script there."""
 
 
 class Patience:

@@ -14,12 +14,11 @@ from virtcloud.torque.scripts.barrier import announce, await_clear, is_deleted, 
 from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Call, Ended
 from virtcloud.torque.scripts.ending import leave
 from virtcloud.torque.scripts.environment import ensure_environment
-from virtcloud.torque.scripts.patience import Patience
+from virtcloud.torque.scripts.patience import SISTERS_S, Patience
 from virtcloud.torque.scripts.sbf import Sbf
 from virtcloud.torque.scripts.settings import Settings
 
 PRIVATE = "private"
-SISTERS_S = 60.0
 
 
 def prologue(call: Call, settings: Settings) -> None:
