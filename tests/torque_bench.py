@@ -46,12 +46,18 @@ UNKNOWN = refusal(404, "not-found", "cluster 7.torque is not known")
 def agent_says(request: Request) -> Answer:
     """Answer as an agent whose clusters come up and go at once."""
     done: Answer = {"ok": True}
-    return {"up": done, "state": UP, "cancel": done, "remove": {**done, "gone": True}, "list": listed()}[request["do"]]
+    return {
+        "up": done,
+        "state": UP,
+        "cancel": done,
+        "remove": {**done, "gone": True},
+        "list": listed(("7.torque", False)),
+    }[request["do"]]
 
 
-def listed(*clusters: tuple[str, bool]) -> Answer:
+def listed(*clusters: tuple[str, bool], state: str = "waiting") -> Answer:
     """Say that these clusters are known, and whether they are leaving."""
-    return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving} for key, leaving in clusters]}
+    return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
 
 
 def sbf_says(heard: Heard) -> tuple[int, Any]:

@@ -144,7 +144,7 @@ def test_an_array_is_refused(bench: Bench, resources: str) -> None:
 def test_what_sbf_refuses_is_told_and_undone(bench: Bench, slug: str, detail: str, code: int, told: str) -> None:
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refusal(409, slug, detail)
     assert bench.run("prologue") == Ran(code, f"vcluster: {told}\n")
-    assert [one["do"] for one in bench.asked if one["do"] != "state"] == ["up", "remove"]
+    assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
 
 
 def test_an_sbf_that_is_away_is_asked_again_until_the_patience_is_over(bench: Bench) -> None:
