@@ -11,12 +11,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import httpx
 import pytest
 from sbf_fakes.world import spec, three_sites
 
-from sbf_service.serve import _listen_tcp
+from sbf_service.serve import _listen_tcp, listen
+from sbf_service.service import Service
+from sbf_service.settings import Settings
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -156,6 +160,23 @@ def test_a_socket_in_use_is_left_and_a_dead_one_replaced(tmp_path: Path) -> None
         process.kill()
     with serving(path), over(tmp_path / "sbf.sock") as client:
         assert client.get("/healthz").status_code == 200
+
+
+def test_who_gets_through_on_tcp_finds_the_socket_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As somebody does who waits for the one and then uses the other."""
+    settings = Settings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
+    asked: list[str] = []
+
+    def listen_tcp(address: str) -> socket.socket:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(settings.socket))
+        asked.append(address)
+        return _listen_tcp("127.0.0.1:0")
+
+    monkeypatch.setattr("sbf_service.serve._listen_tcp", listen_tcp)
+    for one in listen(cast("Service", SimpleNamespace(settings=settings))):
+        one.close()
+    assert asked == [settings.listen]
 
 
 def test_openapi_prints_the_document_without_a_database() -> None:
