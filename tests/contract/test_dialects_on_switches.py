@@ -243,6 +243,14 @@ def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> No
         second.read(bench.managed)
 
 
+def test_nobody_listening_is_told_in_one_sentence(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.address = "127.0.0.1:9"
+    lost = driver_for(bench.switch, bench.a)
+    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer: .*[^.]; it is tried again"):
+        lost.read(bench.managed)
+
+
 def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
     """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
