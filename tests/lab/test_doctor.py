@@ -34,6 +34,11 @@ def test_doctor_and_the_lab_choose_the_same_kernel(lab: Lab) -> None:
     assert doctor.examine().kernel == lab.status()["kernel"]
 
 
+def test_in_a_pipe_each_finding_is_a_line() -> None:
+    lines = CliRunner().invoke(main, ["doctor"]).output.splitlines()
+    assert len(lines) == 1 + len(doctor.examine().findings) + 1
+
+
 def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json"])
     assert (done.exit_code, json.loads(done.output)["healthy"]) == (0, True)

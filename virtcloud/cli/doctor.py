@@ -5,9 +5,8 @@ import sys
 from dataclasses import asdict
 
 import click
-from rich.console import Console
-from rich.table import Table
 
+from virtcloud.cli import show
 from virtcloud.lab.doctor import Diagnosis, Finding, examine
 
 VERDICTS = {
@@ -32,10 +31,8 @@ def _as_json(diagnosis: Diagnosis) -> str:
 
 
 def _show(diagnosis: Diagnosis) -> None:
-    table = Table("", "what", "is it there", "what to do")
-    for one in diagnosis.findings:
-        table.add_row(one.group, one.name, _word(one), "" if one.present else one.remedy)
-    Console().print(table)
+    rows = [(one.group, one.name, _word(one), "" if one.present else one.remedy) for one in diagnosis.findings]
+    show.table(("", "what", "is it there", "what to do"), rows, "nothing")
     lacking = [one.name for one in diagnosis.findings if one.needed and not one.present]
     verdict = VERDICTS[diagnosis.kernel]
     click.echo(f"{verdict}, once there is: {', '.join(lacking)}" if diagnosis.kernel and lacking else verdict)

@@ -3,13 +3,14 @@
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import click
 from rich.console import Console
-from rich.table import Table
 
+from virtcloud.cli import show
 from virtcloud.cli.whole import Group
 from virtcloud.client import DEFAULT_URL
 from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
@@ -84,13 +85,14 @@ def status(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
         return
-    table = Table("node", "kind", "address", "services")
-    for name, node in found["nodes"].items():
-        services = ", ".join(f"{service} {state}" for service, state in node["services"].items())
-        table.add_row(name, node["kind"], node["address"], services)
     kernels = {"direct": "this machine's kernel", "uml": "User-mode Linux"}
     click.echo(f"lab {found['name']} on {kernels[found['kernel']]}; SBF: {found['sbf'] or 'none (bare)'}")
-    Console().print(table)
+    rows = [(name, node["kind"], node["address"], _services(node["services"])) for name, node in found["nodes"].items()]
+    show.table(("node", "kind", "address", "services"), rows, "no nodes")
+
+
+def _services(states: Mapping[str, str]) -> str:
+    return ", ".join(f"{service} {state}" for service, state in states.items())
 
 
 @lab.command()
