@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from virtcloud.cluster import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound, TimedOut
+from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound, OtherSpec, TimedOut
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 
@@ -45,8 +45,8 @@ class Networks:
         names = tuple(sites) or tuple(site.name for site in self.client.sbf.sites())
         who = owner or self.client.sbf.whoami().name
         spec = ClusterSpec.model_validate({"owner": who, "sites": names, "lease_s": lease})
-        with self._undoing([network], f"network {network}"):
-            return self.client.create(network, spec).wait_active(timeout=self._left).view
+        with self._undoing(f"network {network}") as new:
+            return self._create(network, spec, new).wait_active(timeout=self._left).view
 
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Let hosts join and wait until all have; if one cannot, those that this call added are removed again.
@@ -59,11 +59,11 @@ class Networks:
         wanted = {_key(network, host): host for host in hosts}
         there = [Cluster(self.client.sbf, one) for one in (found.root, *found.members) if one.key in {network, *wanted}]
         known = {one.key for one in there}
-        new = [key for key in wanted if key not in known]
-        with self._undoing(new, f"network {network} on {', '.join(hosts)}"):
+        with self._undoing(f"network {network} on {', '.join(hosts)}") as new:
             for one in there:
                 one.extend(lease)
-            added = [self.client.create(key, _member(found.root, wanted[key], lease)) for key in new]
+            missing = [key for key in wanted if key not in known]
+            added = [self._create(key, _member(found.root, wanted[key], lease), new) for key in missing]
             for one in (*there, *added):
                 one.wait_active(timeout=self._left)
 
@@ -92,17 +92,27 @@ class Networks:
         return [Network(root, tuple(one for one in views if one.network == root.key)) for root in roots]
 
     @contextmanager
-    def _undoing(self, new: Sequence[ClusterKey], what: str) -> Iterator[None]:
+    def _undoing(self, what: str) -> Iterator[list[ClusterKey]]:
         """Let what is new go again when it did not come to what was wanted, also what SBF made and could not say."""
+        new: list[ClusterKey] = []
         try:
-            yield
+            yield new
         except BaseException as error:
             with suppress(TimedOut):
                 self._end(new)
             if isinstance(error, TimedOut):
                 raise TimedOut(
-                    f"{what} was not set up within {self.timeout:g} s, and what was new is removed"
+                    f"{what} was not set up within {self.timeout:g} s, and what was new is being removed"
                 ) from error
+            raise
+
+    def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
+        """Want a cluster, which is this call's unless another call made one of that key meanwhile."""
+        new.append(key)
+        try:
+            return self.client.create(key, spec)
+        except OtherSpec:
+            new.remove(key)
             raise
 
     @property

@@ -41,7 +41,7 @@ def test_a_network_that_does_not_come_in_time_is_not_left_behind(sbf: FakeSbf) -
     sbf.stuck = True
     ran = verb(sbf, "requestvlan", "mine", "--timeout", "1s")
     assert ran.exit_code == 1
-    assert ran.stderr == "sbf: network mine was not set up within 1 s, and what was new is removed\n"
+    assert ran.stderr == "sbf: network mine was not set up within 1 s, and what was new is being removed\n"
     assert states(sbf) == {"mine": "draining"}
 
 
@@ -60,6 +60,25 @@ def test_if_one_host_cannot_be_added_those_of_this_call_are_removed_and_no_other
     ran = verb(made, "addhosts", "mine", "h1", "h2", "h3")
     assert (ran.exit_code, ran.stderr) == (2, "sbf: host h3 is not known\n")
     assert states(made) == {"mine": "active", "mine_h1": "active", "mine_h2": "released"}
+
+
+OTHERS = (409, "other-spec", "the key has another spec")
+
+
+def test_what_another_call_made_meanwhile_is_not_removed(made: FakeSbf) -> None:
+    """Two calls at once, of which one says another lease: what failed must not take away what did not."""
+    verb(made, "addhosts", "mine", "h1")
+    made.networks["mine"] = ["mine"]
+    made.refused["mine_h1"] = OTHERS
+    assert verb(made, "addhosts", "mine", "h2", "h1", "--lease", "1d").exit_code == 1
+    assert states(made) == {"mine": "active", "mine_h1": "active", "mine_h2": "released"}
+
+
+def test_a_network_that_another_call_made_meanwhile_stays(made: FakeSbf) -> None:
+    made.networks["mine"] = []
+    made.refused["mine"] = OTHERS
+    assert verb(made, "requestvlan", "mine", "--lease", "1d").exit_code == 1
+    assert states(made) == {"mine": "active"}
 
 
 def test_a_host_whose_answer_was_lost_is_removed_too(made: FakeSbf) -> None:
