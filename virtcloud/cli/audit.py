@@ -14,7 +14,9 @@ WAIT_S = 30.0
 
 
 @click.command()
-@click.option("--cluster", metavar="KEY", help="Only what concerns this cluster.")
+@click.option(
+    "--cluster", metavar="KEY", help="Only the life of this cluster; --element has what was changed on a switch for it."
+)
 @click.option("--element", metavar="NAME", help="Only what was changed on this element.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many rows at first.")
 @click.option("--follow", is_flag=True, help="Go on with new rows until Ctrl-C.")
