@@ -28,10 +28,12 @@ class Ledger:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         """Read what is there; ``clock`` is the time of files. Raises Refused when the folder cannot be."""
         self._folder = folder
+        self._clock = clock
         self._changed = threading.Condition()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._jobs = {job.cluster: job for path in folder.glob("*.json") if (job := _read(path, clock()))}
+            self._jobs = {job.cluster: job for path in folder.glob("*.json") if (job := _read(path))}
+            self._forget()
         except OSError as error:
             raise Refused(f"cannot keep jobs in {folder}: {error.strerror}; set 'state' in the settings") from error
 
@@ -57,6 +59,8 @@ class Ledger:
                 del self._jobs[cluster]
             else:
                 self._jobs[cluster] = after
+            if after is not None and after.phase is Phase.GONE:
+                self._forget()
             self._changed.notify_all()
             return after
 
@@ -76,8 +80,20 @@ class Ledger:
         with self._changed:
             self._changed.notify_all()
 
+    def _forget(self) -> None:
+        """Forget what has been gone for long."""
+        oldest = self._clock() - KEPT_S
+        for job in [one for one in self._jobs.values() if one.phase is Phase.GONE]:
+            place = self._place(job.cluster)
+            if not place.exists() or place.stat().st_mtime < oldest:
+                place.unlink(missing_ok=True)
+                del self._jobs[job.cluster]
+
+    def _place(self, cluster: str) -> Path:
+        return self._folder / f"{cluster}.json"
+
     def _write(self, cluster: ClusterKey, job: Job | None) -> None:
-        place, new = self._folder / f"{cluster}.json", self._folder / f".{cluster}.new"
+        place, new = self._place(cluster), self._folder / f".{cluster}.new"
         try:
             if job is None:
                 place.unlink(missing_ok=True)
@@ -89,17 +105,13 @@ class Ledger:
             raise Refused(f"cannot keep cluster {cluster} in {self._folder}: {error.strerror}") from error
 
 
-def _read(path: Path, now: float) -> Job | None:
-    """Read a job; one that has been gone for long is removed, one that cannot be read is told and left."""
+def _read(path: Path) -> Job | None:
+    """Read a job; one that cannot be read is told and left."""
     try:
-        job = Job.model_validate_json(path.read_bytes())
+        return Job.model_validate_json(path.read_bytes())
     except ValidationError as error:
         log.warning("job_unreadable", file=path, error=error.errors()[0]["msg"])
         return None
-    if job.phase is Phase.GONE and path.stat().st_mtime + KEPT_S < now:
-        path.unlink()
-        return None
-    return job
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -59,6 +59,16 @@ def test_that_a_run_is_gone_is_known_for_a_week(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_agent_that_runs_for_months_does_not_keep_all_that_was_ever_here(tmp_path: Path) -> None:
+    """Each end of a run lets go of what has been gone for a week."""
+    ledger = Ledger(tmp_path)
+    put(ledger, GONE)
+    os.utime(tmp_path / "11.pbs.json", (0, 0))
+    last = GONE.model_copy(update={"cluster": ClusterKey("12.pbs")})
+    put(ledger, last)
+    assert (ledger.all(), [one.name for one in tmp_path.iterdir()]) == ([last], ["12.pbs.json"])
+
+
 def test_a_job_that_has_not_ended_is_known_for_ever(tmp_path: Path) -> None:
     put(Ledger(tmp_path), A)
     assert Ledger(tmp_path, lambda: 1e12).all() == [A]
