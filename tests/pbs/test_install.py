@@ -68,6 +68,12 @@ def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
         batch.start(HOSTS)
 
 
+def test_what_is_no_host_of_the_lab_gets_no_mom(batch: LabPbs) -> None:
+    """Told before anything is started."""
+    with pytest.raises(LabImpossible, match="host brno-sw1 is not known; this lab has: brno-h1, "):
+        batch.start([HOSTS[0], "brno-sw1"])
+
+
 def test_status_finds_everything_well(batch: LabPbs) -> None:
     """The server's hooks, SBF by the hooks' token, each host's copy and its agent."""
     code, told, _ = pbs(batch, "status", "--json")

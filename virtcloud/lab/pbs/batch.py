@@ -44,8 +44,11 @@ class LabPbs:
     def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
         """Start the server and a MoM on each of ``hosts``, and wait until all are free.
 
-        Once for a lab: raises :class:`LabImpossible` where it was begun before.
+        Once for a lab: raises :class:`LabImpossible` where it was begun before, and for what is no host of it.
         """
+        there = [host.name for site in self.lab.topology.sites for host in site.hosts]
+        for host in (one for one in hosts if one not in there):
+            raise LabImpossible(f"host {host} is not known; this lab has: {', '.join(there)}")
         if self.lab.run(names.STATION, ["test", "-e", texts.IMAGES]).returncode == 0:
             raise LabImpossible(
                 "OpenPBS was started in this lab already: virtcloud lab shell --user alice station; to begin anew: "
