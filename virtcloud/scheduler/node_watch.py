@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from virtcloud.model.errors import SchedulerSilent
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.scheduler.alerts import Alert, AlertName
 from virtcloud.scheduler.nodes import unfit
 from virtcloud.scheduler.ports import Clusters, Scheduler
@@ -24,7 +24,7 @@ class NodeWatch:
         self._found: tuple[Alert, ...] = ()
 
     def alerts(self) -> tuple[Alert, ...]:
-        """Give what is wrong with nodes. Raises what SBF raises."""
+        """Give what is wrong with nodes, and what kept this from being found out; raises nothing of SBF's."""
         now = self._monotonic()
         if self._next is None or now >= self._next:
             self._found = self._look()
@@ -33,7 +33,7 @@ class NodeWatch:
 
     def _look(self) -> tuple[Alert, ...]:
         try:
-            nodes = self._scheduler.nodes()
-        except SchedulerSilent as error:
+            found = unfit(self._scheduler.nodes(), self._clusters.topology(), self._keys.hosts, self._keys.apart)
+        except VirtcloudError as error:
             return (Alert(AlertName.NODES_UNREAD, "nodes", str(error)),)
-        return tuple(unfit(nodes, self._clusters.topology(), self._keys.hosts, self._keys.apart))
+        return tuple(found)

@@ -88,7 +88,7 @@ def _is_right(path: Path, mode: int, text: str, owner: int) -> bool:
     if not path.exists():
         return False
     found = path.stat()
-    return stat.S_IMODE(found.st_mode) == mode and found.st_uid == owner and path.read_text(encoding="utf-8") == text
+    return stat.S_IMODE(found.st_mode) == mode and found.st_uid == owner and path.read_bytes() == text.encode()
 
 
 def _write(file: File, text: str, owner: int) -> None:

@@ -1,12 +1,14 @@
 """Look after look, with a scheduler and an SBF in memory."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 from batch_fakes import FakeClock, FakeClusters, FakeLog, FakeScheduler, cluster, job
 
 from virtcloud.model.cluster import State
-from virtcloud.model.errors import QuotaExceeded, ServiceUnreachable
+from virtcloud.model.errors import Forbidden, QuotaExceeded, ServiceUnreachable
 from virtcloud.model.topology import Topology
-from virtcloud.scheduler.alerts import AlertName
+from virtcloud.scheduler.alerts import Alert, AlertName
 from virtcloud.scheduler.decide import Rules
 from virtcloud.scheduler.jobs import Standing
 from virtcloud.scheduler.node_watch import NodeWatch
@@ -26,9 +28,9 @@ class Place:
         self.log = FakeLog()
         self.service = self.start()
 
-    def start(self) -> Reconciler:
+    def start(self, others: Callable[[], Iterable[Alert]] = tuple) -> Reconciler:
         clocks = Clocks(self.clock.monotonic, self.clock.now)
-        return Reconciler(self.scheduler, self.sbf, Rules(2, 100, 900), self.log, clocks)
+        return Reconciler(self.scheduler, self.sbf, Rules(2, 100, 900), self.log, clocks, others)
 
     def looks(self, count: int, pause: float = 100) -> Report:
         for _ in range(count):
@@ -178,6 +180,21 @@ def test_a_report_says_what_is_in_doubt_and_for_how_long(place: Place) -> None:
 def test_a_cluster_that_is_ended_is_not_ended_again(place: Place) -> None:
     place.looks(5)
     assert (place.sbf.kept["2.pbssrv"].state, len(place.sbf.ended)) == (State.DRAINING, 1)  # type: ignore[index]
+
+
+def test_a_topology_that_is_not_told_keeps_no_cluster_from_being_ended(place: Place) -> None:
+    """Whether nodes are known is a second question: without an answer to it the first one is still good."""
+
+    def refuse() -> Topology:
+        raise Forbidden("scheduler@pbssrv may not see the topology")
+
+    place.sbf.topology = refuse  # type: ignore[method-assign]
+    watch = NodeWatch(place.scheduler, place.sbf, SchedulerKeys(), place.clock.monotonic)
+    place.service = place.start(watch.alerts)
+    report = place.looks(2)
+    (found,) = report.alerts
+    assert (found.name, found.text) == (AlertName.NODES_UNREAD, "scheduler@pbssrv may not see the topology")
+    assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
 def test_nodes_are_looked_at_when_it_is_time(place: Place) -> None:

@@ -52,6 +52,12 @@ def test_what_was_changed_by_hand_is_put_right(written: Path, text: str) -> None
     assert (wrong, (written / "prologue").stat().st_mode & 0o777) == (["prologue"], 0o500)
 
 
+def test_what_is_no_text_any_more_is_put_right(written: Path, text: str) -> None:
+    with (written / "prologue").open("ab") as file:
+        file.write(b"\xff")
+    assert [one.path.name for one in scripts(written, text, OWNER) if not one.is_right] == ["prologue"]
+
+
 def test_a_script_of_the_sites_own_is_left_alone_and_nothing_is_written(tmp_path: Path, text: str) -> None:
     theirs = tmp_path / "epilogue"
     theirs.write_text("#!/bin/sh\nlogger done\n")

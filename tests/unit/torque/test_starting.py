@@ -90,6 +90,15 @@ def test_the_job_finds_what_it_must_know_in_a_file_that_only_its_user_reads(benc
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o400, 0o711)
 
 
+def test_a_folder_that_is_there_keeps_its_mode(bench: Bench) -> None:
+    """An administrator may name one that others use, too."""
+    folder = bench.folder / "environments"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert bench.run("prologue") == Ran(0, "")
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+
+
 @pytest.mark.parametrize(
     ("resources", "told"),
     [

@@ -17,8 +17,9 @@ PASSABLE, READABLE = 0o711, 0o400
 def ensure_environment(folder: str, call: Call, facts: Dict[str, str]) -> None:
     """Write the facts, and the network's number under its old name, too; raises OSError, and KeyError for no user."""
     place = _place(folder, call)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.parent.chmod(PASSABLE)
+    if not place.parent.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.chmod(PASSABLE)
     new = place.with_name(".new-" + place.name)
     if new.exists():
         new.unlink()
