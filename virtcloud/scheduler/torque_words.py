@@ -11,7 +11,7 @@ from virtcloud.model.errors import SchedulerSilent
 from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler import pbs_states
 from virtcloud.scheduler.ended import Ended
-from virtcloud.scheduler.jobs import Job, Server, Standing, key_of, seconds
+from virtcloud.scheduler.jobs import Job, Server, Standing, key_of, number_of, seconds
 
 CODES = frozenset({0, 153})
 UNKNOWN = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
@@ -33,11 +33,19 @@ def server_of(ended: Ended) -> Server:
 
 
 def jobs_of(ended: Ended, server: Server) -> dict[ClusterKey, Job]:
-    """Read ``qstat -x`` with or without numbers; arrays are left out. Raises SchedulerSilent, ValueError (not XML)."""
+    """Read ``qstat -x`` with or without numbers; arrays, and jobs of other servers, are left out.
+
+    Raises SchedulerSilent, and ValueError (not XML).
+    """
     if ended.code not in CODES:
         raise SchedulerSilent(ended.complaint)
     gone = [_unknown(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
-    found = [_job(one, ended, server) for one in _root(ended).iter("Job") if "[" not in _text(one, "Job_Id")]
+    listed = {_text(one, "Job_Id").lower(): one for one in _root(ended).iter("Job")}
+    found = [_job(number, one, server) for key, one in listed.items() if (number := number_of(key, server))]
+    others = [key for key in listed if "[" not in key]
+    if others and not found:
+        what = f"expected ids of jobs that end in .{server.name.lower()}, got {others[0]!r}"
+        raise SchedulerSilent(f"{ended.command}: {what}: see display_job_server_suffix and job_suffix_alias in qmgr")
     return {job.key: job for job in (*gone, *found)}
 
 
@@ -71,10 +79,7 @@ def _unknown(line: str, ended: Ended, server: Server) -> Job:
     raise SchedulerSilent(ended.complaint)
 
 
-def _job(element: ET.Element, ended: Ended, server: Server) -> Job:
-    number = _text(element, "Job_Id").partition(".")[0]
-    if not number.isdecimal():
-        raise SchedulerSilent(f"{ended.command}: expected ids of jobs, got {number!r}")
+def _job(number: str, element: ET.Element, server: Server) -> Job:
     standing, words = pbs_states.standing(STATES, _text(element, "job_state"))
     return Job(
         key=key_of(number, server),

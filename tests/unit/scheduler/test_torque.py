@@ -78,6 +78,16 @@ def test_control_characters_in_one_users_environment_blind_nobody() -> None:
     assert set(look(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
 
 
-def test_a_job_whose_id_is_none_makes_the_list_none_of_a_schedulers() -> None:
-    with pytest.raises(SchedulerSilent, match="expected ids of jobs, got ''"):
-        look(set(), (0, LIST.replace("7.pbssrv", ""), ""))
+def test_a_job_of_another_server_is_not_taken_for_ours_of_the_same_number() -> None:
+    """A queue may route jobs here from elsewhere; one that has finished would end another's cluster."""
+    found = look(
+        {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
+    )
+    assert found["8.pbssrv"].words == "is not known to pbssrv"
+
+
+@pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
+def test_jobs_that_are_not_called_by_the_servers_name_are_told(suffix: str) -> None:
+    """As of a server with ``display_job_server_suffix`` or ``job_suffix_alias``: their clusters would not be seen."""
+    with pytest.raises(SchedulerSilent, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
+        look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))
