@@ -6,7 +6,7 @@ from virtcloud.pbs.hooks.agent import AgentAway, AgentRefused, ask
 from virtcloud.torque.scripts.call import ABORT, DELETED, REQUEUE, Call, Ended
 from virtcloud.torque.scripts.patience import Patience
 
-LONGEST_WAIT_S = 30.0
+LONGEST_WAIT_S, AT_ONCE_S = 30.0, 2.0
 WAITS, OVER = "attempt-waits", ("gone", "not-found")
 CANCELLED = "cancelled"
 
@@ -14,7 +14,7 @@ Request = Dict[str, Union[str, int, bool]]
 
 
 def request_of(do: str, call: Call, **more: Union[str, bool]) -> Request:
-    """Write a request to the agent; Torque counts no runs, which is attempt 0."""
+    """Write a request to the agent; Torque tells hosts of no count of runs, which is attempt 0."""
     asked = {"do": do, "cluster": call.key, "attempt": 0}  # type: Request
     asked.update(more)
     return asked
@@ -92,8 +92,9 @@ def _leaving(path: str, call: Call) -> Optional[str]:
 
 
 def _listed(path: str, call: Call) -> Optional[Dict[str, Any]]:
-    """Give what the agent knows of the job by itself; nothing if it knows of none."""
-    return next((one for one in ask(path, {"do": "list"})["clusters"] if one["cluster"] == call.key), None)
+    """Give what the agent knows of the job by itself, which takes no time; nothing if it knows of none."""
+    known = ask(path, {"do": "list"}, grace=AT_ONCE_S)["clusters"]
+    return next((one for one in known if one["cluster"] == call.key), None)
 
 
 def _state(path: str, call: Call, patience: Patience) -> Dict[str, Any]:

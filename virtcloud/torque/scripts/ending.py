@@ -2,7 +2,7 @@
 
 from virtcloud.pbs.hooks.agent import AgentAway, AgentRefused, ask
 from virtcloud.pbs.hooks.service import AwayError
-from virtcloud.torque.scripts.barrier import request_of
+from virtcloud.torque.scripts.barrier import AT_ONCE_S, request_of
 from virtcloud.torque.scripts.call import REQUEUE, Call, Ended
 from virtcloud.torque.scripts.environment import ensure_no_environment
 from virtcloud.torque.scripts.patience import SISTERS_S, Patience
@@ -10,8 +10,6 @@ from virtcloud.torque.scripts.sbf import Sbf
 from virtcloud.torque.scripts.settings import Settings
 
 PIECE_S = 30.0
-AT_ONCE_S = 2.0
-"""A MoM does nothing else while its ``epilogue.precancel`` runs."""
 
 
 def epilogue(call: Call, settings: Settings) -> None:
@@ -33,7 +31,10 @@ def epilogue_parallel(call: Call, settings: Settings) -> None:
 
 
 def precancel(call: Call, settings: Settings) -> None:
-    """Tell the barrier at once that nobody waits for it any more; where that fails, the epilogue tells it soon."""
+    """Tell the barrier at once that nobody waits for it any more: the MoM does nothing else while this runs.
+
+    Where it fails, the epilogue tells the barrier soon.
+    """
     try:
         ask(settings.socket, request_of("cancel", call, reason="qdel"), grace=AT_ONCE_S)
     except (AgentAway, AgentRefused):
