@@ -10,6 +10,7 @@ class AlertName(StrEnum):
     SCHEDULER_SILENT = "scheduler-silent"
     SBF_SILENT = "sbf-silent"
     JOB_WITHOUT_CLUSTER = "job-without-cluster"
+    JOB_NOT_BEGUN = "job-not-begun"
     JOB_UNREADABLE = "job-unreadable"
     CLUSTER_NOT_ENDED = "cluster-not-ended"
     LEASE_NOT_EXTENDED = "lease-not-extended"

@@ -2,14 +2,15 @@
 
 A cluster is *doubted* when the scheduler says, by name, that its job does not run, or runs another attempt. It is
 ended when it was doubted at each of several looks in a row, and for a while. A job is doubted likewise when it runs
-without a cluster; then administrators are told. Of a job that the scheduler said nothing of, nothing is concluded.
+without a cluster, or its script does not begin though the cluster is up; then administrators are told. Of a job that
+the scheduler said nothing of, nothing is concluded.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from virtcloud.model.cluster import WANTED
+from virtcloud.model.cluster import WANTED, State
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import ClusterView
 from virtcloud.scheduler.alerts import Alert, AlertName
@@ -21,6 +22,7 @@ class Subject(StrEnum):
 
     CLUSTER = "cluster"
     JOB = "job"
+    START = "start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,9 @@ class Doubt:
 
 
 Memory = Mapping[About, Doubt]
+TOLD = {Subject.JOB: AlertName.JOB_WITHOUT_CLUSTER, Subject.START: AlertName.JOB_NOT_BEGUN}
+START_S = 900
+"""A script begins within the alarm of the hosts' hook, ten minutes, or never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +90,15 @@ def decide(seen: Seen, memory: Memory, now: float, rules: Rules) -> Verdict:
     doubts = dict(_doubts(seen))
     remembered = {about: _older(memory.get(about), why, now) for about, why in doubts.items()}
     grace = rules.grace_empty_s if seen.empty else rules.grace_s
+    graces = {Subject.CLUSTER: grace, Subject.JOB: grace, Subject.START: START_S}
     sure = {
-        about: doubt for about, doubt in remembered.items() if doubt.times >= rules.looks and now - doubt.since >= grace
+        about: doubt
+        for about, doubt in remembered.items()
+        if doubt.times >= rules.looks and now - doubt.since >= graces[about.subject]
     }
     ends = tuple(End(one.key, one.attempt, doubt.why) for one, doubt in sure.items() if one.subject is Subject.CLUSTER)
-    alone = [Alert(AlertName.JOB_WITHOUT_CLUSTER, one.key, why.why) for one, why in sure.items() if _is_job(one)]
-    return Verdict(ends, (*alone, *_unreadable(seen)), remembered)
-
-
-def _is_job(about: About) -> bool:
-    return about.subject is Subject.JOB
+    told = [Alert(TOLD[one.subject], one.key, doubt.why) for one, doubt in sure.items() if one.subject in TOLD]
+    return Verdict(ends, (*told, *_unreadable(seen)), remembered)
 
 
 def _older(before: Doubt | None, why: str, now: float) -> Doubt:
@@ -110,8 +114,13 @@ def _doubts(seen: Seen) -> Iterator[tuple[About, str]]:
         if why:
             yield About(Subject.CLUSTER, key, cluster.attempt), why
     for key, job in seen.jobs.items():
-        if job.wants_cluster and job.standing is Standing.RUNNING and key not in wanted:
+        if not job.wants_cluster or job.standing is not Standing.RUNNING:
+            continue
+        if key not in wanted:
             yield About(Subject.JOB, key, job.attempt or 0), f"job {key} {job.words}, and there is no cluster of it"
+        elif not job.begun and wanted[key].state is State.ACTIVE:
+            why = f"job {key} {job.words}, its cluster is up, and its script does not begin: qrerun -W force {key}"
+            yield About(Subject.START, key, job.attempt or 0), why
 
 
 def _against(cluster: ClusterView, job: Job) -> str | None:

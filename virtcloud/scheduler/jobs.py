@@ -28,7 +28,7 @@ class Standing(StrEnum):
 class Job:
     """A job: ``words`` say its state, ``attempt`` counts its runs (none: the scheduler does not count).
 
-    ``wants_cluster`` says that it asked for one. Times are in seconds of its run.
+    ``wants_cluster`` says that it asked for one, ``begun`` that its script was started. Times are in seconds.
     """
 
     key: ClusterKey
@@ -36,6 +36,7 @@ class Job:
     words: str
     attempt: int | None = None
     wants_cluster: bool = False
+    begun: bool = True
     walltime_s: int = 0
     used_s: int = 0
 

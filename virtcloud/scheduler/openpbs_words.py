@@ -21,6 +21,8 @@ GONE = (
     (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
     (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
 )
+PRERUN = 41
+"""The substate of a job that is with its hosts, whose script has not been started yet."""
 STATES = {
     **pbs_states.STATES,
     "U": (Standing.RUNNING, "is suspended by its host's user"),
@@ -109,6 +111,7 @@ def _job(number: str, facts: Mapping[str, Any], server: Server) -> Job:
         words=words,
         attempt=_attempt(facts.get("run_version")),
         wants_cluster=pbs_states.RESOURCE in asked,
+        begun=facts.get("substate") != PRERUN,
         walltime_s=seconds(asked.get("walltime", 0)),
         used_s=seconds(used.get("walltime", 0)),
     )

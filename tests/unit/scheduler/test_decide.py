@@ -105,6 +105,20 @@ def test_administrators_are_told_of_a_job_that_runs_without_a_cluster(left: tupl
     ]
 
 
+def test_administrators_are_told_of_a_script_that_has_not_begun_long_after_any_barrier_has_ended() -> None:
+    """The first host's MoM was started anew while the cluster was being made: PBS never starts the script."""
+    one = seen([cluster("12.pbssrv")], job(12, words="runs", begun=False))
+    assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
+    (alert,) = after([(0, one), (900, one)]).alerts
+    words = "job 12.pbssrv runs, its cluster is up, and its script does not begin: qrerun -W force 12.pbssrv"
+    assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
+
+
+def test_a_script_may_wait_as_long_as_its_cluster_is_being_made() -> None:
+    one = seen([cluster("12.pbssrv", State.CONFIGURING)], job(12, words="runs", begun=False))
+    assert after([(0, one), (900, one)]).alerts == ()
+
+
 @pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, Standing.EXITING), job(12, Standing.PENDING)])
 def test_a_job_that_wants_none_or_has_no_use_for_it_may_be_without_a_cluster(other: Job) -> None:
     one = seen([], other)

@@ -60,6 +60,11 @@ def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
     }
 
 
+def test_a_job_whose_script_was_not_started_yet_is_told_from_one_that_runs() -> None:
+    found = asked(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
+    assert (found.standing, found.begun) == (Standing.RUNNING, False)
+
+
 def test_jobs_that_are_gone_are_told_by_name_beside_the_others() -> None:
     found = asked(RUNNING, FINISHED + UNKNOWN, 153)
     assert {key: one.words for key, one in found.items()} == {
