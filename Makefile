@@ -19,7 +19,7 @@ test: setup check ## every check and every test
 
 test-pbs: setup ## the scenarios on a real OpenPBS (ten minutes), where one is installed
 	@$(BIN)/pytest tests/pbs/test_install.py
-	@$(BIN)/pytest tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py
+	@$(BIN)/pytest tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py
 
 bench: setup ## measure what is promised about speed, beside its targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

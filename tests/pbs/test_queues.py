@@ -1,0 +1,46 @@
+"""A queue that gives its jobs a request, which no hook sees at their submission."""
+
+from collections.abc import Iterator
+
+import pytest
+from batch_scenarios.stage import Stage
+
+from virtcloud.lab.pbs import LabPbs
+
+pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
+QUEUE = "clusters"
+
+
+@pytest.fixture
+def queue(batch: LabPbs) -> Iterator[str]:
+    """Give such a queue."""
+    batch.root("qmgr", "-c", f"create queue {QUEUE} queue_type=execution,enabled=true,started=true")
+    batch.root("qmgr", "-c", f"set queue {QUEUE} resources_default.vcluster = image=busybox")
+    yield QUEUE
+    batch.root("qmgr", "-c", f"delete queue {QUEUE}")
+
+
+def submit(batch: LabPbs, queue: str, *more: str) -> str:
+    """Submit a job there, with no word of a cluster."""
+    shape = ["-l", "select=1:ncpus=1", "-l", "walltime=0:05:00", "-q", queue, *more]
+    return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
+
+
+def test_an_array_of_it_is_deleted_and_the_scheduler_goes_on(stage: Stage, batch: LabPbs, queue: str) -> None:
+    """It would offer a part of an array that is refused in runjob for ever, and start nothing else."""
+    array = submit(batch, queue, "-J", "1-2")
+    assert stage.ends(stage.submit()).exit_status == 0
+    stage.until(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")
+
+
+def test_a_job_of_it_that_would_share_its_host_is_held_and_its_user_can_mend_it(
+    stage: Stage, batch: LabPbs, queue: str
+) -> None:
+    """A queue's place is as unseen as its request."""
+    job = submit(batch, queue)
+    stage.jobs.append(job)
+    stage.waits(job, "vcluster: needs one exclusive host per chunk (place=scatter:excl)")
+    stage.batch.alter(job, {"place": "scatter:excl"})
+    batch.root("qrls", job)
+    assert stage.ends(job).exit_status == 0
+    stage.gone(job)
