@@ -34,15 +34,15 @@ class Blocked:
     message: str
 
 
-def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Same | Blocked:
-    """Say what a request means.
+def decide(key: str, request: ClusterRequest, former: Former | None, own: int | None = None) -> New | Same | Blocked:
+    """Say what a request means; ``own`` is the highest attempt of its owner under a key that is another's now.
 
     Raises Gone for a lower attempt, Conflict for another owner's key, another spec or a cluster still ending.
     """
     if former is None:
         return New(request.attempt or 0)
     if request.spec.owner != former.spec.owner:
-        raise Conflict(f"the key {key} belongs to another owner: choose another key")
+        return _another_owner(key, request.attempt, former, own)
     if request.attempt is None:
         return _without_attempt(key, request.spec, former)
     refuse_late(key, request.attempt, former.attempt)
@@ -53,10 +53,26 @@ def decide(key: str, request: ClusterRequest, former: Former | None) -> New | Sa
     return Blocked(f"cluster {key}: attempt {former.attempt} is still {former.state} and is being ended: ask again")
 
 
+def refuse_other(key: str, owner: str | None, newest: str) -> None:
+    """Raise Gone for a call that is about another owner's cluster than the newest one under its key."""
+    if owner is not None and owner != newest:
+        raise Gone(f"cluster {key}: the one of {owner} is over, the key is another owner's since")
+
+
 def refuse_late(key: str, attempt: int | None, newest: int) -> None:
     """Raise Gone for a call that is about a lower attempt than the newest one under its key."""
     if attempt is not None and attempt < newest:
         raise Gone(f"cluster {key}: attempt {attempt} is over, attempt {newest} was seen since")
+
+
+def _another_owner(key: str, attempt: int | None, former: Former, own: int | None) -> New:
+    """Give the key of an ended cluster to its next owner; what that one had under it before is over all the same."""
+    if former.state not in ENDED:
+        raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
+    first = 0 if own is None else own + 1
+    if attempt is not None and attempt < first:
+        raise Gone(f"cluster {key}: attempt {attempt} is over, the key was another owner's since")
+    return New(first if attempt is None else attempt)
 
 
 def _without_attempt(key: str, spec: ClusterSpec, former: Former) -> New | Same:

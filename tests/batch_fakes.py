@@ -90,9 +90,11 @@ class FakeClusters:
             raise self.failing
         return list(self.kept.values())
 
-    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         self._check()
         found = self.kept[ClusterKey(key)]
+        if owner not in {None, found.spec.owner}:
+            raise Gone(f"cluster {key}: the one of {owner} is over")
         if attempt is not None and attempt < found.attempt:
             raise Gone(f"cluster {key}: attempt {attempt} is over")
         self.ended.append((key, attempt))

@@ -209,10 +209,13 @@ class SbfClient:
         path = f"/v1/clusters/{ClusterKey(key)}/lease"
         return self._document(ClusterView, self._at.send("POST", path, _made(LeaseExtension, seconds=seconds)))
 
-    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
-        """Let a cluster drain; may be repeated. Raises NotFound when it never was, Gone for an attempt that is over."""
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
+        """Let a cluster drain; may be repeated. Raises NotFound when it never was, Gone for an attempt that is over.
+
+        ``owner`` says whose cluster is meant; raises Gone, too, when the key is another's since.
+        """
         path = f"/v1/clusters/{ClusterKey(key)}"
-        return self._document(ClusterView, self._at.send("DELETE", path, query={"attempt": attempt}))
+        return self._document(ClusterView, self._at.send("DELETE", path, query={"attempt": attempt, "owner": owner}))
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""

@@ -40,7 +40,7 @@ def routes(service: Service) -> APIRouter:
         limit: Limit = 100,
         wait: Wait = 0,
     ) -> list[AuditEntry]:
-        asked = Filter(element, cluster)
+        asked = await run_in_threadpool(must_read_audit, service.store, caller, Filter(element, cluster))
 
         def last() -> int:
             with service.store.read() as unit:
@@ -50,7 +50,6 @@ def routes(service: Service) -> APIRouter:
             with service.store.read() as unit:
                 return entries(unit, asked, after, limit)
 
-        await run_in_threadpool(must_read_audit, service.store, caller, asked)
         await newer(service.notifier, CHANGED, last, after, wait)
         return await run_in_threadpool(show)
 

@@ -104,10 +104,13 @@ def routes(service: Service) -> APIRouter:
         attempt: Annotated[
             int | None, Query(ge=0, description="The caller's attempt; one that is over is 410.")
         ] = None,
+        owner: Annotated[
+            UserName | None, Query(description="Whose cluster is meant; 410 when the key is another's since.")
+        ] = None,
     ) -> ClusterView:
         must_on_cluster(service.store, caller, Action.END_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt)
+            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt, owner)
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
 

@@ -1,9 +1,12 @@
 """What calls are about, looked up only for callers whose rights depend on it."""
 
+from dataclasses import replace
+
 from sbf_service.access.rights import Action, Reach, Subject, may, reach
 from sbf_service.http.caller import Caller
 from sbf_service.store.audit_log import Filter
 from sbf_service.store.clusters import get_cluster
+from sbf_service.store.keys import has_had
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store
 from virtcloud.model.cluster import ClusterRequest
@@ -46,17 +49,32 @@ def must_on_element(store: Store, caller: Caller, action: Action, name: Name) ->
     caller.must(action, Subject(f"element {name}", elements=frozenset({name}), sites=sites))
 
 
-def must_read_audit(store: Store, caller: Caller, asked: Filter) -> None:
-    """Let users read what concerns a cluster of theirs, and site administrators what concerns their sites."""
+def must_read_audit(store: Store, caller: Caller, asked: Filter) -> Filter:
+    """Let users read what concerns a cluster of theirs, and site administrators what concerns their sites.
+
+    Gives what is left to be read: of a key that other owners had, too, a user reads what concerns its own clusters.
+    """
     caller.must_somehow(Action.READ_AUDIT, "cluster or element")
     if caller.reaches_all(Action.READ_AUDIT):
-        return
+        return asked
+    if asked.cluster is not None and reach(caller.principal, Action.READ_AUDIT) is Reach.OWN:
+        return _own_rows(store, caller, asked, ClusterKey(asked.cluster))
     if asked.cluster is not None:
         must_on_cluster(store, caller, Action.READ_AUDIT, ClusterKey(asked.cluster))
     elif asked.element is not None:
         must_on_element(store, caller, Action.READ_AUDIT, Name(asked.element))
     else:
         caller.must(Action.READ_AUDIT, Subject("everything (ask for one cluster or one element)"))
+    return asked
+
+
+def _own_rows(store: Store, caller: Caller, asked: Filter, key: ClusterKey) -> Filter:
+    owner = caller.principal.name
+    with store.read() as unit:
+        known = has_had(unit, key, owner)
+    if not known:
+        must_on_cluster(store, caller, Action.READ_AUDIT, key)
+    return replace(asked, owner=owner)
 
 
 def subject_of(view: ClusterView) -> Subject:

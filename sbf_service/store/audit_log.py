@@ -18,10 +18,14 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows are asked for: of one element, of one cluster (all its attempts), or all."""
+    """Which rows are asked for: of one element, of one cluster (all its attempts), or all.
+
+    With ``owner`` only those of the cluster that are this owner's: its key may have been another's before or since.
+    """
 
     element: str | None = None
     cluster: str | None = None
+    owner: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Give it in SQL."""
@@ -29,8 +33,12 @@ class Filter:
         if self.element is not None:
             found.append(AuditRow.element == self.element)
         if self.cluster is not None:
-            found.append(AuditRow.cluster_id.in_(select(ClusterRow.id).where(ClusterRow.key == self.cluster)))
+            found.append(AuditRow.cluster_id.in_(select(ClusterRow.id).where(*self._of_cluster())))
         return found
+
+    def _of_cluster(self) -> list[ColumnElement[bool]]:
+        of_owner = [] if self.owner is None else [ClusterRow.owner == self.owner]
+        return [ClusterRow.key == self.cluster, *of_owner]
 
 
 def entries(unit: Unit, asked: Filter, after: int | None, limit: int) -> list[AuditEntry]:

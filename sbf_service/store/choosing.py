@@ -19,14 +19,22 @@ from virtcloud.model.values import ClusterKey
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A cluster that is to be made. ``sees`` says of which owners' clusters the caller may know."""
+    """A cluster that is to be made. ``sees`` says of which owners' clusters the caller may know.
+
+    ``former`` is the newest one under its key before it.
+    """
 
     id: str
     key: str
     attempt: int
-    version: int
     spec: ClusterSpec
     sees: Sees = sees_none
+    former: ClusterRow | None = None
+
+    @property
+    def version(self) -> int:
+        """The version of its first view: past all that were shown under its key."""
+        return 1 if self.former is None else self.former.version + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,19 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
-from sbf_service.calls import Blocked, Former, New, decide, refuse_late
+from sbf_service.calls import Blocked, New, decide, refuse_late, refuse_other
 from sbf_service.settle import lagging
 from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.audit import record
 from sbf_service.store.choosing import Asked
 from sbf_service.store.create import create
+from sbf_service.store.keys import former_of, highest_of, latest
 from sbf_service.store.moves import drain
 from sbf_service.store.networks import network_called
 from sbf_service.store.pools import Reserved
 from sbf_service.store.quotas import NO_LIMITS, check_length, check_new
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.standing import NOT_ENDED, clusters_where, latest, spec_of, standings, view, views
+from sbf_service.store.standing import NOT_ENDED, clusters_where, standings, view, views
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import WANTED, ClusterRequest, State
@@ -77,9 +78,15 @@ def list_network(unit: Unit, word: str) -> list[ClusterView]:
     return views(unit, network_called(unit, word))
 
 
-def delete_cluster(unit: Unit, key: str, reason: str, attempt: int | None = None) -> ClusterView:
-    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for an attempt that is over."""
+def delete_cluster(
+    unit: Unit, key: str, reason: str, attempt: int | None = None, owner: str | None = None
+) -> ClusterView:
+    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for an attempt that is over.
+
+    ``owner`` is whose cluster is meant: a key whose cluster has ended may be another's since.
+    """
     row = _found(unit, key)
+    refuse_other(key, owner, row.owner)
     refuse_late(key, attempt, row.attempt)
     drain(unit, row, reason)
     return view(unit, row)
@@ -121,10 +128,10 @@ class _Call:
 def _put(unit: Unit, new_id: str, call: _Call) -> Put | AttemptWaits:
     """Give what ends the former attempt, so that this is kept; raise what keeps nothing."""
     key, spec, row = call.key, call.request.spec, latest(unit, call.key)
-    decision = decide(key, call.request, _former(row))
+    decision = decide(key, call.request, former_of(row), highest_of(unit, row, spec.owner))
     if isinstance(decision, New):
         check_new(unit, call.quota, spec)
-        asked = Asked(new_id, key, decision.attempt, row.version + 1 if row else 1, spec, call.sees)
+        asked = Asked(new_id, key, decision.attempt, spec, call.sees, row)
         return Put(create(unit, asked, call.reserved), created=True)
     if row is None:
         raise NotFound(f"cluster {key} is not known")
@@ -139,7 +146,3 @@ def _found(unit: Unit, key: str) -> ClusterRow:
     if row is None:
         raise NotFound(f"cluster {key} is not known")
     return row
-
-
-def _former(row: ClusterRow | None) -> Former | None:
-    return None if row is None else Former(row.attempt, State(row.state), spec_of(row))

@@ -13,6 +13,7 @@ from sqlalchemy import insert
 from sbf_service.store.audit import record
 from sbf_service.store.choosing import Asked, Chosen, choose_cluster
 from sbf_service.store.free_numbers import claim
+from sbf_service.store.keys import turn_after
 from sbf_service.store.numbers import Numbers
 from sbf_service.store.pools import Reserved
 from sbf_service.store.reading import read_topology
@@ -98,6 +99,7 @@ def _row(unit: Unit, asked: Asked, cluster: LiveCluster) -> dict[str, Any]:
     return {
         "id": asked.id,
         "key": asked.key,
+        "turn": turn_after(asked.former, spec.owner),
         "attempt": asked.attempt,
         "owner": spec.owner,
         "spec": spec.model_dump_json(),

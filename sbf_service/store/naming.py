@@ -4,8 +4,8 @@ import re
 
 from sqlalchemy import bindparam, select
 
+from sbf_service.store.keys import latest
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import latest
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.cluster import ENDED
 from virtcloud.model.errors import NameTaken

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sbf_service.calls import Blocked, Former, New, decide
+from sbf_service.calls import Blocked, New, decide
 from sbf_service.preview import change_of, edge_change_of, plans
 from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.choosing import Asked, choose_cluster
+from sbf_service.store.keys import former_of, highest_of, latest
 from sbf_service.store.pools import Reserved, managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new
 from sbf_service.store.reading import read_topology
@@ -17,17 +18,15 @@ from sbf_service.store.standing import (
     UNSETTLED,
     clusters_where,
     joined_by,
-    latest,
     live,
     live_clusters,
     on_element,
     parts_of,
-    spec_of,
 )
 from sbf_service.store.tables import ElementRow
 from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import AttemptWaits
@@ -59,13 +58,12 @@ def preview_cluster(  # noqa: PLR0913 - as put_cluster
 ) -> ClusterPreview:
     """Say what asking for this cluster would do now. Raises what :func:`put_cluster` would, and changes nothing."""
     row = latest(unit, key)
-    former = None if row is None else Former(row.attempt, State(row.state), spec_of(row))
-    decision = decide(key, request, former)
+    decision = decide(key, request, former_of(row), highest_of(unit, row, request.spec.owner))
     if isinstance(decision, Blocked):
         raise AttemptWaits(decision.message)
     if isinstance(decision, New) or row is None:
         check_new(unit, quota, request.spec)
-        wished = Asked(NOT_MADE, key, 0, 0, request.spec, sees)
+        wished = Asked(NOT_MADE, key, 0, request.spec, sees)
         asked = _Asked(choose_cluster(unit, read_topology(unit), wished, reserved).cluster, created=True)
     else:
         asked = _Asked(live(unit, [row])[0], created=False)

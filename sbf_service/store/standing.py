@@ -27,7 +27,6 @@ UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED), ClusterRow.quaranti
 MOST_AT_ONCE = 1000
 
 _IDS = bindparam("ids", type_=NAME, expanding=True)
-_LATEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(ClusterRow.attempt.desc()).limit(1)
 _NUMBERS = (
     select(ClaimRow.cluster_id, ClaimRow.site, ClaimRow.vlan)
     .where(ClaimRow.cluster_id.in_(_IDS))
@@ -56,11 +55,6 @@ def clusters_where(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[Clu
     """Find clusters, oldest first."""
     found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.key)
     return unit.session.scalars(found).all()
-
-
-def latest(unit: Unit, key: str) -> ClusterRow | None:
-    """Find the highest attempt under a key."""
-    return unit.session.scalars(_LATEST, {"key": key}).first()
 
 
 def on_element(element: str) -> ColumnElement[bool]:

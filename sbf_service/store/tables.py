@@ -95,6 +95,7 @@ class ElementRow(Base):
 class ClusterRow(Base):
     """A cluster, also after its end. ``version`` grows with every change of its view.
 
+    ``turn`` grows when a key goes from one owner to another: attempts count anew then.
     ``transport`` joins its sites, and stays the one that was chosen when it was made; one of a single site has none.
     ``name`` is kept until it has ended: another one may have it then. ``network`` is the id of the cluster whose
     network a member has joined; numbers are claimed by that one. ``created_by`` is who asked for it, as the audit log
@@ -103,7 +104,7 @@ class ClusterRow(Base):
 
     __tablename__ = "clusters"
     __table_args__ = (
-        UniqueConstraint("key", "attempt"),
+        UniqueConstraint("key", "turn", "attempt"),
         CheckConstraint(_one_of("state", State), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
         Index("ix_clusters_owner_state", "owner", "state"),
@@ -112,6 +113,7 @@ class ClusterRow(Base):
 
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
     key: Mapped[str] = mapped_column(NAME)
+    turn: Mapped[int]
     attempt: Mapped[int]
     owner: Mapped[str] = mapped_column(USER)
     spec: Mapped[str] = mapped_column(Text)

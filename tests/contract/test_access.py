@@ -192,7 +192,7 @@ def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World)
     assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (
         409,
         "conflict",
-        "the key demo belongs to another owner: choose another key",
+        "the key demo belongs to another owner until its cluster has ended: choose another key",
     )
     assert world.view("demo").state == "configuring"
 

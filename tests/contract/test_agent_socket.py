@@ -25,6 +25,7 @@ JOB = "12.pbs"
 SPEC = spec(
     "brno-h1",
     "praha-h1",
+    owner="root",
     name="demo",
     guests=[
         {"name": "g1", "host": "brno-h1", "image": "x", "cpus": 2, "addresses": ["10.0.0.1/24"]},
@@ -170,7 +171,7 @@ def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agen
 
 
 def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> None:
-    world.put(JOB, spec("brno-h1", "brno-h2"), attempt=1)
+    world.put(JOB, spec("brno-h1", "brno-h2", owner="root"), attempt=1)
     host.up(JOB)
     world.converge_switches()
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
@@ -271,6 +272,43 @@ def test_a_run_that_sbf_knows_a_later_one_of_is_gone(world: World, host: Agent) 
     assert world.view(JOB).state is State.CONFIGURING, "the later run has its cluster"
 
 
+def test_a_late_call_about_another_users_job_of_the_same_number_changes_nothing(world: World, host: Agent) -> None:
+    """The batch system was set up anew: what a host hears late of its former job 12 is not about the one of now."""
+    former(world, host)
+    world.put(JOB, SPEC, attempt=1)
+    assert host.up(JOB, 1) == {"ok": True}
+    before = host.ask("list")
+    words = f"cluster {JOB}: the job of bob is over, another user's came here since"
+    for do in ("state", "cancel", "remove"):
+        assert host.ask(do, JOB, 3, user="bob") == {"ok": False, "error": "gone", "detail": words}
+    assert host.ask("list") == before
+    assert world.view(JOB).state is State.CONFIGURING
+
+
+def test_an_agent_that_did_not_hear_of_the_new_job_does_not_end_its_cluster(world: World, host: Agent) -> None:
+    former(world, host)
+    world.put(JOB, SPEC, attempt=1)
+    assert host.ask("remove", JOB, 3, user="bob", wait=30) == {"ok": True, "gone": True, "missing": []}
+    assert world.view(JOB).state is State.CONFIGURING
+
+
+def test_a_job_is_not_told_of_another_users_cluster_of_the_same_number(world: World, host: Agent) -> None:
+    former(world, host)
+    active(world, host, 1)
+    host.ask("up", JOB, 4, user="bob")
+    words = f"cluster {JOB}: SBF has another user's under this key, not that of bob"
+    assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": words}
+
+
+def former(world: World, host: Agent) -> None:
+    """Let a job of another user have had this number, and have ended, as attempt 3."""
+    world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
+    host.ask("up", JOB, 3, user="bob")
+    world.delete(JOB)
+    world.settle()
+    assert world.view(JOB).state is State.RELEASED
+
+
 def test_a_run_whose_cluster_was_not_asked_for_yet_waits(world: World, host: Agent) -> None:
     active(world, host, 1)
     host.up(JOB, 2)
@@ -304,7 +342,9 @@ def test_a_run_that_was_never_announced_is_told_to_be(host: Agent) -> None:
 
 
 def test_a_user_whom_this_host_does_not_know_fails_the_job_in_words(world: World, host: Agent) -> None:
-    active(world, host)
+    world.put(JOB, SPEC.model_copy(update={"owner": "alice-of-elsewhere"}), attempt=1)
+    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    world.settle()
     host.ask("up", JOB, head=True, user="alice-of-elsewhere")
     said = host.ask("state", JOB)
     assert said["state"] == "failed"
@@ -351,9 +391,9 @@ def test_a_job_that_joined_a_network_waits_for_its_own_guests_and_has_the_networ
 ) -> None:
     root = {"name": "r1", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.9/24"]}
     mine = {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}
-    world.put("net", spec(name="demo", guests=[root]))
+    world.put("net", spec(owner="root", name="demo", guests=[root]))
     world.settle()
-    world.put(JOB, spec(joins="demo", guests=[mine]), attempt=1)
+    world.put(JOB, spec(owner="root", joins="demo", guests=[mine]), attempt=1)
     world.settle()
     host.up(JOB)
     assert state(host) == ("waiting", ["guest g1 does not answer at 10.0.0.1"])

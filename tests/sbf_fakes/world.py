@@ -161,9 +161,9 @@ class World:
         request = ClusterRequest(spec=wanted, attempt=attempt)
         return clusters.put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
 
-    def delete(self, key: str) -> ClusterView:
+    def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         with self.store.change() as unit:
-            return clusters.delete_cluster(unit, key, "ended by its user")
+            return clusters.delete_cluster(unit, key, "ended by its user", attempt, owner)
 
     def view(self, key: str) -> ClusterView:
         with self.store.read() as unit:

@@ -44,17 +44,18 @@ WITH_EDGES = Topology.model_validate(
 )
 ONE_IN = 5
 """One schedule of so many goes over provider edges."""
+OWNERS = ("alice", "bob")
 REQUESTS = [
-    ClusterRequest(spec=spec(*hosts, lease_s=1500), attempt=attempt)
+    ClusterRequest(spec=spec(*hosts, owner=owner, shares_with=OWNERS, lease_s=1500), attempt=attempt)
     for hosts in (("brno-h1",), HOSTS)
-    for attempt in (None, None, 1, 2)
+    for owner, attempt in (("alice", None), ("alice", 1), ("alice", 2), ("bob", None), ("bob", 1))
 ] + [
     ClusterRequest(spec=spec(hosts=hosts, joins=key, lease_s=1500), attempt=attempt)
     for hosts in (("praha-h1",), HOSTS)
     for key in "ab"
     for attempt in (None, 2)
 ]
-"""Half of them join another's network."""
+"""Nearly half of them join another's network; a third is another owner's."""
 
 MADE = {ElementKind.SWITCH: Switch, ElementKind.EDGE: Edge, ElementKind.HOST: Host}
 
@@ -197,11 +198,19 @@ class Schedule:
         return f"{what}: {row.state}, {dict(row.network.claims)}"
 
     def somebody_ends(self) -> str:
-        row = self.store.latest(self.random.choice("abc"))
-        if row is None:
+        """End the newest cluster under a key, or one that was the newest once: then it is too late."""
+        newest = [one for one in self.store.clusters if one is self.store.latest(one.key)]
+        if not newest:
             return "nothing to end"
-        self.store.drain(row)
-        return f"{row.id} is ended"
+        meant = self.random.choice(self.random.choice((newest, newest, newest, self.store.clusters)))
+        changes = self.store.changes
+        try:
+            self.store.end(meant.key, meant.attempt, meant.spec.owner)
+        except Gone:
+            self.must(meant not in newest and changes == self.store.changes, f"a call about {meant.id} came too late")
+            return f"{meant.id} is ended, too late"
+        self.must(meant in newest, f"a call about {meant.id} ended another cluster")
+        return f"{meant.id} is ended"
 
     def one_is_paused(self) -> str:
         for one in self.running:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sbf_service.calls import Former, New, Same, decide
+from sbf_service.calls import Former, New, Same, decide, refuse_late, refuse_other
 from sbf_service.converge.choose import Candidate
 from sbf_service.paths import sites_of, transport_of
 from sbf_service.pools import SitePool, take
@@ -14,7 +14,7 @@ from sbf_service.wanted import LiveCluster, Network, Wanted, elements_of, ports_
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind, kind_of
-from virtcloud.model.errors import Conflict, NoSuchNetwork
+from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
@@ -40,6 +40,7 @@ class Cluster:
 
     id: str
     key: str
+    turn: int
     attempt: int
     spec: ClusterSpec
     deadline: datetime
@@ -111,7 +112,8 @@ class MemoryStore:
     def put(self, key: str, request: ClusterRequest) -> Cluster:
         """Ask for a cluster; raises what the real one raises. A blocked attempt drains the former one."""
         row = self.latest(key)
-        decision = decide(key, request, None if row is None else Former(row.attempt, row.state, row.spec))
+        former = None if row is None else Former(row.attempt, row.state, row.spec)
+        decision = decide(key, request, former, self.highest(key, request.spec.owner))
         if isinstance(decision, Same) and row is not None:
             return row
         if isinstance(decision, New):
@@ -122,7 +124,19 @@ class MemoryStore:
 
     def latest(self, key: str) -> Cluster | None:
         found = [one for one in self.clusters if one.key == key]
-        return max(found, key=lambda one: one.attempt, default=None)
+        return max(found, key=lambda one: (one.turn, one.attempt), default=None)
+
+    def highest(self, key: str, owner: str) -> int | None:
+        return max((one.attempt for one in self.clusters if (one.key, one.spec.owner) == (key, owner)), default=None)
+
+    def end(self, key: str, attempt: int | None, owner: str | None) -> None:
+        """End a cluster; a call about another owner's, or an earlier attempt, is Gone."""
+        row = self.latest(key)
+        if row is None:
+            raise NotFound(key)
+        refuse_other(key, owner, row.spec.owner)
+        refuse_late(key, attempt, row.attempt)
+        self.drain(row)
 
     def drain(self, row: Cluster) -> None:
         if row.state in WANTED:
@@ -208,9 +222,12 @@ class MemoryStore:
 
     def _create(self, key: str, attempt: int, spec: ClusterSpec) -> Cluster:
         joined = None if spec.joins is None else self._network(spec.joins)
+        former = self.latest(key)
+        turn = 0 if former is None else former.turn + (former.spec.owner != spec.owner)
         row = Cluster(
-            f"{key}-{attempt}",
+            f"{key}-{turn}-{attempt}",
             key,
+            turn,
             attempt,
             spec,
             self.now + timedelta(seconds=spec.deadline_s),

@@ -21,7 +21,7 @@ from sbf_service.store.clusters import list_clusters
 from sbf_service.store.elements import set_back, target_of
 from sbf_service.store.leases import give_up_all
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
-from virtcloud.model.errors import Conflict, Gone, NotFound, NoVlanFree
+from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vlans import VlanSet
@@ -31,8 +31,11 @@ EDGES = [f"{site}-pe1" for site in SITES]
 DEVICES = [*SWITCHES, *EDGES]
 HOSTS = [f"{site}-h{number}" for site in SITES for number in (1, 2)]
 KEYS = st.sampled_from(["a", "b", "c", "d", "e"])
-SPECS = st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True).map(
-    lambda hosts: spec(*sorted(hosts), lease_s=3000)
+OWNERS = st.sampled_from(["alice", "bob"])
+SPECS = st.builds(
+    lambda hosts, owner: spec(*sorted(hosts), owner=owner, lease_s=3000),
+    st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True),
+    OWNERS,
 )
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
 """Brno has two numbers in common with the others: what goes beyond them is translated."""
@@ -82,7 +85,7 @@ class Machine(RuleBasedStateMachine):
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
         try:
             put = self.world.put(key, wanted.model_copy(update={"guests": guests, "joins": ClusterKey(joins)}))
-        except (Conflict, NotFound):
+        except (Conflict, Forbidden, NotFound):
             return
         for site, vlan in put.view.vlans.items():
             assert (site, vlan) in held or vlan not in self.carried_at(site)
@@ -94,6 +97,19 @@ class Machine(RuleBasedStateMachine):
     def end(self, key: str) -> None:
         if any(view.key == key for view in self.views()):
             self.world.delete(key)
+
+    @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
+    def an_end_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
+        """Whoever has the key now: a call about an earlier attempt, or another owner's cluster, changes nothing."""
+        before = self.views()
+        try:
+            meant = self.world.delete(key, attempt, owner)
+        except NotFound:
+            return
+        except Gone:
+            assert self.views() == before
+            return
+        assert (meant.spec.owner, meant.attempt <= attempt) == (owner, True)
 
     # What workers and agents do.
 
@@ -176,6 +192,14 @@ class Machine(RuleBasedStateMachine):
         held = [(site, vlan) for view in self.views() if view.network is None for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
         assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
+
+    @invariant()
+    def of_the_clusters_under_a_key_one_has_not_ended_and_no_attempt_of_an_owner_comes_twice(self) -> None:
+        views = self.views()
+        live = [view.key for view in views if view.state not in ENDED]
+        assert len(live) == len(set(live))
+        attempts = [(view.key, view.spec.owner, view.attempt) for view in views]
+        assert len(attempts) == len(set(attempts))
 
     @invariant()
     def no_service_is_held_twice(self) -> None:

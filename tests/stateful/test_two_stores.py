@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 from sbf_fakes.world import World
-from simulation.schedule import HOSTS, REPLICAS, REQUESTS, TOPOLOGY, WITH_EDGES
-from simulation.store import LEASE, MemoryStore
+from simulation.schedule import HOSTS, OWNERS, REPLICAS, REQUESTS, TOPOLOGY, WITH_EDGES
+from simulation.store import LEASE, Cluster, MemoryStore
 from sqlalchemy import select
 
 from sbf_service.store import elements, leases
@@ -77,11 +77,8 @@ class Both:
         return "AttemptWaits" if was_blocked else double, real
 
     def end(self) -> tuple[Outcome, Outcome]:
-        row = self.double.latest(self.random.choice("abc"))
-        if row is not None:
-            self.double.drain(row)
-            self.real.delete(row.key)
-        return None, None
+        call = self.random.choice("abc"), self.random.choice((None, 0, 1, 2)), self.random.choice((None, *OWNERS))
+        return outcome(lambda: self.double.end(*call)), outcome(lambda: self.real.delete(*call) and None)
 
     def confirm(self) -> tuple[Outcome, Outcome]:
         row = self.double.elements[self.element()]
@@ -148,14 +145,12 @@ class Both:
         double = self.double
         return {
             "clusters": {
-                (one.key, one.attempt): (one.state, one.quarantined, one.deadline, one.lease_ends, one.leaving_since)
+                _name(one): (one.state, one.quarantined, one.deadline, one.lease_ends, one.leaving_since)
                 for one in double.clusters
             },
-            "claims": {
-                (site, vlan, one.key, one.attempt) for one in double.clusters for site, vlan in one.claims.items()
-            },
+            "claims": {(site, vlan, *_name(one)) for one in double.clusters for site, vlan in one.claims.items()},
             "parts": {
-                (one.key, one.attempt, name, part.added, part.removed)
+                (*_name(one), name, part.added, part.removed)
                 for one in double.clusters
                 for name, part in one.parts.items()
             },
@@ -170,18 +165,18 @@ class Both:
                 if not any(one.claims.get(site) == vlan for one in double.clusters)
             },
             "services": {
-                (one.transport, one.service, one.key, one.attempt) for one in double.clusters if one.service is not None
+                (one.transport, one.service, *_name(one)) for one in double.clusters if one.service is not None
             },
             "freed services": {(name, *one) for name, found in double.freed_services.items() for one in found.items()},
-            "transports": {(one.key, one.attempt, one.transport) for one in double.clusters},
-            "networks": {(one.key, one.attempt, one.joined and one.joined.key) for one in double.clusters},
+            "transports": {(*_name(one), one.transport) for one in double.clusters},
+            "networks": {(*_name(one), one.joined and one.joined.key) for one in double.clusters},
         }
 
     def real_rows(self) -> dict[str, object]:
         with self.real.store.read() as unit:
             scalars = unit.session.scalars
             clusters = {row.id: row for row in scalars(select(ClusterRow))}
-            names = {key: (row.key, row.attempt) for key, row in clusters.items()}
+            names = {key: _name(row) for key, row in clusters.items()}
             return {
                 "clusters": {
                     names[row.id]: (row.state, row.quarantined, row.deadline, row.lease_ends, row.leaving_since)
@@ -217,6 +212,11 @@ class Both:
                 "transports": {(*names[row.id], row.transport) for row in clusters.values()},
                 "networks": {(*names[row.id], row.network and names[row.network][0]) for row in clusters.values()},
             }
+
+
+def _name(one: Cluster | ClusterRow) -> tuple[str, int, int]:
+    """Tell a cluster from all others, before and after it."""
+    return one.key, one.turn, one.attempt
 
 
 def outcome(call: Callable[[], object]) -> Outcome:

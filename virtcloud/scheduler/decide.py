@@ -27,11 +27,12 @@ class Subject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """One attempt of a cluster or of a job; another attempt is another doubt."""
+    """One attempt of a cluster or of a job; another attempt, or another owner's cluster, is another doubt."""
 
     subject: Subject
     key: ClusterKey
     attempt: int
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class End:
     key: ClusterKey
     attempt: int
     why: str
+    owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def decide(seen: Seen, memory: Memory, now: float, rules: Rules) -> Verdict:
         for about, doubt in remembered.items()
         if doubt.times >= rules.looks and now - doubt.since >= graces[about.subject]
     }
-    ends = tuple(End(one.key, one.attempt, doubt.why) for one, doubt in sure.items() if one.subject is Subject.CLUSTER)
+    clusters = [(one, doubt.why) for one, doubt in sure.items() if one.subject is Subject.CLUSTER]
+    ends = tuple(End(one.key, one.attempt, why, one.owner) for one, why in clusters)
     told = [Alert(TOLD[one.subject], one.key, doubt.why) for one, doubt in sure.items() if one.subject in TOLD]
     return Verdict(ends, (*told, *_unreadable(seen)), remembered)
 
@@ -112,7 +115,7 @@ def _doubts(seen: Seen) -> Iterator[tuple[About, str]]:
         job = seen.jobs.get(key)
         why = None if job is None else _against(cluster, job)
         if why:
-            yield About(Subject.CLUSTER, key, cluster.attempt), why
+            yield About(Subject.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
     for key, job in seen.jobs.items():
         if not job.wants_cluster or job.standing is not Standing.RUNNING:
             continue

@@ -28,8 +28,8 @@ class Clusters(Protocol):
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
         """Give the clusters that have not ended."""
 
-    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
-        """End a cluster; raises Gone when a later attempt than ``attempt`` has its key."""
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
+        """End a cluster; raises Gone when a later attempt than ``attempt``, or another ``owner``, has its key."""
 
     def extend_lease(self, key: str, seconds: float) -> ClusterView:
         """Let a cluster last for ``seconds`` from now, at least."""

@@ -99,7 +99,7 @@ class Reconciler:
 
     def _end(self, end: End) -> Iterator[Alert]:
         try:
-            self._clusters.delete_cluster(end.key, attempt=end.attempt)
+            self._clusters.delete_cluster(end.key, attempt=end.attempt, owner=end.owner)
         except (Gone, NotFound) as error:
             self._log.info("cluster_gone_before", cluster=end.key, attempt=end.attempt, error=error)
         except VirtcloudError as error:

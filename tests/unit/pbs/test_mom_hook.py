@@ -58,7 +58,7 @@ def said(outcome: Outcome) -> list[str]:
     return [text for _, text in outcome.job_log]
 
 
-KEY = {"cluster": "12.pbssrv", "attempt": 3}
+KEY = {"cluster": "12.pbssrv", "attempt": 3, "user": getpass.getuser()}
 
 
 def test_other_jobs_pass_before_anything_is_loaded(tmp_path: Path, agent: FakeAgent) -> None:
@@ -70,7 +70,7 @@ def test_other_jobs_pass_before_anything_is_loaded(tmp_path: Path, agent: FakeAg
 def test_begin_tells_the_agent_and_does_not_wait(tmp_path: Path, agent: FakeAgent, head: bool) -> None:
     agent.say("waiting", "host n2 at brno has not confirmed")
     assert hook("execjob_begin", tmp_path, job=job(tmp_path, head=head)).accepted
-    assert agent.asked() == [{"do": "up", **KEY, "head": head, "user": getpass.getuser()}]
+    assert agent.asked() == [{"do": "up", **KEY, "head": head}]
 
 
 def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from virtcloud.pbs.hooks.reason import written
 
 PUT = "PUT /v1/clusters/12.pbssrv"
 MADE = (201, {"state": "configuring"})
-DELETE = "DELETE /v1/clusters/12.pbssrv?attempt=3"
+DELETE = "DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice"
 AGAIN = "; the job will be tried again"
 NETWORK = "GET /v1/clusters?network=mine"
 
@@ -232,7 +232,7 @@ def test_a_number_that_was_used_before_goes_to_the_hosts_to_be_counted(
 def test_what_was_made_with_such_a_number_is_ended(server_hook: ServerHook, sbf: FakeSbf) -> None:
     sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists with another hosts"))
     server_hook.start("image=debian12")
-    assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1", None)
+    assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
 
 
 def test_a_request_that_does_not_fit_its_hosts_is_the_users_to_change(server_hook: ServerHook) -> None:
@@ -278,16 +278,16 @@ def test_settings_that_are_wrong_hold_no_job(server_hook: ServerHook) -> None:
 
 
 def test_the_end_of_a_run_ends_the_cluster_of_exactly_that_run(server_hook: ServerHook, sbf: FakeSbf) -> None:
-    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=3", (202, {}))
+    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", (202, {}))
     assert server_hook.end(3).accepted
-    assert sbf.asked == [("DELETE /v1/clusters/12.pbssrv?attempt=3", None)]
+    assert sbf.asked == [("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", None)]
 
 
 @pytest.mark.parametrize("answer", [problem(404, "not-found", "never seen"), problem(410, "gone", "a later one")])
 def test_the_end_of_a_run_that_has_no_cluster_is_nothing_to_tell(
     server_hook: ServerHook, sbf: FakeSbf, answer: tuple[int, object]
 ) -> None:
-    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=1", answer)
+    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", answer)
     found = server_hook.end()
     assert (found.accepted, found.log) == (True, ())
 

@@ -3,7 +3,7 @@
 import pytest
 from sbf_fakes.world import spec
 
-from sbf_service.calls import Blocked, Former, New, Same, decide
+from sbf_service.calls import Blocked, Former, New, Same, decide, refuse_other
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, State
 from virtcloud.model.errors import Conflict, Gone
 
@@ -36,10 +36,34 @@ def test_without_attempt_an_ended_cluster_is_followed_by_a_new_one(state: State)
 
 
 @pytest.mark.parametrize("attempt", [None, 2, 3, 4])
-@pytest.mark.parametrize("state", sorted(State))
-def test_a_key_belongs_to_its_first_owner_for_ever(state: State, attempt: int | None) -> None:
-    with pytest.raises(Conflict, match="the key k belongs to another owner: choose another key"):
+@pytest.mark.parametrize("state", sorted(WANTED | LEAVING))
+def test_a_key_belongs_to_its_owner_until_the_cluster_has_ended(state: State, attempt: int | None) -> None:
+    with pytest.raises(Conflict, match="the key k belongs to another owner until its cluster has ended: choose"):
         decide("k", request(attempt), former(state, wanted=OF_BOB))
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_the_key_of_an_ended_cluster_is_nobodys_and_attempts_count_anew(state: State) -> None:
+    assert decide("k", request(), former(state, wanted=OF_BOB)) == New(0)
+    assert decide("k", request(1), former(state, wanted=OF_BOB)) == New(1)
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 2])
+def test_what_an_owner_had_under_a_key_before_another_is_over(attempt: int) -> None:
+    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} is over, the key was another owner's since"):
+        decide("k", request(attempt), former(State.RELEASED, 1, OF_BOB), own=2)
+
+
+def test_an_owner_that_had_a_key_before_another_goes_on_counting() -> None:
+    assert decide("k", request(), former(State.RELEASED, 1, OF_BOB), own=2) == New(3)
+    assert decide("k", request(5), former(State.RELEASED, 1, OF_BOB), own=2) == New(5)
+
+
+def test_a_call_about_another_owners_cluster_than_the_newest_is_gone() -> None:
+    with pytest.raises(Gone, match="cluster k: the one of bob is over, the key is another owner's since"):
+        refuse_other("k", "bob", "alice")
+    refuse_other("k", "alice", "alice")
+    refuse_other("k", None, "alice")
 
 
 @pytest.mark.parametrize("state", sorted(LEAVING))

@@ -34,7 +34,7 @@ RUNS = seen([cluster("12.pbssrv")], job(12))
 
 
 def test_a_cluster_whose_job_is_gone_is_ended_at_the_second_look_past_the_grace() -> None:
-    assert after([(0, GONE), (100, GONE)]).ends == (End("12.pbssrv", 1, "job 12.pbssrv is gone"),)
+    assert after([(0, GONE), (100, GONE)]).ends == (End("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
 
 
 @pytest.mark.parametrize("looks", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
@@ -72,7 +72,7 @@ def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
     one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, words="runs"))
     assert after([(0, one), (100, one)]).ends == (
-        End("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2"),
+        End("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2", "alice"),
     )
 
 

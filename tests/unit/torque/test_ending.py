@@ -1,11 +1,14 @@
 """What the scripts do after a job, and when it is deleted."""
 
+import getpass
+
 import pytest
 from torque_bench import UNKNOWN, Bench, Heard, Ran, refusal
 
 from virtcloud.torque.scripts import ending
 
 ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
+USER = getpass.getuser()
 NOT_THERE = "/nonexistent/agent.sock"
 
 
@@ -20,7 +23,7 @@ def test_the_agent_lets_the_cluster_go_and_is_waited_for(bench: Bench, script: s
     gone = [False, True]
     bench.agent_says = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
     assert bench.run(script) == Ran(0, "")
-    assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "wait": 30.0}] * 2
+    assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 30.0}] * 2
 
 
 def test_the_epilogue_does_not_wait_for_ever(bench: Bench) -> None:
@@ -47,7 +50,7 @@ def test_the_file_of_facts_goes(bench: Bench) -> None:
 def test_where_the_agent_is_away_sbf_is_told_itself(bench: Bench) -> None:
     bench.settings(socket=NOT_THERE)
     assert bench.run("epilogue") == Ran(0, "")
-    assert bench.heard == [Heard("DELETE", "/v1/clusters/7.torque", None)]
+    assert bench.heard == [Heard("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
 def test_where_nobody_can_be_told_it_is_said_that_the_lease_ends_it(bench: Bench) -> None:
@@ -66,7 +69,7 @@ def test_a_sister_whose_agent_is_away_says_so(bench: Bench) -> None:
 
 def test_qdel_tells_the_barrier(bench: Bench) -> None:
     assert bench.run("epilogue.precancel") == Ran(0, "")
-    assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "reason": "qdel"}]
+    assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}]
 
 
 def test_qdel_is_not_held_up_by_an_agent_that_refuses_its_user(bench: Bench) -> None:

@@ -182,7 +182,7 @@ def test_what_is_missing_when_the_patience_is_over_is_told_and_all_is_undone(ben
     assert bench.run("prologue") == Ran(
         2, "vcluster: guest g2 does not answer at 10.0.0.2; the job will be tried again\n"
     )
-    assert bench.asked[-1] == {"do": "remove", "cluster": "7.torque", "attempt": 0, "wait": 0}
+    assert bench.asked[-1] == {"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 0}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from virtcloud.agent.local.job import Job, Phase, Run
+from virtcloud.agent.local.job import Job, Phase
+from virtcloud.agent.local.requests import Run
 
 
 @dataclass(frozen=True, slots=True)

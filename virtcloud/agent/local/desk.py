@@ -11,14 +11,13 @@ from virtcloud.agent import log
 from virtcloud.agent.local import barrier
 from virtcloud.agent.local.absence import absent
 from virtcloud.agent.local.barrier import Standing, Verdict
-from virtcloud.agent.local.job import Job, Phase, Run, announced, asked_for, cancelled, forgotten, leaving
+from virtcloud.agent.local.job import Job, Phase, announced, asked_for, cancelled, forgotten, leaving
 from virtcloud.agent.local.ledger import Ledger
 from virtcloud.agent.local.places import Places
 from virtcloud.agent.local.removals import Removals
-from virtcloud.agent.local.requests import AskState, Cancel, ListJobs, Remove, Request, Running, Up
+from virtcloud.agent.local.requests import AskState, Cancel, ListJobs, Remove, Request, Run, Running, Up
 from virtcloud.agent.local.watch import Watch
 from virtcloud.model.errors import Gone, Refused
-from virtcloud.model.values import ClusterKey
 
 Answer = dict[str, Any]
 DONE: Answer = {"ok": True}
@@ -70,23 +69,22 @@ class Desk:
                 return {"ok": True, "clusters": [_listed(job) for job in self._office.ledger.all()]}
 
     def _up(self, request: Up) -> Answer:
-        self._office.ledger.change(request.cluster, lambda known: announced(known, request))
-        self._is_there(request)
+        job = self._office.ledger.change(request.cluster, lambda known: announced(known, request))
+        self._is_there(job)
         self._office.wake()
         log.info("up", cluster=request.cluster, attempt=request.attempt, head=request.head)
         return DONE
 
     def _state(self, request: AskState) -> Answer:
         ends = self._clock() + request.wait
-        run = request.cluster, request.attempt
         with self._office.watch() as watch:
             while True:
-                job = asked_for(self._office.ledger.get(request.cluster), request.cluster, request.attempt)
-                self._is_there(request)
+                job = asked_for(self._office.ledger.get(request.cluster), request.run)
+                self._is_there(job)
                 standing = barrier.of_job(job) or watch.look(job, ends - self._clock())
-                news = standing.verdict is not Verdict.WAITING or standing != self._told.get(run)
+                news = standing.verdict is not Verdict.WAITING or standing != self._told.get(job.run)
                 if news or self._clock() >= ends or self._closing.is_set():
-                    self._told[run] = standing
+                    self._told[job.run] = standing
                     return self._said(job, standing, watch)
 
     def _said(self, job: Job, standing: Standing, watch: Watch) -> Answer:
@@ -104,18 +102,16 @@ class Desk:
 
     def _given_up(self, job: Job) -> Standing | None:
         """Look once more: another thread may have been told so while guests were asked."""
-        return barrier.of_job(asked_for(self._office.ledger.get(job.cluster), *job.run))
+        return barrier.of_job(asked_for(self._office.ledger.get(job.cluster), job.run))
 
     def _cancel(self, request: Cancel) -> Answer:
-        self._office.ledger.change(
-            request.cluster, lambda known: cancelled(known, request.cluster, request.attempt, request.reason)
-        )
+        self._office.ledger.change(request.cluster, lambda known: cancelled(known, request.run, request.reason))
         log.info("cancelled", cluster=request.cluster, attempt=request.attempt, reason=request.reason)
         return DONE
 
     def _remove(self, request: Remove) -> Answer:
         ledger = self._office.ledger
-        job = self._leave(request.cluster, request.attempt, "its job ended")
+        job = self._leave(request.run, "its job ended")
         ledger.wait(lambda known: self._closing.is_set() or not _leaves(known, job), job.cluster, request.wait)
         if not _leaves(ledger.get(job.cluster), job):
             return {"ok": True, "gone": True, "missing": []}
@@ -139,20 +135,21 @@ class Desk:
             self._office.ledger.change(job.cluster, lambda known: forgotten(known, job.run))
             return
         with suppress(Gone):  # a later run came in the meantime
-            self._leave(job.cluster, job.attempt, "the batch system does not have its job any more")
+            self._leave(job.run, "the batch system does not have its job any more")
 
-    def _leave(self, cluster: ClusterKey, attempt: int, reason: str) -> Job:
-        self._told.pop((cluster, attempt), None)
-        return self._office.ledger.change(cluster, lambda known: leaving(known, cluster, attempt, reason))
+    def _leave(self, run: Run, reason: str) -> Job:
+        job = self._office.ledger.change(run.cluster, lambda known: leaving(known, run, reason))
+        self._told.pop(job.run, None)
+        return job
 
-    def _is_there(self, request: Up | AskState) -> None:
+    def _is_there(self, job: Job) -> None:
         """Somebody waits for it: it is not missed, whatever the batch system's list says."""
         with self._counting:
-            self._missed.pop((request.cluster, request.attempt), None)
+            self._missed.pop(job.run, None)
 
 
 def _leaves(known: Job | None, job: Job) -> bool:
-    return known is not None and known.attempt == job.attempt and known.phase is Phase.LEAVING
+    return known is not None and known.is_run(job) and known.phase is Phase.LEAVING
 
 
 def _listed(job: Job) -> Answer:

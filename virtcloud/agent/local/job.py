@@ -10,19 +10,19 @@ phase          what it is
 =============  ========================================================================
 
 A higher attempt takes the place of a lower one in any phase. Batch systems that do not count say 0: such a job is
-forgotten when it is gone, so that its next run begins anew.
+forgotten when it is gone, so that its next run begins anew. A batch system that was set up anew gives a former job's
+number to another user's: that one's ``up`` takes its place, and calls about the former job change nothing.
 """
 
 from enum import StrEnum
 
 from virtcloud.agent.jobport import Opening
-from virtcloud.agent.local.requests import Up
+from virtcloud.agent.local.requests import Run, Up
 from virtcloud.model.document import Document
 from virtcloud.model.errors import AttemptWaits, Gone, NotFound
 from virtcloud.model.values import ClusterKey
 
 UNCOUNTED = 0
-Run = tuple[ClusterKey, int]
 
 
 class Phase(StrEnum):
@@ -49,7 +49,15 @@ class Job(Document):
     @property
     def run(self) -> Run:
         """Tell it from the other runs."""
-        return self.cluster, self.attempt
+        return Run(self.cluster, self.attempt, self.user)
+
+    def is_run(self, other: "Job") -> bool:
+        """Say whether this is the same run of the same job."""
+        return self.attempt == other.attempt and not self.is_not_of(other.user)
+
+    def is_not_of(self, user: str | None) -> bool:
+        """Say whether it is another user's job, as far as that was said."""
+        return None not in {self.user, user} and self.user != user
 
     @property
     def words(self) -> str:
@@ -59,33 +67,34 @@ class Job(Document):
 
 def announced(known: Job | None, up: Up) -> Job:
     """Note that a run came to this host; raises Gone when it is over, AttemptWaits while a former one is removed."""
-    job = _current(known, up.cluster, up.attempt)
-    if job.phase is Phase.LEAVING and job.attempt == UNCOUNTED:
-        raise AttemptWaits(f"{job.words} is still being removed from its former run: ask again")
+    if known and known.phase is Phase.LEAVING and known.attempt == up.attempt == UNCOUNTED:
+        raise AttemptWaits(f"{known.words} is still being removed from its former run: ask again")
+    job = _current(None if known and known.is_not_of(up.user) else known, up.run)
     if job.phase in {Phase.LEAVING, Phase.GONE}:
         raise Gone(f"{job.words} is over: it was removed here ({job.reason or 'its job ended'})")
     return _with(job, head=up.head or job.head, user=up.user or job.user)
 
 
-def cancelled(known: Job | None, cluster: ClusterKey, attempt: int, reason: str) -> Job:
+def cancelled(known: Job | None, run: Run, reason: str) -> Job:
     """Give a run up; nothing changes for one that leaves already. Raises Gone."""
-    job = _current(known, cluster, attempt)
+    job = _current(known, run)
     return _with(job, phase=Phase.CANCELLED, reason=reason or None) if job.phase is Phase.ASKED else job
 
 
-def leaving(known: Job | None, cluster: ClusterKey, attempt: int, reason: str) -> Job:
+def leaving(known: Job | None, run: Run, reason: str) -> Job:
     """Let a run end; nothing changes for one that is gone. Raises Gone for one that a later run followed."""
-    job = _current(known, cluster, attempt)
+    job = _current(known, run)
     return job if job.phase is Phase.GONE else _with(job, phase=Phase.LEAVING, reason=job.reason or reason)
 
 
-def asked_for(known: Job | None, cluster: ClusterKey, attempt: int) -> Job:
+def asked_for(known: Job | None, run: Run) -> Job:
     """Give the run that is asked for; raises Gone, and NotFound for one that was never announced here."""
-    if known is None or known.attempt < attempt:
+    if known is None or (known.attempt < run.attempt and not known.is_not_of(run.user)):
         raise NotFound(
-            f"cluster {cluster}, attempt {attempt} was never announced to this host's agent: announce it by 'up' first"
+            f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent: "
+            "announce it by 'up' first"
         )
-    return _current(known, cluster, attempt)
+    return _current(known, run)
 
 
 def gone(job: Job) -> Job | None:
@@ -103,9 +112,12 @@ def reached(job: Job, opening: Opening | None) -> Job:
     return _with(job, was_up=True, opening=opening)
 
 
-def _current(known: Job | None, cluster: ClusterKey, attempt: int) -> Job:
+def _current(known: Job | None, run: Run) -> Job:
+    cluster, attempt, user = run
+    if known is not None and known.is_not_of(user):
+        raise Gone(f"cluster {cluster}: the job of {user} is over, another user's came here since")
     if known is None or attempt > known.attempt:
-        return Job(cluster=cluster, attempt=attempt)
+        return Job(cluster=cluster, attempt=attempt, user=user)
     if attempt < known.attempt:
         raise Gone(f"cluster {cluster}: attempt {attempt} is over, attempt {known.attempt} came here since")
     return known

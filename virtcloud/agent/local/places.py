@@ -50,7 +50,7 @@ class Places:
         """Close the place of a run that is over; raises Refused. A later run's place under the same key stays."""
         with self._one_at_a_time:
             known = self._ledger.get(job.cluster)
-            if known is None or known.attempt == job.attempt:
+            if known is None or known.is_run(job):
                 self._close(job.cluster)
 
     def _close(self, cluster: str) -> None:
@@ -73,7 +73,7 @@ class Places:
 
 def _is_same(job: Job, known: Job | None) -> bool:
     """Say whether it is still the same run, and wanted: another thread may have been told otherwise."""
-    return known is not None and known.attempt == job.attempt and known.phase is Phase.ASKED
+    return known is not None and known.is_run(job) and known.phase is Phase.ASKED
 
 
 def _opening(job: Job, view: ClusterView, site: Name) -> Opening | None:

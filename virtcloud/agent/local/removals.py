@@ -9,9 +9,10 @@ from functools import partial
 
 from virtcloud.agent import log
 from virtcloud.agent.local import barrier
-from virtcloud.agent.local.job import UNCOUNTED, Job, Phase, Run, gone
+from virtcloud.agent.local.job import UNCOUNTED, Job, Phase, gone
 from virtcloud.agent.local.ledger import Ledger
 from virtcloud.agent.local.places import Places
+from virtcloud.agent.local.requests import Run
 from virtcloud.agent.local.watch import Clusters
 from virtcloud.model.cluster import WANTED
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
@@ -75,7 +76,7 @@ class Removals:
             log.info("not_gone_yet", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
         self._missing[job.run] = missing
         if not missing:
-            self._ledger.change(job.cluster, lambda now: gone(now) if now and now.attempt == job.attempt else now)
+            self._ledger.change(job.cluster, lambda now: gone(now) if now and now.is_run(job) else now)
             self._asked.discard(job.run)
             del self._missing[job.run]
             log.info("gone", cluster=job.cluster, attempt=job.attempt)
@@ -89,7 +90,7 @@ class Removals:
             if job.run in self._asked:
                 view = self._sbf.cluster(job.cluster)
             else:
-                view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None)
+                view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
                 self._asked.add(job.run)
         except (NotFound, Gone):  # it was never asked for, has no part here, or a later attempt has its place
             return None
@@ -109,7 +110,7 @@ def _told(step: Callable[[Job], str | None], job: Job) -> str | None:
 
 def left(view: ClusterView, job: Job, element: Name) -> str | None:
     """PURE. Say what of a run that is over is still on this host; None: nothing."""
-    if job.attempt != UNCOUNTED and view.attempt > job.attempt:
+    if job.is_not_of(view.spec.owner) or (job.attempt != UNCOUNTED and view.attempt > job.attempt):
         return None
     part = barrier.part_of(view, element)
     if part is None or part.progress is Progress.REMOVED:

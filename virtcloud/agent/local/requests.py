@@ -7,10 +7,11 @@ before it is answered: an agent that is killed goes on where it was.
 
 `cluster` is the key of the job's cluster, `attempt` counts the runs of the job up; 0 is of a batch system that does not
 count them. A higher attempt takes the place of a lower one. One of a lower one is refused (`gone`), changing nothing.
+So is one of another `user` than the job's; only an `up` takes the place of another user's job.
 """
 
 import json
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -22,11 +23,15 @@ from virtcloud.model.values import ClusterKey
 
 Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
 Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The run of the job.")]
+User = Annotated[
+    Annotated[str, Field(min_length=1, max_length=64)] | None,
+    Field(description="Whose job it is. A batch system that was set up anew gives numbers of former jobs again."),
+]
 LONGEST_STATE_S, LONGEST_REMOVE_S = 30, 600
 FAULTS = {
     "forbidden": "who asks may not",
     "bad-input": "the request is none; `detail` names each fault",
-    "gone": "a later attempt was seen here or at SBF, or this one was removed here; nothing was changed",
+    "gone": "a later attempt or another user's job was seen since, or this one was removed here; nothing was changed",
     "not-found": "`state` of a run that was never announced here by `up`",
     "attempt-waits": "`up` while the former run of a job whose runs are not counted is still being removed: ask again",
     "refused": "it cannot be written down here; `detail` says why",
@@ -35,18 +40,34 @@ FAULTS = {
 }
 
 
-class Up(Document):
+class Run(NamedTuple):
+    """A run of a job, as it is told from the others; ``user`` is whose, where that was said."""
+
+    cluster: ClusterKey
+    attempt: int
+    user: str | None = None
+
+
+class _OfRun(Document):
+    """What concerns one run of a job."""
+
+    cluster: Key
+    attempt: Attempt
+    user: User = None
+
+    @property
+    def run(self) -> Run:
+        """Which run it is."""
+        return Run(self.cluster, self.attempt, self.user)
+
+
+class Up(_OfRun):
     """A run of a job has come to this host. The agent looks at once what SBF wants of it."""
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["up"]
-    cluster: Key
-    attempt: Attempt
     head: bool = Field(default=False, description="The job's script runs on this host.")
-    user: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        None, description="Whose job it is; to be given where the script runs."
-    )
 
     @model_validator(mode="after")
     def _has_a_user_where_the_script_runs(self) -> Self:
@@ -55,7 +76,7 @@ class Up(Document):
         return self
 
 
-class AskState(Document):
+class AskState(_OfRun):
     """How far the cluster is: whether a job's script may start."""
 
     answer: ClassVar[str] = (
@@ -68,25 +89,21 @@ class AskState(Document):
     )
 
     do: Literal["state"]
-    cluster: Key
-    attempt: Attempt
     wait: Annotated[float, Field(ge=0, le=LONGEST_STATE_S, allow_inf_nan=False)] = Field(
         0, description=f"Seconds that the answer may take, at most {LONGEST_STATE_S}."
     )
 
 
-class Cancel(Document):
+class Cancel(_OfRun):
     """The run is given up: from now on `state` says so. The cluster stays until `remove`."""
 
     answer: ClassVar[str] = "nothing."
 
     do: Literal["cancel"]
-    cluster: Key
-    attempt: Attempt
     reason: Annotated[str, Field(max_length=1000)] = Field("", description="Why, for who waits.")
 
 
-class Remove(Document):
+class Remove(_OfRun):
     """The run is over: SBF is asked to end its cluster, again and again while it is away. The job's files go."""
 
     answer: ClassVar[str] = (
@@ -94,8 +111,6 @@ class Remove(Document):
     )
 
     do: Literal["remove"]
-    cluster: Key
-    attempt: Attempt
     wait: Annotated[float, Field(ge=0, le=LONGEST_REMOVE_S, allow_inf_nan=False)] = Field(
         0, description=f"Seconds to wait until it is gone, at most {LONGEST_REMOVE_S}."
     )

@@ -27,8 +27,8 @@ class Clusters(Protocol):
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
         """Give a cluster; a long poll."""
 
-    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
-        """End an attempt; may be repeated."""
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
+        """End an owner's attempt; may be repeated."""
 
 
 class Ear(Protocol):
@@ -89,6 +89,8 @@ class Watch:
 
     def _look(self, job: Job, ends: float) -> Standing:
         view = self._ask_sbf(job, max(0, ends - time.monotonic()))
+        if job.is_not_of(view.spec.owner):
+            raise Gone(f"cluster {job.cluster}: SBF has another user's under this key, not that of {job.user}")
         if barrier.is_active(view, job.attempt):
             site = self._site(view)
             if site is None:

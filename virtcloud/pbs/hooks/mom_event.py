@@ -46,7 +46,7 @@ class MomEvent:
 
     def about(self, do: str, run: Run, wait: Optional[float] = None, grace: float = 5.0, **more: Any) -> Dict[str, Any]:
         """Ask the agent something of a run; raises AgentAway and AgentRefused."""
-        request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt)
+        request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask(self.settings.socket, request, wait=wait, grace=grace)
 
     def tell(self, request: Dict[str, Any]) -> None:

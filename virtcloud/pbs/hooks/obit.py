@@ -24,7 +24,7 @@ def end_run(event: Event, number: int) -> None:
     job = event.job
     name = "cluster %s, attempt %d" % (key(job), number)
     try:
-        answer = event.sbf.end(key(job), number)
+        answer = event.sbf.end(key(job), number, str(job.euser))
     except AwayError as error:
         event.log("%s is left to the reconciliation to end: SBF cannot be asked: %s" % (name, error))
         return

@@ -133,7 +133,7 @@ def _name_taken(event: Event, given: Given, answer: Answer) -> Refusal:
 def _let_fail(event: Event, given: Given, answer: Answer) -> None:
     """Let the job go to its hosts, which find that its attempt is over and send it back: the next has a new number."""
     if not answer.well:
-        event.sbf.end(given.run.key, given.attempt)
+        event.sbf.end(given.run.key, given.attempt, given.run.owner)
     event.alert(
         "job %s: attempt %d is over (%s): its hosts will send it back"
         % (given.run.key, given.attempt, answer.detail if not answer.well else answer.document.get("state"))

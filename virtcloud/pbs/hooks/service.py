@@ -66,9 +66,9 @@ class Sbf:
         """Ask for a cluster."""
         return self._call("PUT", _cluster(key), {"spec": spec, "attempt": attempt})
 
-    def end(self, key: str, attempt: int) -> Answer:
-        """End this attempt of a cluster."""
-        return self._call("DELETE", "%s?attempt=%d" % (_cluster(key), attempt))
+    def end(self, key: str, attempt: int, owner: str) -> Answer:
+        """End this attempt of this owner's cluster."""
+        return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> Answer:
         """Ask which clusters a network has, its root first."""

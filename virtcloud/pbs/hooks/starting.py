@@ -21,7 +21,7 @@ def begin(event: MomEvent) -> None:
     if in_array(event.job):
         raise Unwanted("job arrays are not supported")
     try:
-        event.about("up", run, grace=BEGIN_S, head=run.head, user=run.user)
+        event.about("up", run, grace=BEGIN_S, head=run.head)
     except (AgentAway, AgentRefused) as error:
         _take_back(event)
         raise Passing(event.here(error)) from error

@@ -15,7 +15,7 @@ Request = Dict[str, Union[str, int, bool]]
 
 def request_of(do: str, call: Call, **more: Union[str, bool]) -> Request:
     """Write a request to the agent; Torque tells hosts of no count of runs, which is attempt 0."""
-    asked = {"do": do, "cluster": call.key, "attempt": 0}  # type: Request
+    asked = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: Request
     asked.update(more)
     return asked
 
@@ -76,7 +76,7 @@ def _insist(hindrance: Callable[[], Optional[str]], patience: Patience) -> None:
 
 def _announced(path: str, call: Call) -> Optional[str]:
     try:
-        ask(path, request_of("up", call, head=True, user=call.user))
+        ask(path, request_of("up", call, head=True))
     except AgentRefused as error:
         if error.slug == WAITS:
             return str(error)

@@ -54,7 +54,7 @@ def leave(call: Call, settings: Settings) -> None:
 def end_by_sbf(call: Call, settings: Settings, why: str) -> None:
     """Tell SBF, since this host's agent could not be told; raises Ended when neither could."""
     try:
-        Sbf(settings.where, call.key, Patience(0)).end()
+        Sbf(settings.where, call.key, Patience(0)).end(call.user)
     except AwayError as error:
         text = "%s; SBF at %s: %s; its cluster ends with its lease" % (why, settings.sbf, error)
         raise Ended(REQUEUE, text) from error

@@ -12,6 +12,8 @@ from virtcloud.torque.scripts.patience import Patience
 
 CALL_S = 10.0
 NOT_FOUND = 404
+OVER = (NOT_FOUND, 410)
+"""It never was, or the key is another owner's by now."""
 FAULT = 500
 AGAIN = ("attempt-waits", "guest-taken", "too-many-requests", "database-unavailable", "service-unreachable")
 """What may be otherwise in a moment."""
@@ -59,10 +61,11 @@ class Sbf:
             raise RequestError("net: expected the name of a running network, got %r" % name)
         return found
 
-    def end(self) -> None:
-        """End the cluster; raises AwayError, also when SBF refuses. One that never was is no error."""
-        answer = call(self._where, "DELETE", self._path, deadline=Deadline(CALL_S))
-        if not answer.well and answer.status != NOT_FOUND:
+    def end(self, owner: str) -> None:
+        """End the owner's cluster; raises AwayError, also when SBF refuses. One that never was, or is over, is fine."""
+        path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
+        answer = call(self._where, "DELETE", path, deadline=Deadline(CALL_S))
+        if not answer.well and answer.status not in OVER:
             raise AwayError(answer.detail)
 
     def _ask(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> Answer:

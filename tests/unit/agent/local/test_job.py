@@ -3,7 +3,7 @@
 import pytest
 
 from virtcloud.agent.local.job import Job, Phase, announced, asked_for, cancelled, gone, leaving
-from virtcloud.agent.local.requests import Up
+from virtcloud.agent.local.requests import Run, Up
 from virtcloud.model.errors import AttemptWaits, Gone, NotFound, VirtcloudError
 from virtcloud.model.values import ClusterKey
 
@@ -12,16 +12,17 @@ Outcome = tuple[int, str] | str
 """The attempt and phase that come of it, or the slug of the error."""
 
 
-def job(attempt: int, phase: Phase = Phase.ASKED) -> Job:
-    return Job(cluster=KEY, attempt=attempt, phase=phase, head=True, user="alice")
+def job(attempt: int, phase: Phase = Phase.ASKED, user: str = "alice") -> Job:
+    return Job(cluster=KEY, attempt=attempt, phase=phase, head=True, user=user)
 
 
 def outcome(verb: str, known: Job | None, attempt: int) -> Outcome:
+    run = Run(KEY, attempt, "alice")
     verbs = {
         "up": lambda: announced(known, Up(do="up", cluster=KEY, attempt=attempt, head=True, user="alice")),
-        "cancel": lambda: cancelled(known, KEY, attempt, "qdel"),
-        "remove": lambda: leaving(known, KEY, attempt, "its job ended"),
-        "state": lambda: asked_for(known, KEY, attempt),
+        "cancel": lambda: cancelled(known, run, "qdel"),
+        "remove": lambda: leaving(known, run, "its job ended"),
+        "state": lambda: asked_for(known, run),
     }
     try:
         made = verbs[verb]()
@@ -76,11 +77,24 @@ def test_a_run_that_is_not_counted_waits_until_its_former_one_is_gone_and_begins
 def test_what_was_said_first_of_a_run_stays_when_less_is_said() -> None:
     known = job(1)
     assert announced(known, Up(do="up", cluster=KEY, attempt=1)) == known
-    assert leaving(cancelled(known, KEY, 1, "qdel"), KEY, 1, "its job ended").reason == "qdel"
+    assert leaving(cancelled(known, Run(KEY, 1), "qdel"), Run(KEY, 1), "its job ended").reason == "qdel"
 
 
 def test_late_calls_are_told_what_came_since() -> None:
     with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 1 is over, attempt 2 came here since$"):
-        leaving(job(2), KEY, 1, "")
+        leaving(job(2), Run(KEY, 1), "")
     with pytest.raises(NotFound, match=r"^cluster 12\.pbs, attempt 3 was never announced to this host's agent"):
-        asked_for(job(2), KEY, 3)
+        asked_for(job(2), Run(KEY, 3))
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+@pytest.mark.parametrize("phase", sorted(Phase))
+def test_only_an_announcement_takes_the_place_of_another_users_job(phase: Phase, attempt: int) -> None:
+    """A batch system that was set up anew gives its numbers again; what its hosts remember of the old ones is late."""
+    seen = {verb: outcome(verb, job(2, phase, "bob"), attempt) for verb in ("up", "state", "cancel", "remove")}
+    assert seen == {"up": (attempt, "asked"), "state": "gone", "cancel": "gone", "remove": "gone"}
+
+
+def test_a_run_that_is_not_counted_waits_for_another_users_to_be_gone_too() -> None:
+    with pytest.raises(AttemptWaits):
+        announced(job(0, Phase.LEAVING, "bob"), Up(do="up", cluster=KEY, attempt=0, user="alice"))

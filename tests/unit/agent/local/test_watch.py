@@ -37,7 +37,7 @@ class FakeSbf:
             raise answer
         return answer
 
-    def delete_cluster(self, key: str, attempt: int | None = None) -> ClusterView:
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         raise NotImplementedError
 
 

@@ -1,0 +1,110 @@
+"""A key whose cluster has ended is nobody's: another owner begins anew, and late calls of the former change nothing.
+
+So it comes about: a batch system is set up anew, and gives numbers of former jobs again.
+"""
+
+import pytest
+from sbf_fakes.talk import ask, problem
+from sbf_fakes.world import World, spec
+
+from sbf_service.store.clusters import list_clusters
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import State
+from virtcloud.model.errors import Conflict, Gone
+
+JOB = "12.pbssrv"
+OF_BOB, OF_ALICE = spec("brno-h1", owner="bob"), spec("brno-h1", "praha-h1")
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """Bob's job 12 has ended in its third attempt."""
+    world.put(JOB, OF_BOB, attempt=3)
+    end(world)
+    return world
+
+
+def end(world: World) -> None:
+    world.delete(JOB)
+    world.settle()
+    assert world.view(JOB).state is State.RELEASED
+
+
+def test_attempts_of_another_owner_count_anew(world: World) -> None:
+    former = world.view(JOB)
+    made = world.put(JOB, OF_ALICE, attempt=1)
+    assert (made.created, made.view.attempt, made.view.spec.owner) == (True, 1, "alice")
+    assert made.view.version > former.version, "who waits for news of the key sees it"
+    assert world.view(JOB) == made.view
+    assert world.put(JOB, OF_ALICE, attempt=1).created is False
+
+
+def test_the_next_attempts_of_the_new_owner_are_the_newest_though_the_former_had_higher_ones(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    end(world)
+    world.put(JOB, OF_ALICE, attempt=2)
+    assert (world.view(JOB).spec.owner, world.view(JOB).attempt) == ("alice", 2)
+    with pytest.raises(Gone, match="attempt 1 is over, attempt 2 was seen since"):
+        world.put(JOB, OF_ALICE, attempt=1)
+
+
+def test_a_late_end_of_the_former_owners_run_changes_nothing(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    for attempt in (None, 1, 3, 4):
+        with pytest.raises(Gone, match="the one of bob is over, the key is another owner's since"):
+            world.delete(JOB, attempt, "bob")
+    assert world.view(JOB).state is State.CONFIGURING
+    assert world.delete(JOB, 1, "alice").state is State.DRAINING
+
+
+def test_a_late_request_of_the_former_owners_run_changes_nothing(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    with pytest.raises(Conflict, match="belongs to another owner until its cluster has ended"):
+        world.put(JOB, OF_BOB, attempt=3)
+    end(world)
+    with pytest.raises(Gone, match="attempt 3 is over, the key was another owner's since"):
+        world.put(JOB, OF_BOB, attempt=3)
+    assert world.put(JOB, OF_BOB, attempt=4).view.attempt == 4
+
+
+def test_for_the_same_owner_a_lower_attempt_stays_over(world: World) -> None:
+    with pytest.raises(Gone, match="attempt 1 is over, attempt 3 was seen since"):
+        world.put(JOB, OF_BOB, attempt=1)
+
+
+def test_each_keeps_what_was_its_own(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=3)
+    with world.store.read() as unit:
+        kept = [(one.spec.owner, one.attempt, one.state) for one in list_clusters(unit, None, ended=True)]
+    assert kept == [("bob", 3, State.RELEASED), ("alice", 3, State.CONFIGURING)]
+
+
+def test_the_audit_log_tells_them_apart_and_users_read_their_own(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+
+    def read(token: str | None = None) -> dict[str, set[str]]:
+        answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=token)
+        assert answer.status_code == 200, answer.text
+        ids = {one["cluster_id"] for one in answer.json()}
+        return {one: {row["what"] for row in answer.json() if row["cluster_id"] == one} for one in ids}
+
+    whole = read()
+    assert sorted(map(len, whole.values())) == [1, 4]
+    assert sorted(map(len, read(world.token(Role.USER, "alice")).values())) == [1]
+    assert sorted(map(len, read(world.token(Role.USER, "bob")).values())) == [4]
+    answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=world.token(Role.USER, "dora"))
+    assert problem(answer) == (404, "not-found", f"cluster {JOB} is not known")
+
+
+def test_an_agent_that_ends_the_former_owners_run_is_told_that_it_is_over(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    agent = world.token(Role.AGENT, "brno-h1")
+    answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)
+    assert problem(answer)[:2] == (410, "gone")
+    assert ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=1&owner=alice", token=agent).status_code == 202
+
+
+def test_a_dry_run_says_that_it_would_be_made(world: World) -> None:
+    wanted = {"spec": OF_ALICE.model_dump(mode="json"), "attempt": 1}
+    answer = ask(world, "PUT", f"/v1/clusters/{JOB}?dry_run=true", wanted)
+    assert (answer.status_code, answer.json()["created"]) == (200, True)
