@@ -11,7 +11,11 @@ from sqlalchemy.sql.functions import FunctionElement
 from virtcloud.model.vlans import VlanSet
 
 NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
-"""Names of sites and elements, and keys of clusters: in the same order everywhere, whatever a server's language."""
+"""Names of sites and elements: in the same order everywhere, whatever a server's language."""
+
+
+KEY = String(275).with_variant(String(275, collation="C"), "postgresql")
+"""Keys of clusters, as long as a ``ClusterKey``."""
 
 
 USER = String(64).with_variant(String(64, collation="C"), "postgresql")

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sbf_service.store.columns import NAME, USER, Instant, Vlans
+from sbf_service.store.columns import KEY, NAME, USER, Instant, Vlans
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
 from virtcloud.model.element import ElementKind
@@ -112,7 +112,7 @@ class ClusterRow(Base):
     )
 
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
-    key: Mapped[str] = mapped_column(NAME)
+    key: Mapped[str] = mapped_column(KEY)
     turn: Mapped[int]
     attempt: Mapped[int]
     owner: Mapped[str] = mapped_column(USER)

@@ -30,6 +30,13 @@ def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: Site)
     assert site.cluster("1.pbssrv").state is State.DRAINING
 
 
+def test_a_job_of_a_server_with_a_long_name_has_its_cluster_too(site: Site) -> None:
+    key = f"1234567.{'x' * 63}.{'y' * 63}.{'z' * 63}.{'w' * 63}"
+    started = site.hook.start("image=debian12", key=key)
+    assert started.accepted, started
+    assert site.cluster(key).state is State.CONFIGURING
+
+
 def test_a_run_waits_for_the_network_of_the_one_before(site: Site) -> None:
     assert site.hook.start("image=debian12", key="2.pbssrv").accepted
     said = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)

@@ -56,7 +56,7 @@ class JobFiles:
         files = {"hosts": hosts(opening.guests), "hostfile": hostfile(opening.guests)}
         facts = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in opening.guests):
-            files |= self._ssh(opening, self._root / opening.key)
+            files |= self._ssh(opening, self._folders.place(opening.key))
             facts["VCLUSTER_SSH_CONFIG"] = "ssh_config"
         folder = self._folders.ensure(opening.key, opening.user, files)
         return {name: str(folder / file) for name, file in facts.items()}

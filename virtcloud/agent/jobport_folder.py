@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from virtcloud.agent import log
+from virtcloud.agent.names import file_of
 from virtcloud.model.errors import Refused
 
 PASSABLE = 0o711  # users pass through, and learn no other job's key
@@ -26,10 +27,14 @@ class JobFolders:
         """Work below ``root``; it is made when first needed."""
         self._root = root
 
+    def place(self, key: str, state: str = "") -> Path:
+        """Say where the folder of a job is, or one that is not there yet or any more."""
+        return self._root / f"{state}{file_of(key)}"
+
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
         """Make the folder of a job with exactly these files; raises Refused for a user unknown on this machine."""
         account = account_of(user)
-        place, new = self._root / key, self._root / f"{NEW}{key}"
+        place, new = self.place(key), self.place(key, NEW)
         with _refused(f"make the job's folder {place}"):
             self._ensure_root()
             self._remove(new)
@@ -40,15 +45,15 @@ class JobFolders:
             new.chmod(FOLDER)
             self._put_away(key)
             new.rename(place)
-            self._remove(self._root / f"{OLD}{key}")
+            self._remove(self.place(key, OLD))
         return place
 
     def ensure_none(self, key: str) -> None:
         """Remove the folder of a job; nothing there is success."""
-        with _refused(f"remove the job's folder {self._root / key}"):
-            self._remove(self._root / f"{NEW}{key}")
+        with _refused(f"remove the job's folder {self.place(key)}"):
+            self._remove(self.place(key, NEW))
             self._put_away(key)
-            self._remove(self._root / f"{OLD}{key}")
+            self._remove(self.place(key, OLD))
 
     def _ensure_root(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
@@ -56,10 +61,10 @@ class JobFolders:
 
     def _put_away(self, key: str) -> None:
         """Take a folder out of its place and out of its user's hands."""
-        old = self._root / f"{OLD}{key}"
+        old = self.place(key, OLD)
         self._remove(old)
         try:
-            (self._root / key).rename(old)
+            self.place(key).rename(old)
         except FileNotFoundError:
             return
         with _opened(old) as folder:

@@ -92,7 +92,7 @@ class Ways:
 
     def socket(self, key: str) -> Path:
         """Say where a job's relay listens. No key of a cluster begins with a dot."""
-        return self._root / f".relay-{key}"
+        return self._root / f".relay-{names.file_of(key)}"
 
     def _stands(self, kernel: PortKernel, opening: Opening, bridge: Link, about: str) -> bool:
         name = names.job_port(opening.key, opening.vlan)

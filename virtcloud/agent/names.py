@@ -10,6 +10,8 @@ a guest's bridge port   ``vc<vlan>-<8 hex>``                   ``vc100-9f3a2b1c`
 a job's port            ``vj<vlan>-<8 hex>``                   ``vj100-0c56e1aa``
 not yet marked          ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``  ``vcnew-100``
 domain                  ``vc-<cluster id>-<guest>``            ``vc-4c1f-g1``
+a job's files           ``<key>``                              ``12.pbs``
+… if that is too long   ``<46 of the key>~<16 hex>``
 ======================  =====================================  ==========================
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
@@ -24,6 +26,7 @@ from hashlib import sha256
 
 LONGEST_INTERFACE = 15
 LONGEST_DOMAIN = 64  # systemd-machined's limit for a machine's name
+LONGEST_FILE = 63
 MARK = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
@@ -72,6 +75,14 @@ def vlan_of_job_port(name: str) -> int | None:
 def is_port_of_job(name: str, key: str) -> bool:
     """Say whether an interface is the port of this job, in whatever VLAN."""
     return vlan_of_job_port(name) is not None and name.endswith(_digest(key, 8))
+
+
+def file_of(key: str) -> str:
+    """Name a job's file or folder: as its key, which no key of another can be where that had to be cut.
+
+    A file's name has at most 255 characters, the path of a socket 107 (unix(7)); of folders below, 40 are left.
+    """
+    return key if len(key) <= LONGEST_FILE else f"{key[: LONGEST_FILE - 17]}~{_digest(key, 16)}"
 
 
 def unmarked_job_port(vlan: int) -> str:

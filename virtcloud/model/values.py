@@ -56,11 +56,14 @@ class UserName(Text):
 
 
 class ClusterKey(Text):
-    """The caller's own name for a cluster; it makes every call repeatable."""
+    """The caller's own name for a cluster; it makes every call repeatable.
+
+    It may be as long as the id of a job: the number, and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
+    """
 
     __slots__ = ()
-    pattern = r"[a-z0-9][a-z0-9._-]{0,62}"
-    meaning = "a cluster key: lower case, digits, '.', '_' and '-', at most 63 characters"
+    pattern = r"[a-z0-9][a-z0-9._-]{0,274}"
+    meaning = "a cluster key: lower case, digits, '.', '_' and '-', at most 275 characters"
 
 
 class PortName(Text):

@@ -24,8 +24,8 @@ ME = pwd.getpwuid(os.geteuid()).pw_name
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
-def opening(user: str = ME) -> Opening:
-    return Opening(key=ClusterKey("12.pbs"), user=user, vlan=VlanId(100), name=Name("demo"), guests=GUESTS)
+def opening(user: str = ME, key: str = "12.pbs") -> Opening:
+    return Opening(key=ClusterKey(key), user=user, vlan=VlanId(100), name=Name("demo"), guests=GUESTS)
 
 
 class Way:
@@ -53,6 +53,16 @@ def test_the_files_name_every_guest(tmp_path: Path) -> None:
     }
     assert (tmp_path / "12.pbs/hosts").read_text() == "10.0.0.1 g1\n10.0.0.2 g2\nfd00::2 g2\n"
     assert (tmp_path / "12.pbs/hostfile").read_text() == "g1 slots=2\ng2 slots=1\ng3 slots=1\n"
+
+
+def test_a_job_of_a_server_with_a_long_name_has_its_files_until_it_ends(tmp_path: Path) -> None:
+    files, key = JobFiles(tmp_path, Way()), f"1234567.{'x' * 255}"
+    facts = files.open(opening(key=key))
+    folder = Path(facts["VCLUSTER_HOSTS"]).parent
+    assert f"UserKnownHostsFile {folder}/known_hosts" in (folder / "ssh_config").read_text()
+    assert Path(facts["VCLUSTER_HOSTFILE"]).exists()
+    files.close(key)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ssh_finds_each_guest_that_has_an_address_and_keeps_their_keys_with_the_job(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
 from virtcloud.agent import names
+from virtcloud.model.values import ClusterKey
 
 
 def test_an_interface_is_named_by_uplink_and_vlan() -> None:
@@ -58,6 +61,18 @@ def test_other_interfaces_are_no_guest_ports(name: str) -> None:
 )
 def test_only_our_mark_makes_an_interface_ours(alias: str | None, cluster: str | None) -> None:
     assert names.marked(alias) == cluster
+
+
+def test_a_jobs_files_are_named_by_its_key() -> None:
+    assert names.file_of("12.pbs") == "12.pbs"
+
+
+def test_the_files_of_a_job_with_a_long_key_stay_its_own_and_leave_room_for_the_path_of_a_socket() -> None:
+    """The longest key that there can be: a job of a server with a full name of 255 characters."""
+    made = {names.file_of(f"{number}.{'x' * 255}.{end}") for number in (12, 13) for end in ("cz", "sk")}
+    assert len(made) == 4
+    assert max(len(f"/run/virtcloud/jobs/.relay-{one}") for one in made) <= 107
+    assert not any(re.fullmatch(ClusterKey.pattern, one) for one in made)
 
 
 def test_a_domain_is_named_by_cluster_and_guest() -> None:

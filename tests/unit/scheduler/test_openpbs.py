@@ -151,7 +151,7 @@ def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
         (0, NOTHING, "expected one server with its state"),
         (0, STATUS.replace("Active", "Hot_Start"), "server pbssrv is Hot_Start, not at work"),
         (0, STATUS.replace("Active", "Terminating"), "server pbssrv is Terminating, not at work"),
-        (0, STATUS.replace('"pbssrv": {', f'"{"x" * 60}": {{'), "expected one server with its state"),
+        (0, STATUS.replace('"pbssrv": {', f'"{"x" * 268}": {{'), "expected one server with its state"),
     ],
 )
 def test_a_server_that_is_not_at_work_or_does_not_say_so_is_silent(code: int, out: str, said: str) -> None:

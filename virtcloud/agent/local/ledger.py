@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.local.job import Job, Phase
+from virtcloud.agent.names import file_of
 from virtcloud.model.errors import Refused
 from virtcloud.model.values import ClusterKey
 
@@ -90,10 +91,10 @@ class Ledger:
                 del self._jobs[job.cluster]
 
     def _place(self, cluster: str) -> Path:
-        return self._folder / f"{cluster}.json"
+        return self._folder / f"{file_of(cluster)}.json"
 
     def _write(self, cluster: ClusterKey, job: Job | None) -> None:
-        place, new = self._place(cluster), self._folder / f".{cluster}.new"
+        place, new = self._place(cluster), self._folder / f".{file_of(cluster)}.new"
         try:
             if job is None:
                 place.unlink(missing_ok=True)

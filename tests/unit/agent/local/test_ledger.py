@@ -22,6 +22,12 @@ def test_what_was_put_is_there_for_the_next_agent(tmp_path: Path) -> None:
     assert Ledger(tmp_path).all() == [A]
 
 
+def test_a_job_of_a_server_with_a_long_name_is_kept_too(tmp_path: Path) -> None:
+    job = A.model_copy(update={"cluster": ClusterKey(f"1234567.{'x' * 255}")})
+    put(Ledger(tmp_path), job)
+    assert Ledger(tmp_path).all() == [job]
+
+
 def test_what_cannot_be_written_is_not_believed_either(tmp_path: Path) -> None:
     """Else an agent that is killed would have told somebody what it then does not know."""
     ledger = Ledger(tmp_path / "jobs")

@@ -1,0 +1,18 @@
+"""Keys as long as the id of a job may be."""
+
+from collections.abc import Sequence
+
+from alembic import op
+
+from sbf_service.store.columns import KEY, NAME
+
+revision: str = "0012"
+down_revision: str | None = "0011"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    with op.batch_alter_table("clusters") as clusters:
+        clusters.alter_column("key", type_=KEY, existing_type=NAME, existing_nullable=False)
