@@ -225,9 +225,19 @@ class SbfClient:
         """Say that an element carries exactly what ``revision`` wants."""
         self._at.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
 
-    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
-        """Say why an element cannot carry what ``revision`` wants; ``refused`` are the clusters it refuses for good."""
-        told = Trouble(revision=revision, message=message, refused=dict(refused or {}))
+    def trouble(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say why an element cannot carry what ``revision`` wants; ``refused`` are the clusters it refuses for good.
+
+        ``clusters`` has the words about each cluster, where they are not about the element as a whole.
+        """
+        told = Trouble(revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {}))
         self._at.send("POST", f"/v1/elements/{Name(element)}/trouble", told)
 
     def drifted(self, element: str, revision: int) -> None:

@@ -90,7 +90,7 @@ def routes(service: Service) -> APIRouter:
         must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
         heard(service.store, name, drain)
         with service.store.change(who=caller.who) as unit:
-            elements.set_trouble(unit, name, report.message, drain)
+            elements.set_trouble(unit, name, report.message, drain, clusters=report.clusters)
             fail_refused(unit, name, report.refused, drain)
 
     @router.post(

@@ -1,5 +1,6 @@
 """What elements are to carry and were seen to carry: the store's side of every converger and agent."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -14,6 +15,7 @@ from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import has_part, live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.troubles import NOTHING, written
 from sbf_service.wanted import Wanted, wanted
 from virtcloud.model.device import DEVICES, DeviceCarried
 from virtcloud.model.element import ElementKind
@@ -79,16 +81,24 @@ def confirm(
     settle_clusters(unit, drain_deadline, on_element(name))
 
 
-def set_trouble(unit: Unit, name: str, message: str, drain_deadline: timedelta, *, reachable: bool = True) -> bool:
+def set_trouble(  # noqa: PLR0913 - what is wrong, and with what
+    unit: Unit,
+    name: str,
+    message: str,
+    drain_deadline: timedelta,
+    *,
+    reachable: bool = True,
+    clusters: Mapping[str, str] = NOTHING,
+) -> bool:
     """Write what an element says is wrong; clusters that were well degrade when it cannot be reached. Repeatable.
 
-    Says whether it is news.
+    ``clusters`` has what is about single clusters, by their ids. Says whether it is news.
     """
     row = element_row(unit, name)
-    text = message[:MOST_TROUBLE_CHARACTERS]
-    if (row.trouble, row.reachable) == (text, reachable):
+    text, of_clusters = message[:MOST_TROUBLE_CHARACTERS], written(clusters, MOST_TROUBLE_CHARACTERS)
+    if (row.trouble, row.troubles, row.reachable) == (text, of_clusters, reachable):
         return False
-    row.trouble, row.reachable = text, reachable
+    row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
     unit.session.flush()
     record(unit, "element_trouble", element=name, why=text)
     touch_clusters(unit, on_element(name))

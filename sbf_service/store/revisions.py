@@ -8,19 +8,20 @@ from sqlalchemy.orm.util import identity_key
 
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.troubles import told
 from virtcloud.model.errors import NotFound
 
 _GROW = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
     .values(wanted_revision=ElementRow.wanted_revision + 1)
-    .returning(ElementRow.name, ElementRow.wanted_revision, ElementRow.trouble)
+    .returning(ElementRow.name, ElementRow.wanted_revision, ElementRow.trouble, ElementRow.troubles)
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An element's new wanted revision, and what the element last said is wrong."""
+    """An element's new wanted revision, and what it last said is wrong, for a cluster that is new there."""
 
     revision: int
     trouble: str | None
@@ -38,10 +39,10 @@ def grow(unit: Unit, names: Iterable[str]) -> dict[str, Grown]:
     """Let the wanted revision of each element grow by one; gives the new ones, in name order."""
     unit.session.flush()
     grown = sorted(unit.connection.execute(_GROW, {"names": sorted(set(names))}).all())
-    for name, _, _ in grown:
+    for name, *_ in grown:
         unit.changed.add(f"element:{name}")
         _forget(unit, name)
-    return {name: Grown(revision, trouble) for name, revision, trouble in grown}
+    return {name: Grown(revision, told(trouble, troubles)) for name, revision, trouble, troubles in grown}
 
 
 def _forget(unit: Unit, name: str) -> None:

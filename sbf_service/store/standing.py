@@ -13,6 +13,7 @@ from sbf_service.store.columns import NAME
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
+from sbf_service.store.troubles import told
 from sbf_service.wanted import LiveCluster, Network
 from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
 from virtcloud.model.element import ElementKind
@@ -44,8 +45,11 @@ _PARTS = (
         ElementRow.confirmed_revision,
         ElementRow.reachable,
         ElementRow.trouble,
+        ElementRow.troubles,
+        ClusterRow.network,
     )
     .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
     .where(PlacementRow.cluster_id.in_(_IDS))
     .order_by(PlacementRow.element)
 )
@@ -253,7 +257,7 @@ def _part(row: Any) -> Part:  # noqa: ANN401 - a row of _PARTS
         removed=row.removed_revision,
         confirmed=row.confirmed_revision,
         reachable=row.reachable,
-        trouble=row.trouble,
+        trouble=told(row.trouble, row.troubles, row.cluster_id, row.network),
     )
 
 

@@ -67,7 +67,8 @@ class ElementRow(Base):
     """An element: its two revisions, what was last seen of it, and who is converging it.
 
     ``fence`` grows with every lease taken; only its newest value may confirm. ``checked_at`` is the last time it was
-    read and found as confirmed. Rows stay when the topology loses the element, so that revisions never start again.
+    read and found as confirmed. ``troubles`` is what of its trouble is about single clusters (``troubles.py``). Rows
+    stay when the topology loses the element, so that revisions never start again.
     """
 
     __tablename__ = "elements"
@@ -83,6 +84,7 @@ class ElementRow(Base):
     wanted_revision: Mapped[int]
     confirmed_revision: Mapped[int]
     trouble: Mapped[str | None] = mapped_column(Text)
+    troubles: Mapped[str | None] = mapped_column(Text)
     reachable: Mapped[bool]
     last_seen: Mapped[datetime | None] = mapped_column(Instant)
     checked_at: Mapped[datetime | None] = mapped_column(Instant)

@@ -18,6 +18,7 @@ class FakeService:
         self.told: list[tuple[str, int]] = []
         self.messages: list[str] = []
         self.refused: list[dict[str, str]] = []
+        self.about: list[dict[str, str]] = []
         self.polls: list[tuple[int | None, float]] = []
         self.failing: VirtcloudError | None = None
 
@@ -39,10 +40,18 @@ class FakeService:
         self._tell("confirmed", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision})
 
-    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
+    def trouble(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
         """Take it."""
         self._tell("trouble", element, revision)
         self.messages.append(message)
+        self.about.append(dict(clusters or {}))
         self.refused.append(dict(refused or {}))
 
     def drifted(self, element: str, revision: int) -> None:

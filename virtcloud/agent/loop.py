@@ -16,7 +16,7 @@ asked to stop             at once, between two steps; the machine stays as it is
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,7 @@ from virtcloud.model.wanted import WantedDocument
 WAKE_S = 1.0
 """Who wakes the converger while it waits for SBF is felt after this long at most."""
 Failures = dict[str, str]
+"""What failed, by the cluster's id; what is about no cluster by an empty one."""
 REFUSALS = 3
 """So many times in a row is for good; an image may just be arriving, a driver just be starting."""
 
@@ -44,8 +45,15 @@ class Service(Protocol):
     def confirm(self, element: str, revision: int) -> None:
         """Say that the element carries what ``revision`` wants."""
 
-    def trouble(self, element: str, revision: int, message: str, refused: Mapping[str, str] | None = None) -> None:
-        """Say why it does not, and which clusters it refuses for good."""
+    def trouble(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Say why it does not, which clusters it refuses for good, and what is about which cluster."""
 
     def drifted(self, element: str, revision: int) -> None:
         """Say that it does not any more, though it was confirmed."""
@@ -140,18 +148,22 @@ class Converger:
         self._failures = self._failures + 1 if failures else 0
         self._settled = document.revision
         if failures:
-            message = "; ".join(f"cluster {cluster}: {text}" if cluster else text for cluster, text in failures.items())
+            keys = _keys(document)
+            message = "; ".join(
+                f"cluster {keys.get(one, one)}: {text}" if one else text for one, text in failures.items()
+            )
             log.warning("trouble", element=self._element, revision=document.revision, message=message)
-            self._service.trouble(self._element, document.revision, message, self._refused(document, failures))
+            of_clusters = {one: text for one, text in failures.items() if one}
+            self._service.trouble(
+                self._element, document.revision, message, self._refused(keys, of_clusters), of_clusters
+            )
 
-    def _refused(self, document: WantedDocument, failures: Failures) -> dict[str, str]:
+    def _refused(self, wanted: Container[str], failures: Failures) -> dict[str, str]:
         """Give the clusters that were refused often enough, by id, with the words of the last time."""
-        keys = _keys(document)
-        often = [cluster for cluster, times in self._refusals.items() if times >= REFUSALS and cluster in keys]
-        return {cluster: failures[keys[cluster]] for cluster in often if keys[cluster] in failures}
+        return {one: text for one, text in failures.items() if one in wanted and self._refusals.get(one, 0) >= REFUSALS}
 
     def _converge(self, document: WantedDocument) -> Failures:
-        """Make the machine what is wanted and confirm it; give what failed, by the cluster's key."""
+        """Make the machine what is wanted and confirm it; give what failed."""
         try:
             steps = difference(document.wanted, self._machine.read())
             drifted = bool(steps) and document.confirmed_revision >= document.revision
@@ -181,23 +193,25 @@ class Converger:
         keys = _keys(document)
         for step in steps:
             self._stop.check()
-            cluster = keys.get(step.cluster, step.cluster)
-            if cluster in failures or (isinstance(step, StartGuest) and step.segment.id in unbuilt):
+            if step.cluster in failures or (isinstance(step, StartGuest) and step.segment.id in unbuilt):
                 continue
             try:
                 self._machine.apply(step)
             except VirtcloudError as error:
-                failures[cluster] = f"could not {step}: {error}"
+                failures[step.cluster] = f"could not {step}: {error}"
                 unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
                 if isinstance(error, Refused | Unsafe):
                     self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
             else:
-                log.info("applied", element=self._element, cluster=cluster, step=step)
+                log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
         return failures
 
     def _left(self, document: WantedDocument) -> Failures:
-        left = difference(document.wanted, self._machine.read())
-        return {"": f"read back after all steps were done, there is still to do: {_words(left)}"} if left else {}
+        left: dict[str, list[str]] = {}
+        for step in difference(document.wanted, self._machine.read()):
+            left.setdefault(step.cluster, []).append(str(step))
+        text = "read back after all steps were done, there is still to do: {}".format
+        return {cluster: text(", ".join(steps)) for cluster, steps in left.items()}
 
 
 def _keys(document: WantedDocument) -> dict[str, ClusterKey]:

@@ -28,7 +28,7 @@ class Progress(StrEnum):
 
 
 class PlacementView(Document):
-    """One element's part of a cluster; ``trouble`` is what the element last said went wrong."""
+    """One element's part of a cluster; ``trouble`` is what the element last said went wrong with it."""
 
     element: Name
     kind: ElementKind
@@ -132,12 +132,14 @@ class Confirmation(Document):
 class Trouble(Document):
     """An element says why it cannot carry what ``revision`` wants.
 
-    ``refused`` are the ids of clusters that it has refused again and again, each with its words: those that are being
-    set up need not wait for their deadline.
+    ``clusters`` has the words about each cluster, by its id, where they are not about the element as a whole: its owner
+    is told those. ``refused`` are the ids of clusters that it has refused again and again, each with its words: those
+    that are being set up need not wait for their deadline.
     """
 
     revision: int
     message: str
+    clusters: dict[str, str] = Field(default_factory=dict)
     refused: dict[str, str] = Field(default_factory=dict)
 
 

@@ -97,7 +97,7 @@ def test_nothing_is_confirmed_that_was_not_read_back(
     converger.round()
     assert service.told == [("trouble", 1)]
     assert service.messages == [
-        "read back after all steps were done, there is still to do: build VLAN 100 on eth0 of cluster a"
+        "cluster key-a: read back after all steps were done, there is still to do: build VLAN 100 on eth0"
     ]
 
 
@@ -127,6 +127,20 @@ def test_trouble_names_the_cluster_the_step_and_the_cause(
     service.want(segment("a", 100, ("g1",)))
     converger.round()
     assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
+
+
+def test_what_is_about_a_cluster_is_told_by_its_id_and_names_no_other(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a", "b"}
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert service.about == [
+        {
+            "a": "could not build VLAN 100 on eth0: the kernel said no",
+            "b": "could not build VLAN 101 on eth0: the kernel said no",
+        }
+    ]
 
 
 def test_one_clusters_trouble_does_not_keep_the_others_from_being_made(

@@ -39,7 +39,9 @@ def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
 def test_trouble_is_sent_with_its_message(client: SbfClient, script: Script) -> None:
     script.answer(204, "")
     client.trouble("h1", 7, "no uplink")
-    assert script.asked == [("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink","refused":{}}')]
+    assert script.asked == [
+        ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink","clusters":{},"refused":{}}')
+    ]
 
 
 def test_a_long_poll_says_what_it_has_seen_and_how_long_it_waits(client: SbfClient, script: Script) -> None:

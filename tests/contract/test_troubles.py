@@ -1,0 +1,77 @@
+"""An element's trouble names every cluster that fails there: administrators read all, owners what is about theirs."""
+
+import pytest
+from sbf_fakes.talk import ask
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import State
+from virtcloud.model.views import ClusterView
+
+WHOLE = "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
+ALICES, BOBS = "could not start guest g1: no room", "could not start guest g2: no image debian"
+OTHERS = "it has trouble with another cluster"
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """A host with three owners' clusters, of which two fail there."""
+    for owner in ("alice", "bob", "dora"):
+        world.put(f"of-{owner}", spec("brno-h1", owner=owner))
+    report(world, {world.view("of-alice").id: ALICES, world.view("of-bob").id: BOBS})
+    return world
+
+
+def report(world: World, clusters: dict[str, str], message: str = WHOLE) -> None:
+    said = {"revision": 2, "message": message, "clusters": clusters}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    assert answer.status_code == 204, answer.text
+
+
+def trouble_of(view: ClusterView) -> str | None:
+    (part,) = [one for one in view.placements if one.element == "brno-h1"]
+    return part.trouble
+
+
+def test_an_owner_reads_what_is_about_its_own_cluster(world: World) -> None:
+    for owner, words in (("alice", ALICES), ("bob", BOBS), ("dora", OTHERS)):
+        answer = ask(world, "GET", f"/v1/clusters/of-{owner}", token=world.token(Role.USER, owner))
+        assert trouble_of(ClusterView.model_validate(answer.json())) == words
+
+
+def test_administrators_read_it_all(world: World) -> None:
+    ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert ask(world, "GET", "/v1/elements/brno-h1", token=ivo).json()["trouble"] == WHOLE
+    assert world.audit("element_trouble")[-1].why == WHOLE
+
+
+def test_a_cluster_that_is_new_there_is_not_told_of_others(world: World) -> None:
+    assert trouble_of(world.put("new", spec("brno-h1")).view) == OTHERS
+
+
+def test_why_a_cluster_failed_names_no_other(world: World) -> None:
+    world.clock.advance(121)
+    world.sweep()
+    reasons = [world.view(f"of-{owner}").reason or "" for owner in ("alice", "bob", "dora")]
+    assert [words in reason for words, reason in zip((ALICES, BOBS, OTHERS), reasons, strict=True)] == [True] * 3
+    assert [key for key in ("of-bob", "of-dora") if key in reasons[0]] == []
+
+
+def test_a_member_is_told_what_is_about_its_network(world: World) -> None:
+    world.put("root", spec("brno-h2", owner="alice", shares_with=["bob"]))
+    world.put("member", spec(owner="bob", hosts=["brno-h1"], joins="root"))
+    report(world, {world.view("root").id: "could not build VLAN 103 on eth0"}, "cluster root: could not build VLAN 103")
+    assert trouble_of(world.view("member")) == "could not build VLAN 103 on eth0"
+
+
+def test_what_is_about_the_element_as_a_whole_is_told_to_all(world: World) -> None:
+    report(world, {}, "libvirt does not answer")
+    assert [trouble_of(world.view(f"of-{owner}")) for owner in ("alice", "dora")] == ["libvirt does not answer"] * 2
+
+
+def test_news_about_one_cluster_is_news_though_the_whole_text_is_the_same(world: World) -> None:
+    before = world.view("of-dora").version
+    report(world, {world.view("of-dora").id: "it is next"})
+    assert trouble_of(world.view("of-dora")) == "it is next"
+    assert world.view("of-dora").version > before
+    assert world.view("of-dora").state is State.CONFIGURING
