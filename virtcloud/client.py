@@ -192,13 +192,20 @@ class SbfClient:
         return self._document(ClusterView, self._at.poll(f"/v1/clusters/{ClusterKey(key)}", after, wait))
 
     def clusters(
-        self, owner: str | None = None, *, ended: bool = False, network: str | None = None
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[ClusterView]:
         """Give the clusters, of one owner if given, the ended ones too if asked.
 
+        With ``ended`` it is the newest ``limit`` of them (100), of those older than the one with the id ``before``.
         With ``network`` the cluster that has this name or key, while it has not ended.
         """
-        query = {"owner": owner, "network": network, **_flags(ended=ended)}
+        query = {"owner": owner, "network": network, "limit": limit, "before": before, **_flags(ended=ended)}
         return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
 
     def extend_lease(self, key: str, seconds: float) -> ClusterView:

@@ -88,9 +88,21 @@ class Client:
         """Give a cluster, also one that has ended; raises NotFound."""
         return Cluster(self.sbf, self.sbf.cluster(key))
 
-    def list(self, owner: str | None = None, *, ended: bool = False, network: str | None = None) -> "Sequence[Cluster]":
-        """Give the clusters, of one owner if given, the ended ones too if asked; or the one of a name or key."""
-        return [Cluster(self.sbf, view) for view in self.sbf.clusters(owner, ended=ended, network=network)]
+    def list(
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> "Sequence[Cluster]":
+        """Give the clusters, of one owner if given, the ended ones too if asked; or the one of a name or key.
+
+        With ``ended`` it is the newest ``limit`` of them (100), of those older than the one with the id ``before``.
+        """
+        found = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
+        return [Cluster(self.sbf, view) for view in found]
 
     def delete(self, key: str, *, wait: bool = False) -> None:
         """Let a cluster drain, and wait until it is gone if asked; one that never was, or is gone, is no error."""

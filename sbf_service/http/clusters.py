@@ -10,9 +10,10 @@ from sbf_service.access.rights import Action, may
 from sbf_service.http.caller import Caller, Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
-from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of, subject_of_request
+from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of, subject_of_request, within
 from sbf_service.service import Service
 from sbf_service.store import clusters
+from sbf_service.store.history import Page
 from sbf_service.store.previews import preview_cluster
 from virtcloud.model.cluster import ENDED, ClusterRequest, LeaseExtension
 from virtcloud.model.preview import ClusterPreview
@@ -69,20 +70,29 @@ def routes(service: Service) -> APIRouter:
         "",
         operation_id="list_clusters",
         summary="List clusters, oldest first",
-        responses=answers(HTTPStatus.UNPROCESSABLE_ENTITY),
+        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def show_all(
+    def show_all(  # noqa: PLR0913, PLR0917 - FastAPI gives each parameter by its name
         caller: Who,
         owner: Annotated[UserName | None, Query(description="Only this owner's.")] = None,
         ended: Annotated[bool, Query(description="Also those that have ended.")] = False,
         network: Annotated[
             ClusterKey | None, Query(description="Only the cluster of this name or key; nothing when it has ended.")
         ] = None,
+        limit: Annotated[
+            int, Query(ge=1, le=1000, description="With `ended`: how many at most, the newest ones.")
+        ] = 100,
+        before: Annotated[
+            str | None,
+            Query(
+                pattern="^[0-9a-z-]{1,63}$", description="With `ended`: only those older than the cluster of this id."
+            ),
+        ] = None,
     ) -> list[ClusterView]:
         chosen = must_list_clusters(caller, owner)
         with service.store.read() as unit:
             if network is None:
-                found = clusters.list_clusters(unit, chosen, ended=ended)
+                found = clusters.list_clusters(unit, chosen, Page(limit, before) if ended else None, within(caller))
             else:
                 found = [one for one in clusters.list_network(unit, network) if owner in {None, one.spec.owner}]
         return [view for view in found if may(caller.principal, Action.READ_CLUSTER, subject_of(view))]

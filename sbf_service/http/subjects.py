@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from sqlalchemy import ColumnElement
+
 from sbf_service.access.rights import Action, Reach, Subject, may, reach
 from sbf_service.http.caller import Caller
 from sbf_service.store.audit_log import Filter
@@ -9,6 +11,7 @@ from sbf_service.store.clusters import get_cluster
 from sbf_service.store.keys import has_had
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store
+from sbf_service.store.standing import at_sites, on_element
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import NotFound
 from virtcloud.model.values import ClusterKey, Name, UserName
@@ -37,6 +40,17 @@ def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | Non
     chosen = owner or UserName(caller.principal.name)
     caller.must(Action.READ_CLUSTER, Subject(f"clusters of {chosen}", owner=chosen))
     return chosen
+
+
+def within(caller: Caller) -> list[ColumnElement[bool]]:
+    """Select the clusters that a caller sees who sees those of its sites, or of its element."""
+    match reach(caller.principal, Action.READ_CLUSTER):
+        case Reach.SITES:
+            return [at_sites(caller.principal.sites)]
+        case Reach.ELEMENT:
+            return [on_element(caller.principal.name)]
+        case _:
+            return []
 
 
 def must_on_element(store: Store, caller: Caller, action: Action, name: Name) -> None:

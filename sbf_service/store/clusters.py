@@ -1,5 +1,6 @@
 """Clusters: asking for one, looking at it, ending it. What a repeated call means is decided in ``calls.py``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -11,6 +12,7 @@ from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.audit import record
 from sbf_service.store.choosing import Asked
 from sbf_service.store.create import create
+from sbf_service.store.history import Page, page_of
 from sbf_service.store.keys import former_of, highest_of, latest
 from sbf_service.store.moves import drain
 from sbf_service.store.networks import network_called
@@ -65,12 +67,14 @@ def version_of(unit: Unit, key: str) -> int:
     return _found(unit, key).version
 
 
-def list_clusters(unit: Unit, owner: str | None, *, ended: bool) -> list[ClusterView]:
-    """Show clusters, oldest first; those that have ended only when asked for."""
-    conditions: list[ColumnElement[bool]] = [] if ended else [NOT_ENDED]
-    if owner is not None:
-        conditions.append(ClusterRow.owner == owner)
-    return views(unit, clusters_where(unit, *conditions))
+def list_clusters(
+    unit: Unit, owner: str | None, ended: Page | None = None, within: Sequence[ColumnElement[bool]] = ()
+) -> list[ClusterView]:
+    """Show clusters, oldest first: all that have not ended; or a page of all. Raises NotFound."""
+    conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
+    if ended is not None:
+        return views(unit, page_of(unit, ended, *conditions))
+    return views(unit, clusters_where(unit, NOT_ENDED, *conditions))
 
 
 def list_network(unit: Unit, word: str) -> list[ClusterView]:

@@ -66,6 +66,11 @@ def on_element(element: str) -> ColumnElement[bool]:
     return has_part(PlacementRow.element == element)
 
 
+def at_sites(sites: Iterable[str]) -> ColumnElement[bool]:
+    """Select the clusters that have a part on an element of these sites."""
+    return has_part(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))
+
+
 def has_part(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Select the clusters with such a part. Asked of each cluster: an element's parts are mostly of ended ones."""
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)

@@ -197,6 +197,26 @@ def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World)
     assert world.view("demo").state == "configuring"
 
 
+def test_a_page_of_a_list_is_full_of_what_the_caller_may_look_at(world: World) -> None:
+    """Otherwise nobody could page past what is others'."""
+    for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
+        world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
+        world.clock.advance(1)
+    tokens = [
+        world.token(Role.USER, "alice"),
+        world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno"),
+        world.token(Role.AGENT, "brno-h2"),
+        world.token(Role.SCHEDULER, "pbs"),
+    ]
+    asked = "/v1/clusters?ended=true&limit=1"
+    assert [[one["key"] for one in ask(world, "GET", asked, token=one).json()] for one in tokens] == [
+        ["b"],
+        ["b"],
+        ["b"],
+        ["d"],
+    ]
+
+
 def test_lists_are_what_the_caller_may_look_at(world: World) -> None:
     for key, host, owner in (("a", "brno-h1", "alice"), ("b", "brno-h2", "bob"), ("c", "praha-h1", "bob")):
         world.put(key, spec(host, owner=owner))

@@ -152,6 +152,35 @@ def test_lists_show_one_owners_clusters_and_ended_ones_when_asked(world: World) 
     assert keys("?owner=alice&ended=true") == ["a", "c"]
 
 
+def test_a_list_with_ended_ones_is_a_page_of_the_newest_and_older_ones_are_found_before_it(world: World) -> None:
+    for number in range(1, 6):
+        world.put(f"c{number}", spec("brno-h1"))
+        world.clock.advance(number % 2)  # some are of the same moment
+    world.delete("c1")
+    world.settle()
+
+    def page(query: str) -> tuple[list[str], str]:
+        found = ask(world, "GET", f"/v1/clusters?ended=true{query}").json()
+        return [one["key"] for one in found], found[0]["id"] if found else ""
+
+    newest, last = page("&limit=3")
+    older, first = page(f"&limit=3&before={last}")
+    assert (newest, older) == (["c3", "c4", "c5"], ["c1", "c2"])
+    assert page(f"&before={first}") == ([], "")
+    assert page("")[0] == ["c1", "c2", "c3", "c4", "c5"]
+    assert ask(world, "GET", "/v1/clusters?limit=1").json()[0]["key"] == "c2", "what has not ended is listed whole"
+
+
+def test_a_page_before_a_cluster_that_never_was_is_not_found(world: World) -> None:
+    answer = ask(world, "GET", "/v1/clusters?ended=true&before=x")
+    assert problem(answer) == (404, "not-found", "before: no cluster has the id x")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "before=A", "before="])
+def test_a_page_that_cannot_be_is_bad_input(world: World, query: str) -> None:
+    assert ask(world, "GET", f"/v1/clusters?ended=true&{query}").status_code == 422
+
+
 def test_a_long_poll_answers_as_soon_as_there_is_something_newer(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     before = world.view("demo").version
@@ -386,7 +415,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
     assert calls == {
         "put_cluster": ["401", "403", "404", "409", "410", "422", "429"],
         "get_cluster": ["401", "403", "404", "422", "429"],
-        "list_clusters": ["401", "403", "422", "429"],
+        "list_clusters": ["401", "403", "404", "422", "429"],
         "delete_cluster": ["401", "403", "404", "410", "422", "429"],
         "extend_lease": ["401", "403", "404", "409", "422", "429"],
         "put_topology": ["401", "403", "409", "422", "429"],

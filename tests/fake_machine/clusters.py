@@ -64,13 +64,15 @@ class FakeSbf:
         self.put: list[tuple[str, dict[str, object]]] = []
         self.preview: dict[str, object] = {}
         self.networks: dict[str, list[str]] = {}
+        self.listed: list[dict[str, list[str]]] = []
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: PLR0911 - an answer each
         """Answer a call."""
         parts = urlsplit(path)
         match parts.path.split("/")[2:]:
             case ["clusters"]:
-                asked = parse_qs(parts.query).get("network")
+                self.listed.append(parse_qs(parts.query))
+                asked = self.listed[-1].get("network")
                 keys = self._network(asked[0]) if asked else self._running()
                 return _json([json.loads(self.clusters[key].model_dump_json()) for key in keys if key in self.clusters])
             case ["clusters", _] if "dry_run=true" in parts.query:

@@ -19,6 +19,7 @@ from sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.store.clusters import list_clusters
 from sbf_service.store.elements import set_back, target_of
+from sbf_service.store.history import Page
 from sbf_service.store.leases import give_up_all
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
@@ -251,7 +252,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return []
         with self.world.store.read() as unit:
-            return list_clusters(unit, None, ended=True)
+            return list_clusters(unit, None, Page(1000))
 
     def carried_at(self, site: str) -> set[int]:
         if not hasattr(self, "world"):

@@ -92,15 +92,21 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
 @cluster.command("list")
 @click.option("--owner", help="Only those of this owner.")
-@click.option("--ended", is_flag=True, help="Also those that have ended.")
+@click.option("--ended", is_flag=True, help="Also those that have ended: the newest of all.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="With --ended: how many.")
+@click.option("--before", metavar="ID", help="With --ended: those older than the cluster with this id.")
 @as_json
 @click.pass_context
-def list_(context: click.Context, owner: str | None, ended: bool, as_json: bool) -> None:
+def list_(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context, /, *, owner: str | None, ended: bool, limit: int, before: str | None, as_json: bool
+) -> None:
     """List clusters.
 
     Example: virtcloud cluster list --owner eva
     """
-    views = [one.view for one in client(context).list(owner, ended=ended)]
+    views = [one.view for one in client(context).list(owner, ended=ended, limit=limit, before=before)]
+    if ended and len(views) == limit:
+        click.echo(f"there may be older ones: --before {views[0].id}", err=True)
     if as_json:
         show.json_documents(views)
         return

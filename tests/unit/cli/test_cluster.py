@@ -118,6 +118,15 @@ def test_the_list_has_a_line_for_each_cluster_and_reads_well_in_a_pipe(run: Run)
     assert line.split()[:9] == ["demo", "eva", "active", "VLAN", "100", "at", "brno,", "praha", "1"]
 
 
+def test_a_list_with_ended_ones_says_how_to_see_older_ones(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE)
+    ended = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
+    assert ended.stderr == "there may be older ones: --before 4c1f\n"
+    assert sbf.listed[-1] == {"limit": ["1"], "before": ["77aa"], "ended": ["true"]}
+    assert run("cluster", "list", "--ended").stderr == ""
+    assert run("cluster", "list", "--limit", "1").stderr == ""
+
+
 def test_the_list_as_json_is_a_list(run: Run) -> None:
     run(*CREATE)
     assert [one["key"] for one in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
