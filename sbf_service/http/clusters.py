@@ -10,7 +10,15 @@ from sbf_service.access.rights import Action, may
 from sbf_service.http.caller import Caller, Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
-from sbf_service.http.subjects import must_list_clusters, must_on_cluster, subject_of, subject_of_request, within
+from sbf_service.http.subjects import (
+    must_list_clusters,
+    must_on_cluster,
+    own_name,
+    still_seen,
+    subject_of,
+    subject_of_request,
+    within,
+)
 from sbf_service.service import Service
 from sbf_service.store import clusters
 from sbf_service.store.history import Page
@@ -64,7 +72,7 @@ def routes(service: Service) -> APIRouter:
 
         await run_in_threadpool(must_on_cluster, service.store, caller, Action.READ_CLUSTER, key)
         await newer(service.notifier, f"cluster:{key}", version, after, wait)
-        return await run_in_threadpool(show)
+        return still_seen(caller, await run_in_threadpool(show))
 
     @router.get(
         "",
@@ -120,7 +128,8 @@ def routes(service: Service) -> APIRouter:
     ) -> ClusterView:
         must_on_cluster(service.store, caller, Action.END_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt, owner)
+            meant = owner or own_name(caller, Action.END_CLUSTER)
+            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt, meant)
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
 

@@ -32,6 +32,19 @@ def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKe
     raise caller.denied(NotFound(f"cluster {key} is not known"), action, subject)
 
 
+def still_seen(caller: Caller, view: ClusterView) -> ClusterView:
+    """Give what a caller waited for; raises NotFound when the key has gone to an owner whom it may not know."""
+    subject = subject_of(view)
+    if may(caller.principal, Action.READ_CLUSTER, subject):
+        return view
+    raise caller.denied(NotFound(f"cluster {view.key} is not known"), Action.READ_CLUSTER, subject)
+
+
+def own_name(caller: Caller, action: Action) -> str | None:
+    """Give the caller's name where it may do this to its own clusters only: it means no other's."""
+    return caller.principal.name if reach(caller.principal, action) is Reach.OWN else None
+
+
 def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | None:
     """Say whose clusters are to be listed; raises Forbidden for a user who asks for another's."""
     caller.must_somehow(Action.READ_CLUSTER, "cluster")

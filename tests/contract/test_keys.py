@@ -3,8 +3,11 @@
 So it comes about: a batch system is set up anew, and gives numbers of former jobs again.
 """
 
+import asyncio
+
+import httpx
 import pytest
-from sbf_fakes.talk import ask, problem
+from sbf_fakes.talk import ask, client, problem
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.clusters import list_clusters
@@ -103,6 +106,19 @@ def test_an_agent_that_ends_the_former_owners_run_is_told_that_it_is_over(world:
     answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)
     assert problem(answer)[:2] == (410, "gone")
     assert ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=1&owner=alice", token=agent).status_code == 202
+
+
+def test_who_waits_for_news_of_its_cluster_is_not_shown_the_next_owners(world: World) -> None:
+    token, before = world.token(Role.USER, "bob"), world.view(JOB).version
+
+    async def wait() -> httpx.Response:
+        async with client(world.service, token) as made:
+            asked = asyncio.create_task(made.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(world.put, JOB, OF_ALICE, 1)
+            return await asked
+
+    assert problem(asyncio.run(wait())) == (404, "not-found", f"cluster {JOB} is not known")
 
 
 def test_a_dry_run_says_that_it_would_be_made(world: World) -> None:
