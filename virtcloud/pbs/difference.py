@@ -88,10 +88,10 @@ def _hook(one: Hook, has: Hook | None) -> Iterator[Change]:
         yield Change(f"create hook {one.name}", (Say(f"create hook {one.name}"),))
         has = Hook(one.name, {}, "", "")
     yield from _settings(one, has)
+    yield from _attributes(one, has)
     if one.program != has.program:
         words = f"hook {one.name}: program {has.digest} becomes {one.digest}"
         yield Change(words, (Put(one.name, PROGRAM, one.program),))
-    yield from _attributes(one, has)
 
 
 def _settings(one: Hook, has: Hook) -> Iterator[Change]:
@@ -114,7 +114,11 @@ def _lines(settings: str) -> list[str]:
 
 
 def _attributes(one: Hook, has: Hook) -> Iterator[Change]:
-    """Compare attributes, the events first: PBS refuses a fail_action without them."""
+    """Compare attributes, the events first: PBS refuses a fail_action without them.
+
+    They come before the program. Where ``freq`` of a hook that has one is set, OpenPBS 23.06 lets its server run it,
+    too, and does not forget that when the hook is deleted: pbs_server then does nothing but complain in its log.
+    """
     for name in sorted(one.attributes, key=lambda key: (key != "event", key)):
         wanted, got = one.attributes[name], has.attributes.get(name, "")
         if _words(wanted) != _words(got):

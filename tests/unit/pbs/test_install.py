@@ -66,7 +66,7 @@ def installed(place: Place, program: str = STUB) -> FakeServer:
 
 
 def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: Place) -> None:
-    """Settings come before the program, the events before what PBS refuses without them."""
+    """The program is last (see ``difference``), the events are before what PBS refuses without them."""
     server = FakeServer()
     do(server, changes(server, place))
     assert server.told == [
@@ -74,7 +74,6 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: Place) ->
         "create resource vcluster_spec type=string,flag=im",
         "create hook virtcloud_server",
         "import hook virtcloud_server application/x-config",
-        "import hook virtcloud_server application/x-python",
         'set hook virtcloud_server event = "queuejob,modifyjob,runjob,jobobit"',
         "set hook virtcloud_server alarm = 5",
         "set hook virtcloud_server enabled = true",
@@ -82,9 +81,9 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: Place) ->
         "set hook virtcloud_server order = 900",
         "set hook virtcloud_server type = site",
         "set hook virtcloud_server user = pbsadmin",
+        "import hook virtcloud_server application/x-python",
         "create hook virtcloud_mom",
         "import hook virtcloud_mom application/x-config",
-        "import hook virtcloud_mom application/x-python",
         f'set hook virtcloud_mom event = "{MOM_EVENTS}"',
         "set hook virtcloud_mom alarm = 600",
         "set hook virtcloud_mom enabled = true",
@@ -93,6 +92,7 @@ def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: Place) ->
         "set hook virtcloud_mom order = 900",
         "set hook virtcloud_mom type = site",
         "set hook virtcloud_mom user = pbsadmin",
+        "import hook virtcloud_mom application/x-python",
     ]
 
 
