@@ -17,7 +17,7 @@ demo: setup ## two virtual clusters over three sites, on this machine
 test: setup check ## every check and every test
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
 
-test-pbs: setup ## the scenarios on a real OpenPBS (ten minutes), where one is installed
+test-pbs: setup ## the scenarios on a real OpenPBS (a quarter of an hour), where one is installed
 	@$(BIN)/pytest tests/pbs/test_install.py
 	@$(BIN)/pytest tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py
 

@@ -88,6 +88,6 @@ def _same(key: str, spec: ClusterSpec, former: Former) -> Same:
         return Same()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(former.spec, name)]
     raise OtherSpec(
-        f"cluster {key} exists and is {former.state} with another {', '.join(changed)}: "
+        f"cluster {key} exists and is {former.state}, and differs in {', '.join(changed)}: "
         f"choose another key, or end it first"
     )

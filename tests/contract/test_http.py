@@ -39,7 +39,7 @@ def test_another_spec_under_the_key_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h2")))
     assert (status, kind) == (409, "other-spec")
-    assert detail.startswith("cluster demo exists and is configuring with another guests: ")
+    assert detail.startswith("cluster demo exists and is configuring, and differs in guests: ")
 
 
 def test_no_vlan_free_is_a_conflict_of_its_own(world: World) -> None:

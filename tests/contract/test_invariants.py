@@ -257,7 +257,7 @@ def test_7_7_the_same_request_again_changes_nothing(world: World) -> None:
 def test_7_7_the_same_key_with_another_spec_is_a_conflict_that_changes_nothing(world: World) -> None:
     world.put("demo", TWO_SITES)
     rows = len(world.audit())
-    with pytest.raises(Conflict, match="cluster demo exists and is configuring with another guests"):
+    with pytest.raises(Conflict, match="cluster demo exists and is configuring, and differs in guests"):
         world.put("demo", spec("brno-h2"))
     assert len(world.audit()) == rows
     assert str(world.site("brno").claimed) == "100"

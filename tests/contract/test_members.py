@@ -246,7 +246,7 @@ def test_asking_for_a_member_again_changes_nothing(ring: World) -> None:
     rows = len(ring.audit())
     again = ring.put("m1", member("praha-h1"))
     assert (again.created, again.view, len(ring.audit())) == (False, view, rows)
-    with pytest.raises(Conflict, match="cluster m1 exists and is active with another joins"):
+    with pytest.raises(Conflict, match="cluster m1 exists and is active, and differs in joins"):
         ring.put("m1", member("praha-h1", joins="root"))
 
 

@@ -212,7 +212,7 @@ def test_a_network_that_is_not_shared_is_the_users_to_change(server_hook: Server
 @pytest.mark.parametrize(
     "answer",
     [
-        problem(409, "other-spec", "cluster 12.pbssrv exists with another hosts"),
+        problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"),
         problem(410, "gone", "attempt 1 is over"),
         (200, {"state": "released"}),
         (200, {"state": "failing"}),
@@ -230,7 +230,7 @@ def test_a_number_that_was_used_before_goes_to_the_hosts_to_be_counted(
 
 
 def test_what_was_made_with_such_a_number_is_ended(server_hook: ServerHook, sbf: FakeSbf) -> None:
-    sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists with another hosts"))
+    sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"))
     server_hook.start("image=debian12")
     assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
 

@@ -88,7 +88,7 @@ def test_the_same_attempt_with_another_spec_is_a_conflict_that_names_what_differ
     with pytest.raises(Conflict) as caught:
         decide("k", request(3), former(state, wanted=OTHER))
     assert str(caught.value) == (
-        f"cluster k exists and is {state} with another guests, lease_s: choose another key, or end it first"
+        f"cluster k exists and is {state}, and differs in guests, lease_s: choose another key, or end it first"
     )
 
 
