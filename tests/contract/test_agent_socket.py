@@ -154,8 +154,10 @@ def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
 def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: Agent) -> None:
     host.up(JOB)
     assert state(host) == ("waiting", [f"SBF knows no cluster {JOB} with a part on host brno-h1"])
-    threading.Timer(0.2, lambda: active(world, host)).start()
+    becoming = threading.Timer(0.2, lambda: active(world, host))
+    becoming.start()
     until(lambda: state(host, wait=30)[0] == "up")
+    becoming.join()
 
 
 def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:

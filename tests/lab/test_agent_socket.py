@@ -18,10 +18,11 @@ from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 pytestmark = pytest.mark.lab
 
 HEAD, OTHER = "brno-h1", "praha-h1"
+USER = "nobody"
 LIMIT_S = 60.0
 SPEC = ClusterSpec.model_validate(
     {
-        "owner": "alice",
+        "owner": USER,
         "deadline_s": 60,
         "guests": [
             {"name": "g1", "host": HEAD, "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]},
@@ -51,7 +52,7 @@ class Hook:
 
     def up(self) -> None:
         """Announce the job."""
-        assert self.ask("up", head=True, user="nobody") == {"ok": True}
+        assert self.ask("up", head=True, user=USER) == {"ok": True}
 
     def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait as a prologue does, and give the first answer that is so."""
@@ -113,7 +114,7 @@ def test_the_barrier_sees_a_host_that_is_cut_off_and_guests_that_are_silent(
     facts = hook.wait(is_up)["facts"]
     assert facts["VCLUSTER_GUESTS"] == "g1 g2 g3"
     assert output(lab, HEAD, "cat", facts["VCLUSTER_HOSTS"]) == "10.0.0.1 g1\n10.0.0.2 g2\nfd00::3 g3\n"
-    assert output(lab, HEAD, "stat", "-c", "%U %a", facts["VCLUSTER_HOSTS"]) == "nobody 600\n"
+    assert output(lab, HEAD, "stat", "-c", "%U %a", facts["VCLUSTER_HOSTS"]) == f"{USER} 600\n"
     for name, address in (("g2", "10.0.0.2"), ("g3", "fd00::3")):
         in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "down")
         hook.wait(lacks(f"guest {name} does not answer at {address}"))
@@ -141,7 +142,7 @@ def test_an_agent_that_is_killed_in_any_phase_goes_on_where_it_was(lab: Lab, cli
     kill_agent(lab)
     assert hook.ask("remove", wait=50)["gone"]
     assert until(client, hook.key, ended).reason == f"ended by agent@{HEAD}"
-    assert hook.ask("up", head=True, user="nobody")["error"] == "gone"
+    assert hook.ask("up", head=True, user=USER)["error"] == "gone"
 
 
 def test_a_removal_that_sbf_could_not_hear_is_kept_by_an_agent_that_is_killed(
