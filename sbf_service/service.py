@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from sbf_service.converge.converger import Converger
 from sbf_service.converge.sessions import EdgePlatformOf, PlatformOf, Platforms, Sessions
-from sbf_service.converge.sweep import Sweep
+from sbf_service.converge.sweep import StoreDeadlines, Sweep
+from sbf_service.converge.transactions import StoreTransactions
 from sbf_service.converge.worker import Worker
 from sbf_service.drivers.edge_registry import edge_platform_of
 from sbf_service.drivers.registry import platform_of
@@ -66,9 +67,11 @@ def make_service(
     engine = make_engine(settings.database)
     notifier, found = Notifier(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=notifier.publish, clock=clock)
-    worker = Worker(store, Sessions(settings, found), settings.timing, f"sbf@{replica_name(settings)}")
+    transactions = StoreTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
+    worker = Worker(transactions, Sessions(settings, found))
     meters = make_meters()
-    converger = Converger(store, worker, Sweep(store, settings.timing), settings, watch=meters.converged)
+    sweep = Sweep(StoreDeadlines(store, settings.timing), settings.timing)
+    converger = Converger(store, worker, sweep, settings, watch=meters.converged)
     recognizer = Recognizer(store)
     notifier.listen(converger.wake)
     notifier.listen(recognizer.heard)

@@ -4,16 +4,15 @@ A thread per busy device, at most ``settings.workers`` of them, so that a slow o
 threads are daemons: the service can end in the middle of anything, and another start goes on from the revisions.
 """
 
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from dataclasses import dataclass, field
 from threading import Condition, Event, Thread
 
+from sbf_service.converge.backlog import Backlog
 from sbf_service.converge.candidates import candidates
-from sbf_service.converge.choose import Candidate, Retry, after_failure, choose
+from sbf_service.converge.choose import Candidate
 from sbf_service.converge.sweep import Sweep
 from sbf_service.converge.worker import Outcome, Worker
 from sbf_service.log import get_log
@@ -43,18 +42,20 @@ class Converger:
     sweep: Sweep
     settings: Settings
     clock: Callable[[], float] = time.monotonic
-    jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
     watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
     """Told of each try: the device's platform, what came of it, how many seconds it took."""
-    _busy: set[Name] = field(default_factory=set)
-    _retries: dict[Name, Retry] = field(default_factory=dict)
+    _backlog: Backlog = field(init=False)
     _lock: Condition = field(default_factory=Condition)
     _wake: Event = field(default_factory=Event)
     _swept: float | None = None
     _looked: float | None = None
     _stopping: bool = False
     _thread: Thread | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with no device busy and none waiting."""
+        self._backlog = Backlog(self.settings, self.clock)
 
     def start(self) -> None:
         """Start; what this replica left leased when it died is taken up at once."""
@@ -85,9 +86,9 @@ class Converger:
     def alone(self, name: Name, patience: float = PATIENCE_S) -> Iterator[None]:
         """Keep this replica's workers off a device. Raises Conflict when one is at it for longer than ``patience``."""
         with self._lock:
-            if not self._lock.wait_for(lambda: name not in self._busy, patience):
+            if not self._lock.wait_for(lambda: name not in self._backlog.busy, patience):
                 raise Conflict(f"{name} has been worked on for {patience:g} s: ask again when that has ended")
-            self._busy.add(name)
+            self._backlog.busy.add(name)
         try:
             yield
         finally:
@@ -96,7 +97,7 @@ class Converger:
             self._wake.set()
 
     def _free(self, name: Name) -> None:
-        self._busy.discard(name)
+        self._backlog.busy.discard(name)
         self._lock.notify_all()
 
     def _run(self) -> None:
@@ -128,27 +129,16 @@ class Converger:
     def _pause(self) -> float:
         """Say how long nothing will be due that is not said by a wake-up."""
         with self._lock:
-            waits = [retry.not_before - self.clock() for name, retry in self._retries.items() if name not in self._busy]
-        return min([LOOK_AGAIN_S, *(wait for wait in waits if wait > 0)])
+            return min([LOOK_AGAIN_S, *self._backlog.waits()])
 
     def _start_due(self) -> None:
         with self.store.read() as unit:
             now, found = unit.now, candidates(unit, self.worker.holder)
         lost = self.worker.sessions.lost()
         with self._lock:
-            chosen = choose(
-                [replace(one, checked_at=None) if one.name in lost else one for one in found],
-                now=now,
-                clock=self.clock(),
-                drift_interval=timedelta(seconds=self.settings.timing.drift_interval),
-                busy=self._busy,
-                retries=self._retries,
-                room=self.settings.workers - len(self._busy),
-            )
-            self._busy.update(chosen)
-        revisions = {one.name: one for one in found}
-        for name in chosen:
-            Thread(target=self._work, args=(revisions[name],), name=f"converge-{name}", daemon=True).start()
+            chosen = self._backlog.take(found, now, lost)
+        for one in chosen:
+            Thread(target=self._work, args=(one,), name=f"converge-{one.name}", daemon=True).start()
 
     def _work(self, one: Candidate) -> None:
         begun = self.clock()
@@ -160,13 +150,7 @@ class Converger:
             log.fault("converge_fault", error, element=one.name)
             outcome = Outcome.FAILED
         with self._lock:  # both at once: one that is free, and not known to have failed, is tried again at once
-            self._remember(one, outcome)
+            self._backlog.remember(one, outcome)
             self._free(one.name)
         self._wake.set()
         self.watch(one.platform, outcome.name.lower(), self.clock() - begun)
-
-    def _remember(self, one: Candidate, outcome: Outcome) -> None:
-        before = self._retries.pop(one.name, None)
-        if outcome is Outcome.FAILED:
-            pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
-            self._retries[one.name] = after_failure(before, one.wanted, self.clock(), pause, self.jitter())

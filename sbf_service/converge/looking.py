@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from sbf_service.converge.converger import Converger
 from sbf_service.converge.kind import C, D, M, Spoken, W
-from sbf_service.converge.task import Task, read_task
+from sbf_service.converge.task import Task
 from sbf_service.converge.worker import Outcome
 from sbf_service.drivers.driver import SaysLines
 from sbf_service.store.audit_log import last_change, newest
@@ -34,7 +34,7 @@ class Looking:
         self._require_device(name)
         worker = self.converger.worker
         with self.converger.alone(name), worker.leased(name) as fence:
-            task = read_task(worker.store, name, _free(name, fence))
+            task = worker.transactions.read_task(name, _free(name, fence))
             try:
                 return self._read(task, worker.sessions.driver(task.device, task.backbone))
             except Exception:
@@ -48,14 +48,14 @@ class Looking:
         """
         self._require_device(name)
         worker = self.converger.worker
-        with worker.store.read() as unit:
+        with self.converger.store.read() as unit:
             before = newest(unit)
         with self.converger.alone(name):
             outcome = Outcome.OVERTAKEN
             for _ in range(MOST_ROUNDS):
                 outcome = worker.converge(name) if outcome is Outcome.OVERTAKEN else outcome
         _free(name, None if outcome is Outcome.BUSY else 0)
-        with worker.store.read() as unit:
+        with self.converger.store.read() as unit:
             return ElementCheck(element=element_view(unit, name), mended=last_change(unit, name, before))
 
     def _read(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> ElementDifference:

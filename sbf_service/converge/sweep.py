@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Protocol
 
 from sbf_service.settings import Timing
 from sbf_service.store.elements import set_trouble
@@ -13,39 +14,64 @@ from sbf_service.store.silence import silent_agents
 from virtcloud.model.values import Name
 
 
+class Deadlines(Protocol):
+    """What the sweep reads and writes; each method is one transaction."""
+
+    def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
+        """Return whether a cluster's move is due, and the agents that did not ask for ``silence``."""
+
+    def settle(self) -> None:
+        """Make every move that is due; may be repeated."""
+
+    def record_silence(self, name: Name, silence: timedelta, message: str) -> None:
+        """Record an agent as unreachable, unless it has asked since."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreDeadlines:
+    """The sweep's transactions on the database."""
+
+    store: Store
+    timing: Timing
+
+    def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
+        """Return whether a cluster's move is due, and the agents that did not ask for ``silence``."""
+        with self.store.read() as unit:
+            return bool(due_moves(unit, self.timing.drain)), silent_agents(unit, silence)
+
+    def settle(self) -> None:
+        """Make every move that is due; may be repeated."""
+        with self.store.change() as unit:
+            settle_clusters(unit, self.timing.drain)
+
+    def record_silence(self, name: Name, silence: timedelta, message: str) -> None:
+        """Record an agent as unreachable, unless it has asked since."""
+        with self.store.change() as unit:
+            if name in silent_agents(unit, silence):
+                set_trouble(unit, name, message, self.timing.drain, reachable=False)
+
+
 @dataclass
 class Sweep:
     """Looks, and writes only when there is something to change."""
 
-    store: Store
+    deadlines: Deadlines
     timing: Timing
     clock: Callable[[], float] = time.monotonic
     _started: float | None = field(default=None)
 
     def run(self) -> None:
         """Make every move that is due; may be repeated."""
-        with self.store.read() as unit:
-            due = due_moves(unit, self.timing.drain)
-            silent = silent_agents(unit, self._silence) if self._listened() else []
-        for name in silent:
-            self._say_silent(name)
+        silence = timedelta(seconds=self.timing.agent_silence)
+        due, silent = self.deadlines.find_overdue(silence)
+        for name in silent if self._has_listened() else ():
+            message = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
+            self.deadlines.record_silence(name, silence, message)
         if due:
-            with self.store.change() as unit:
-                settle_clusters(unit, self.timing.drain)
+            self.deadlines.settle()
 
-    @property
-    def _silence(self) -> timedelta:
-        return timedelta(seconds=self.timing.agent_silence)
-
-    def _say_silent(self, name: Name) -> None:
-        """Look again, in the unit that says so: it may have asked since."""
-        with self.store.change() as unit:
-            if name in silent_agents(unit, self._silence):
-                text = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
-                set_trouble(unit, name, text, self.timing.drain, reachable=False)
-
-    def _listened(self) -> bool:
-        """Say whether this service has run long enough to call anybody silent: agents may have asked nobody."""
+    def _has_listened(self) -> bool:
+        """Return whether this service has run for as long as an agent may be silent: agents may have asked nobody."""
         if self._started is None:
             self._started = self.clock()
         return self.clock() - self._started >= self.timing.agent_silence

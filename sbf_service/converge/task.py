@@ -42,6 +42,11 @@ class Task(Generic[W, M, C, D]):
         """The device's name."""
         return self.device.name
 
+    @property
+    def change(self) -> str:
+        """The event of a change to this device, in the audit and in the log."""
+        return f"{self.kind.element}_change"
+
 
 def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
     """Read it all in one snapshot. Raises NotFound."""

@@ -11,15 +11,10 @@ from enum import Enum, auto
 
 from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.sessions import Sessions
-from sbf_service.converge.task import Task, read_task
+from sbf_service.converge.task import Task
+from sbf_service.converge.transactions import LeaseLostError, Transactions
 from sbf_service.log import get_log
-from sbf_service.settings import Timing
-from sbf_service.store.audit import record
-from sbf_service.store.elements import confirm, set_back, set_trouble
-from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
-from sbf_service.store.revisions import element_row, grow
-from sbf_service.store.session import Store, Unit
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable, Unsafe
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -34,18 +29,17 @@ class Outcome(Enum):
     BUSY = auto()
 
 
-class LeaseLostError(Exception):
-    """Another worker took the element: this one stops and writes nothing."""
-
-
 @dataclass(frozen=True)
 class Worker:
-    """Converges elements under the name ``holder``; may be used by many threads, for one element each."""
+    """Converges elements under its transactions' holder; may be used by many threads, for one element each."""
 
-    store: Store
+    transactions: Transactions
     sessions: Sessions
-    timing: Timing
-    holder: str
+
+    @property
+    def holder(self) -> str:
+        """The name under which it holds leases."""
+        return self.transactions.holder
 
     def converge(self, name: Name) -> Outcome:
         """Try once. Never raises for what a device does; a database that is away raises DatabaseUnavailable."""
@@ -60,20 +54,18 @@ class Worker:
 
     @contextmanager
     def leased(self, name: Name) -> Iterator[int | None]:
-        """Hold an element; gives the fencing number, or nothing while another replica holds it."""
-        with self.store.touch(who=self.holder) as unit:
-            fence = take_lease(unit, name, self.holder, self.timing.lease)
+        """Hold an element's lease; yield the fencing token, or None while another replica holds it."""
+        fence = self.transactions.take_lease(name)
         try:
             yield fence
         finally:
             if fence is not None:
                 self.sessions.rest(name)
-                with self.store.touch(who=self.holder) as unit:
-                    give_up_lease(unit, name, fence)
+                self.transactions.give_up_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int) -> Outcome:
         try:
-            task = read_task(self.store, name, fence)
+            task = self.transactions.read_task(name, fence)
             return self._converge(task, self.sessions.driver(task.device, task.backbone))
         except ElementError as error:
             self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
@@ -90,58 +82,26 @@ class Worker:
         difference = kind.difference(task.wanted, carried)
         if difference:
             kind.refuse_outside(task.name, task.managed, difference)
-            drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
-            if not self._announce(task, difference, drifted=drifted):
+            if not self._announce(task, difference, carried):
                 return Outcome.OVERTAKEN
             driver.apply(difference)
             carried = driver.read(task.managed)
             kind.refuse_leftover(task.name, task.wanted, carried)
-        return self._confirm(task, carried, changed=bool(difference))
-
-    def _announce(self, task: Task[W, M, C, D], difference: D, *, drifted: bool) -> bool:
-        """Write what will be changed, and hold the element long enough; false when it may not be changed any more."""
-        what = f"{task.kind.element}_change"
-        why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
-        with self.store.change(who=self.holder) as unit:
-            self._require_lease(unit, task.name, task.fence)
-            try:
-                managed = task.kind.managed(unit, task.device, task.site, task.wanted)
-                task.kind.refuse_outside(task.name, managed, difference)
-            except Unsafe:
-                return False
-            if drifted:
-                set_back(unit, task.name, why, self.timing.drain)
-            record(unit, what, why=why, element=task.name, difference=difference)
-        log.info(what, element=task.name, revision=task.revision, difference=difference)
-        return True
-
-    def _confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> Outcome:
-        """Confirm what was read back. A worker that is late, and changed something all the same, has it read again."""
-        with self.store.change(who=self.holder) as unit:
-            mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
-            if mine:
-                confirm(unit, task.name, task.revision, self.timing.drain, carried)
-            elif changed:
-                grow(unit, [task.name])
-            overtaken = element_row(unit, task.name).wanted_revision > task.revision
-        if not mine:
-            raise LeaseLostError(task.name)
+        overtaken = self.transactions.confirm(task, carried, changed=bool(difference))
         return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
+
+    def _announce(self, task: Task[W, M, C, D], difference: D, carried: C) -> bool:
+        """Record what will be changed; return False when it may not be changed any more."""
+        drifted = task.kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
+        why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
+        announced = self.transactions.announce(task, difference, why, drifted=drifted)
+        if announced:
+            log.info(task.change, element=task.name, revision=task.revision, difference=difference)
+        return announced
 
     def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
         self.sessions.drop(name)
-        with self.store.change(who=self.holder) as unit:
-            event = f"{element_row(unit, name).kind}_trouble"
-            mine = holds_lease(unit, name, fence)
-            news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
-            if not mine:
-                grow(unit, [name])
-        if news:
-            log.warning(event, element=name, trouble=message)
-
-    def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
-        if not keep_lease(unit, name, fence, self.timing.lease):
-            raise LeaseLostError(name)
+        self.transactions.fail(name, fence, message, reachable=reachable)
 
 
 def _why(task: Task[W, M, C, D], difference: D) -> str:

@@ -286,6 +286,6 @@ def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed
         one = next(found for found in candidates(unit, "sbf@one") if found.name == "brno-sw1")
     converger = world.service.converger
     freed = []
-    converger._free = lambda name: freed.append(name in converger._retries)
+    converger._free = lambda name: freed.append(name in converger._backlog.retries)
     converger._work(one)
     assert freed == [True]

@@ -113,7 +113,7 @@ def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
 
 def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: World) -> None:
     other = world.restarted()
-    object.__setattr__(other.converger.worker, "holder", "sbf@two")
+    object.__setattr__(other.converger.worker.transactions, "holder", "sbf@two")
     with other.converger.worker.leased("brno-sw1"):
         answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
     other.store.close()
@@ -126,6 +126,6 @@ def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
     world.switches["brno-sw1"].restart()
     converger._start_due()
     with converger._lock:
-        assert converger._lock.wait_for(lambda: not converger._busy, 10)
+        assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
     assert world.switches["brno-sw1"].calls == ["read", "apply", "read"]
     assert world.switches["praha-sw1"].calls == others

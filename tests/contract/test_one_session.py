@@ -56,7 +56,10 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
 
     settings, worker = world.service.settings, world.service.converger.worker
     platforms = Platforms(platform_of, world.edges.platform_of)
-    made = [replace(worker, holder=name, sessions=Sessions(settings, platforms)) for name in ("one", "two")]
+    made = [
+        replace(worker, transactions=replace(worker.transactions, holder=name), sessions=Sessions(settings, platforms))
+        for name in ("one", "two")
+    ]
     yield made[0], made[1]
     for one in made:
         one.sessions.drop(SWITCH)

@@ -138,7 +138,7 @@ class World:
         if converger._thread is not None and converger._stopping:
             converger._thread.join(10)
         with converger._lock:
-            assert converger._lock.wait_for(lambda: not converger._busy, 10)
+            assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
         self.service.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:

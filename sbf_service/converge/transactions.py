@@ -1,0 +1,123 @@
+"""The store as a worker uses it: what is read and written about one device, one transaction for each method.
+
+The worker knows :class:`Transactions` only, so that it runs in the fault schedules of the tests as it does here.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sbf_service.converge.kind import C, D, M, W
+from sbf_service.converge.task import Task, read_task
+from sbf_service.log import get_log
+from sbf_service.settings import Timing
+from sbf_service.store.audit import record
+from sbf_service.store.elements import confirm, set_back, set_trouble
+from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
+from sbf_service.store.revisions import element_row, grow
+from sbf_service.store.session import Store, Unit
+from virtcloud.model.errors import Unsafe
+from virtcloud.model.values import Name
+
+log = get_log(__name__)
+
+
+class LeaseLostError(Exception):
+    """Another worker took the element: this one stops and writes nothing."""
+
+
+class Transactions(Protocol):
+    """What a worker reads and writes. Every method may raise DatabaseUnavailable, and has then changed nothing."""
+
+    @property
+    def holder(self) -> str:
+        """The name under which leases are held."""
+
+    def take_lease(self, name: Name) -> int | None:
+        """Take an element's lease. Return the fencing token, or None while another holder has it."""
+
+    def give_up_lease(self, name: Name, fence: int) -> None:
+        """End a lease; no effect when a newer one was taken."""
+
+    def read_task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+        """Read what a device must carry, from one snapshot. Raise NotFound."""
+
+    def announce(self, task: Task[W, M, C, D], difference: D, why: str, *, drifted: bool) -> bool:
+        """Record a change before the device receives it, and extend the lease.
+
+        Return False when the difference is no longer within what may be touched: nothing is recorded then. A drifted
+        device's confirmed revision is reset. Raise LeaseLostError.
+        """
+
+    def confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> bool:
+        """Record that a device was read to carry what the task wants. Return whether more is wanted by now.
+
+        Raise LeaseLostError; a device that was ``changed`` without its lease is then read again by the next worker.
+        """
+
+    def fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+        """Record an element's trouble; without its lease, have the element read again by the next worker instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTransactions:
+    """The transactions on the database, under the name ``holder``."""
+
+    store: Store
+    timing: Timing
+    holder: str
+
+    def take_lease(self, name: Name) -> int | None:
+        """Take an element's lease. Return the fencing token, or None while another holder has it."""
+        with self.store.touch(who=self.holder) as unit:
+            return take_lease(unit, name, self.holder, self.timing.lease)
+
+    def give_up_lease(self, name: Name, fence: int) -> None:
+        """End a lease; no effect when a newer one was taken."""
+        with self.store.touch(who=self.holder) as unit:
+            give_up_lease(unit, name, fence)
+
+    def read_task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+        """Read what a device must carry, from one snapshot. Raise NotFound."""
+        return read_task(self.store, name, fence)
+
+    def announce(self, task: Task[W, M, C, D], difference: D, why: str, *, drifted: bool) -> bool:
+        """Record a change, unless what may be touched shrank since the task was read. Raise LeaseLostError."""
+        with self.store.change(who=self.holder) as unit:
+            self._require_lease(unit, task.name, task.fence)
+            try:
+                managed = task.kind.managed(unit, task.device, task.site, task.wanted)
+                task.kind.refuse_outside(task.name, managed, difference)
+            except Unsafe:
+                return False
+            if drifted:
+                set_back(unit, task.name, why, self.timing.drain)
+            record(unit, task.change, why=why, element=task.name, difference=difference)
+        return True
+
+    def confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> bool:
+        """Record a confirmation. Return whether more is wanted by now. Raise LeaseLostError after the commit."""
+        with self.store.change(who=self.holder) as unit:
+            mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
+            if mine:
+                confirm(unit, task.name, task.revision, self.timing.drain, carried)
+            elif changed:
+                grow(unit, [task.name])
+            overtaken = element_row(unit, task.name).wanted_revision > task.revision
+        if not mine:
+            raise LeaseLostError(task.name)
+        return overtaken
+
+    def fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+        """Record an element's trouble, and log it when it is new."""
+        with self.store.change(who=self.holder) as unit:
+            event = f"{element_row(unit, name).kind}_trouble"
+            mine = holds_lease(unit, name, fence)
+            news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+            if not mine:
+                grow(unit, [name])
+        if news:
+            log.warning(event, element=name, trouble=message)
+
+    def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
+        if not keep_lease(unit, name, fence, self.timing.lease):
+            raise LeaseLostError(name)
