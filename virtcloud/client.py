@@ -17,7 +17,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
 from virtcloud.model.preparation import SitePreparation
-from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference
+from virtcloud.model.preview import ClusterPreview, ElementReconciliation, ElementDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
@@ -162,9 +162,10 @@ class SbfClient:
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         return self._document(ElementDifference, self._at.send("GET", path, query=_flags(read=read), wait=wait))
 
-    def check(self, element: str) -> ElementCheck:
-        """Read a switch now and mend what differs; may be repeated. Raises NotFound, Conflict (a host)."""
-        return self._document(ElementCheck, self._at.send("POST", f"/v1/elements/{Name(element)}/check", wait=DEVICE_S))
+    def reconcile(self, element: str) -> ElementReconciliation:
+        """Read a device now and change what differs from its wanted state. Raise NotFound, Conflict (a host)."""
+        path = f"/v1/elements/{Name(element)}/reconcile"
+        return self._document(ElementReconciliation, self._at.send("POST", path, wait=DEVICE_S))
 
     def audit(
         self,

@@ -26,7 +26,7 @@ class Action(StrEnum):
     SET_TOPOLOGY = "change the topology"
     READ_ELEMENT = "look at"
     COMPARE_ELEMENT = "compare"
-    CHECK_ELEMENT = "read and mend"
+    RECONCILE_ELEMENT = "reconcile"
     SPEAK_FOR_ELEMENT = "speak for"
     READ_AUDIT = "read the audit log of"
     KEEP_TOKENS = "create, list or revoke tokens"
@@ -73,7 +73,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.SAY_CLEAN: Reach.SITES,
         Action.VERIFY_SITE: Reach.SITES,
         Action.COMPARE_ELEMENT: Reach.SITES,
-        Action.CHECK_ELEMENT: Reach.SITES,
+        Action.RECONCILE_ELEMENT: Reach.SITES,
         Action.READ_AUDIT: Reach.SITES,
         Action.READ_QUARANTINE: Reach.SITES,
         Action.READ_SITES: Reach.ALL,

@@ -13,7 +13,7 @@ from sbf_service.store.revisions import element_row
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
-from virtcloud.model.preview import ElementCheck, ElementDifference
+from virtcloud.model.preview import ElementReconciliation, ElementDifference
 from virtcloud.model.values import Name
 
 MOST_ROUNDS = 3
@@ -41,8 +41,8 @@ class Looking:
                 worker.sessions.drop(name)
                 raise
 
-    def check(self, name: Name) -> ElementCheck:
-        """Read a device now and mend what differs; may be repeated. What went wrong is the element's trouble.
+    def reconcile(self, name: Name) -> ElementReconciliation:
+        """Reconcile a device now; idempotent. An error of the device becomes the element's trouble.
 
         Raises NotFound, Conflict (no device, or being worked on).
         """
@@ -56,7 +56,7 @@ class Looking:
                 outcome = worker.converge(name) if outcome is Outcome.OVERTAKEN else outcome
         _free(name, None if outcome is Outcome.BUSY else 0)
         with self.converger.store.read() as unit:
-            return ElementCheck(element=element_view(unit, name), mended=last_change(unit, name, before))
+            return ElementReconciliation(element=element_view(unit, name), mended=last_change(unit, name, before))
 
     def _read(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> ElementDifference:
         difference = task.kind.difference(task.wanted, driver.read(task.managed))

@@ -12,7 +12,7 @@ from sbf_service.http.problems import answers
 from sbf_service.http.subjects import must_on_element
 from sbf_service.service import Service
 from sbf_service.store.previews import element_difference
-from virtcloud.model.preview import ElementCheck, ElementDifference
+from virtcloud.model.preview import ElementReconciliation, ElementDifference
 from virtcloud.model.values import Name
 
 ReadNow = Annotated[bool, Query(description="Read the device now, instead of taking what it was last seen to carry.")]
@@ -39,15 +39,16 @@ def routes(service: Service) -> APIRouter:
         with service.store.read() as unit:
             return element_difference(unit, name)
 
+    @router.post("/{name}/check", include_in_schema=False)  # its name in version 0.1, for clients of that version
     @router.post(
-        "/{name}/check",
-        operation_id="check_element",
-        summary="Read a switch or provider edge now, and mend what differs",
+        "/{name}/reconcile",
+        operation_id="reconcile_element",
+        summary="Read a switch or provider edge now, and change what differs from its wanted state",
         responses=answers(*NOT_READ),
     )
-    def check(name: Name, caller: Who) -> ElementCheck:
+    def reconcile(name: Name, caller: Who) -> ElementReconciliation:
         must_on_element(service.store, caller, Action.CHECK_ELEMENT, name)
         caller.may_read_devices_now()
-        return looking.check(name)
+        return looking.reconcile(name)
 
     return router

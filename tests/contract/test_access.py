@@ -177,7 +177,7 @@ def test_a_user_owns_what_it_asks_for_and_asks_for_nobody_else(world: World) -> 
     ("method", "path", "words"),
     [
         ("GET", "/v1/audit?cluster=demo", "may not read the audit log of any cluster or element: that takes its owner"),
-        ("POST", "/v1/elements/brno-sw/check", "may not read and mend any element: that takes a site administrator"),
+        ("POST", "/v1/elements/brno-sw/reconcile", "may not reconcile any element: that takes a site administrator"),
     ],
 )
 def test_who_may_do_a_thing_to_nothing_is_told_to_what(world: World, method: str, path: str, words: str) -> None:

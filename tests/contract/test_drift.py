@@ -94,19 +94,19 @@ def test_clusters_of_a_drifted_switch_degrade_and_return(world: World) -> None:
 
 def test_a_check_reads_now_and_mends_what_was_changed(world: World) -> None:
     switch = by_hand(world, p1={100, 139})
-    answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert (answer.status_code, answer.json()["mended"]["remove"]) == (200, {"p1": "139"})
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
 def test_a_check_of_what_is_as_it_should_be_changes_nothing(world: World) -> None:
-    answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert (answer.json()["mended"], world.switches["brno-sw1"].calls) == (None, ["read"])
 
 
 def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
     world.switches["brno-sw1"].cut_off = True
-    answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     assert answer.status_code == 200
     assert answer.json()["element"]["trouble"].startswith("switch brno-sw1 (fake) does not answer")
 
@@ -115,7 +115,7 @@ def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: 
     other = world.restarted()
     object.__setattr__(other.converger.worker.transactions, "holder", "sbf@two")
     with other.converger.worker.leased("brno-sw1"):
-        answer = ask(world, "POST", "/v1/elements/brno-sw1/check")
+        answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     other.store.close()
     assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])
 

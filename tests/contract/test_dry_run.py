@@ -122,7 +122,7 @@ def test_a_switch_that_cannot_be_read_is_a_problem(world: World, fault: str, ans
 
 def test_a_host_is_not_read_by_sbf(world: World) -> None:
     assert problem(ask(world, "GET", "/v1/elements/brno-h1/difference?read=true"))[:2] == (409, "conflict")
-    assert problem(ask(world, "POST", "/v1/elements/brno-h1/check"))[:2] == (409, "conflict")
+    assert problem(ask(world, "POST", "/v1/elements/brno-h1/reconcile"))[:2] == (409, "conflict")
 
 
 def test_a_switch_that_a_worker_talks_to_is_not_read_beside_it(world: World) -> None:

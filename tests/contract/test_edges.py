@@ -400,7 +400,7 @@ def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
 
 def test_a_check_mends_an_edge_now_and_says_what_it_changed(world: World) -> None:
     world.edges["brno-pe1"].parts = {Part(transport=Name("evpn"), service=10150)}
-    found = ask(world, "POST", "/v1/elements/brno-pe1/check").json()
+    found = ask(world, "POST", "/v1/elements/brno-pe1/reconcile").json()
     assert found["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]
     assert world.edges["brno-pe1"].parts == set()
     assert ask(world, "GET", "/v1/audit?element=brno-pe1").json()[-2]["what"] == "edge_change"

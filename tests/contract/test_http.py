@@ -434,7 +434,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "report_trouble": ["401", "403", "404", "409", "422", "429"],
         "report_drift": ["401", "403", "404", "409", "422", "429"],
         "get_difference": ["401", "403", "404", "409", "422", "429", "502", "504"],
-        "check_element": ["401", "403", "404", "409", "422", "429"],
+        "reconcile_element": ["401", "403", "404", "409", "422", "429"],
         "get_audit": ["401", "403", "422", "429"],
         "who_am_i": ["401", "403", "429"],
         "create_token": ["401", "403", "422", "429"],

@@ -59,7 +59,7 @@ def test_a_user_asks_for_so_many_clusters_and_a_scheduler_for_more(world: World)
 def test_devices_are_read_so_often_for_one_caller(world: World) -> None:
     world.settle()
     ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
-    calls = [("GET", "/v1/elements/brno-sw1/difference?read=true"), ("POST", "/v1/elements/brno-sw1/check")] * 2
+    calls = [("GET", "/v1/elements/brno-sw1/difference?read=true"), ("POST", "/v1/elements/brno-sw1/reconcile")] * 2
     assert [ask(world, *call, token=ivo).status_code for call in calls] == [200, 200, 200, 429]
     assert ask(world, "GET", "/v1/elements/brno-sw1/difference", token=ivo).status_code == 200
     assert ask(world, *calls[0], token=world.token(Role.OPERATOR, "eva")).status_code == 200

@@ -7,7 +7,7 @@ import click
 from virtcloud.cli.show import moment
 from virtcloud.model.device import DEVICES, DeviceDifference
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
-from virtcloud.model.preview import ClusterPreview, ElementCheck, ElementDifference, HostDifference
+from virtcloud.model.preview import ClusterPreview, ElementReconciliation, ElementDifference, HostDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
 from virtcloud.model.views import Joined
@@ -42,7 +42,7 @@ def tell(found: ElementDifference) -> None:
         click.echo("\n".join(f"  {line}" for line in found.lines))
 
 
-def tell_check(found: ElementCheck) -> None:
+def tell_reconciliation(found: ElementReconciliation) -> None:
     """Say what was found on a device and put right."""
     name = f"{found.element.kind} {found.element.name}"
     if found.mended is None:

@@ -5,7 +5,7 @@ import click
 from virtcloud.cli import differences, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.whole import Group
-from virtcloud.model.errors import ElementError
+from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
 
@@ -73,15 +73,31 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 @click.argument("name")
 @as_json
 @click.pass_context
-def check(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the switch or edge NAME now and mend what differs; exit code 1 when that cannot be done.
+def reconcile(context: click.Context, name: str, as_json: bool) -> None:
+    """Read the switch or edge NAME now and CHANGE what differs from its wanted state.
 
-    Example: virtcloud element check brno-sw
+    To read without changing anything: virtcloud element diff NAME --read. Exit code 1 when the device refuses.
+
+    Example: virtcloud element reconcile brno-sw
     """
-    found = client(context).sbf.check(name)
-    show.json_document(found) if as_json else differences.tell_check(found)
+    found = client(context).sbf.reconcile(name)
+    show.json_document(found) if as_json else differences.tell_reconciliation(found)
     if found.element.trouble:
         raise ElementError(found.element.trouble)
+
+
+@element.command(hidden=True)
+@click.argument("name")
+@as_json
+def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - its former option
+    """Refuse the former name of ``reconcile``: a check must not change a device.
+
+    Example: virtcloud element reconcile brno-sw
+    """
+    raise BadInput(
+        f"'element check' was renamed, because it changes the device: 'virtcloud element reconcile {name}' reads and "
+        f"changes it, 'virtcloud element diff {name} --read' only reads it"
+    )
 
 
 def _row(view: ElementView) -> tuple[object, ...]:

@@ -68,7 +68,7 @@ class ClusterPreview(Document):
     elements: tuple[ElementDifference, ...] = ()
 
 
-class ElementCheck(Document):
+class ElementReconciliation(Document):
     """A switch or an edge that was read just now, and what had to be changed on it."""
 
     element: ElementView

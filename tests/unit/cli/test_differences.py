@@ -56,16 +56,23 @@ def test_an_element_as_it_should_be_has_nothing_to_change(run: Run) -> None:
     assert run("element", "diff", "brno-sw", "--read").stdout.splitlines()[1:] == ["  nothing to change"]
 
 
-def test_a_check_says_what_was_mended(run: Run) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/check"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
-    ended = run("element", "check", "brno-sw")
+def test_a_reconciliation_lists_what_was_changed(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": SWITCH, "mended": {"add": {"p1": "100"}}}
+    ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stdout) == (0, "switch brno-sw was read and changed:\n  + p1: VLAN 100\n")
 
 
-def test_a_check_that_cannot_be_done_is_exit_code_1_with_the_trouble(run: Run) -> None:
-    DOCUMENTS["/v1/elements/brno-sw/check"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
-    ended = run("element", "check", "brno-sw")
+def test_a_reconciliation_that_fails_is_exit_code_1_with_the_trouble(run: Run) -> None:
+    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": {**SWITCH, "trouble": "switch brno-sw does not answer"}}
+    ended = run("element", "reconcile", "brno-sw")
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
+
+
+def test_the_former_check_changes_nothing_and_names_both_successors(run: Run) -> None:
+    ended = run("element", "check", "brno-sw")
+    assert ended.exit_code == 2
+    assert "virtcloud element reconcile brno-sw" in ended.stderr
+    assert "virtcloud element diff brno-sw --read" in ended.stderr
 
 
 def test_what_travels_untagged_is_said_to(run: Run) -> None:

@@ -27,7 +27,7 @@ def _edge(monkeypatch: pytest.MonkeyPatch) -> None:
         "/v1/elements": [SWITCH | {"carried": {"p1": "100,102"}}, EDGE | {"circuits": [CIRCUIT]}],
         "/v1/elements/brno-pe": EDGE | {"circuits": [CIRCUIT]},
         "/v1/elements/brno-pe/difference": {"element": "brno-pe", "kind": "edge", "site": "brno", "edge": CHANGE},
-        "/v1/elements/brno-pe/check": {"element": EDGE, "mended": CHANGE},
+        "/v1/elements/brno-pe/reconcile": {"element": EDGE, "mended": CHANGE},
         "/v1/audit": [
             {
                 "id": 7,
@@ -59,7 +59,7 @@ def test_the_difference_of_an_edge_has_a_line_for_each_circuit(run: Run) -> None
 
 
 def test_a_check_of_an_edge_says_what_was_mended(run: Run) -> None:
-    assert run("element", "check", "brno-pe").stdout.splitlines() == ["edge brno-pe was read and changed:", *LINES]
+    assert run("element", "reconcile", "brno-pe").stdout.splitlines() == ["edge brno-pe was read and changed:", *LINES]
 
 
 def test_the_audit_log_says_what_was_changed_on_an_edge(run: Run) -> None:

@@ -186,7 +186,7 @@ def test_a_switch_that_cannot_be_reached_is_unreachable_when_it_is_to_be_read(se
 
 def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
     with pytest.raises(Conflict, match="its own agent"):
-        service.check("brno-h1")
+        service.reconcile("brno-h1")
 
 
 def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -> None:
