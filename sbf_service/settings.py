@@ -69,7 +69,7 @@ class Rates(Document):
     )
     clusters: Rate = Field(Rate("60/minute"), description="Clusters, and dry runs of them, that one user asks for.")
     device_reads: Rate = Field(
-        Rate("120/minute"), description="Devices that one caller has read: `diff --read`, `check`, `verify`."
+        Rate("120/minute"), description="Devices that one caller has read: `diff --read`, `reconcile`, `verify`."
     )
 
 

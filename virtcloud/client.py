@@ -17,7 +17,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
 from virtcloud.model.preparation import SitePreparation
-from virtcloud.model.preview import ClusterPreview, ElementReconciliation, ElementDifference
+from virtcloud.model.preview import ClusterPreview, ElementDifference, ElementReconciliation
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble

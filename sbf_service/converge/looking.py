@@ -13,7 +13,7 @@ from sbf_service.store.revisions import element_row
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
-from virtcloud.model.preview import ElementReconciliation, ElementDifference
+from virtcloud.model.preview import ElementDifference, ElementReconciliation
 from virtcloud.model.values import Name
 
 MOST_ROUNDS = 3

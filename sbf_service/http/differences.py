@@ -12,7 +12,7 @@ from sbf_service.http.problems import answers
 from sbf_service.http.subjects import must_on_element
 from sbf_service.service import Service
 from sbf_service.store.previews import element_difference
-from virtcloud.model.preview import ElementReconciliation, ElementDifference
+from virtcloud.model.preview import ElementDifference, ElementReconciliation
 from virtcloud.model.values import Name
 
 ReadNow = Annotated[bool, Query(description="Read the device now, instead of taking what it was last seen to carry.")]
@@ -47,7 +47,7 @@ def routes(service: Service) -> APIRouter:
         responses=answers(*NOT_READ),
     )
     def reconcile(name: Name, caller: Who) -> ElementReconciliation:
-        must_on_element(service.store, caller, Action.CHECK_ELEMENT, name)
+        must_on_element(service.store, caller, Action.RECONCILE_ELEMENT, name)
         caller.may_read_devices_now()
         return looking.reconcile(name)
 

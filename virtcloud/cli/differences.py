@@ -7,7 +7,7 @@ import click
 from virtcloud.cli.show import moment
 from virtcloud.model.device import DEVICES, DeviceDifference
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
-from virtcloud.model.preview import ClusterPreview, ElementReconciliation, ElementDifference, HostDifference
+from virtcloud.model.preview import ClusterPreview, ElementDifference, ElementReconciliation, HostDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
 from virtcloud.model.views import Joined
