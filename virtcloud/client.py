@@ -26,6 +26,8 @@ from virtcloud.model.wanted import WantedDocument
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
 DEVICE_S = 120.0
 """A call that talks to a device may take this much longer."""
+ANY_VERSION = "*"
+"""Stands for any version: the document is replaced, whoever changed it since it was read."""
 D = TypeVar("D", bound=Document)
 
 
@@ -63,13 +65,23 @@ class SbfClient:
         """Close the connections."""
         self._at.close()
 
-    def put_topology(self, topology: Topology) -> Topology:
-        """Say what there is; raises BadInput or Conflict when it cannot be so."""
-        return self._document(Topology, self._at.send("PUT", "/v1/topology", topology))
+    def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
+        """Replace the topology; may be repeated. ``version`` is that of the topology that was read before the change.
+
+        Raises BadInput or Conflict for an impossible one, PreconditionFailed when it was changed since ``version``,
+        PreconditionRequired without ``version`` unless there is none yet. ``ANY_VERSION`` replaces whatever is there.
+        """
+        sent = self._at.send("PUT", "/v1/topology", topology, if_match=_etag(version))
+        return self._document(Topology, sent)
 
     def topology(self) -> Topology:
-        """Give what there is; raises NotFound before it was said."""
-        return self._document(Topology, self._at.send("GET", "/v1/topology"))
+        """Return the topology; raises NotFound before the first one was put."""
+        return self.versioned_topology()[0]
+
+    def versioned_topology(self) -> tuple[Topology, str | None]:
+        """Return the topology and its version; None from an SBF that has no versions. Raises NotFound."""
+        answer = self._at.send("GET", "/v1/topology")
+        return self._document(Topology, answer), None if answer.etag is None else answer.etag.strip('"')
 
     def sites(self) -> list[SiteView]:
         """Give all sites with the state of their pools."""
@@ -257,6 +269,11 @@ class SbfClient:
 
     def _documents(self, kind: type[D], answer: Answer) -> list[D]:
         return answer.read(TypeAdapter(list[kind]).validate_json)  # type: ignore[valid-type]
+
+
+def _etag(version: str | None) -> str | None:
+    """Return a version as an entity tag (RFC 9110, 8.8.3)."""
+    return version if version in {None, ANY_VERSION} else f'"{version}"'
 
 
 def _flags(**flags: bool) -> dict[str, str]:

@@ -42,6 +42,7 @@ class Answer:
     url: str
     path: str
     content: bytes
+    etag: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
         """Parse it; raises :class:`ServiceUnreachable` when it is not what an SBF of this version says."""
@@ -76,10 +77,13 @@ class Connection:
         *,
         query: Mapping[str, str | float | None] | None = None,
         wait: float = 0,
+        if_match: str | None = None,
     ) -> Answer:
         """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
         headers = {} if content is None else {"content-type": "application/json"}
+        if if_match is not None:
+            headers["if-match"] = if_match
         token = self._token()
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
@@ -91,7 +95,7 @@ class Connection:
             raise ServiceUnreachable(_unreachable(self._url, error)) from error
         if not answer.is_success:
             raise _rebuilt(self._url, answer)
-        return Answer(self._url, path, answer.content)
+        return Answer(self._url, path, answer.content, answer.headers.get("etag"))
 
     def poll(self, path: str, after: int | None, wait: float) -> Answer:
         """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""

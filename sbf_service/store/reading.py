@@ -12,6 +12,13 @@ TOPOLOGY = "topology"
 
 _VERSION = select(TopologyRow.version)
 _DOCUMENT = select(TopologyRow.document)
+_IS_THERE = select(TopologyRow.version, TopologyRow.document.is_not(None))
+
+
+def topology_version(unit: Unit) -> int | None:
+    """Return the version of the topology in force; None before the first one was put."""
+    version, is_there = unit.connection.execute(_IS_THERE).one()
+    return version if is_there else None
 
 
 def read_topology(unit: Unit) -> Topology:

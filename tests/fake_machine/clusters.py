@@ -62,6 +62,7 @@ class FakeSbf:
         self.refused: dict[str, tuple[int, str, str]] = {}
         self.next = dict(NEXT)
         self.put: list[tuple[str, dict[str, object]]] = []
+        self.matched: list[str] = []
         self.preview: dict[str, object] = {}
         self.networks: dict[str, list[str]] = {}
         self.listed: list[dict[str, list[str]]] = []

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 from lab_pings import pinging
 
-from virtcloud.client import SbfClient
+from virtcloud.client import ANY_VERSION, SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.frames import INSIDE
 from virtcloud.lab.observe import Snapshot, guests, snapshot
@@ -99,9 +99,9 @@ def described(lab: Lab, client: SbfClient, *without: str) -> Iterator[None]:
     """Take links out of the topology by one of their ports, and put them back at the end."""
     document = lab.topology.model_dump(mode="json")
     kept = [one for one in document["links"] if not {one["a"], one["b"]} & set(without)]
-    client.put_topology(Topology.model_validate(document | {"links": kept}))
+    client.put_topology(Topology.model_validate(document | {"links": kept}), ANY_VERSION)
     yield
-    client.put_topology(lab.topology)
+    client.put_topology(lab.topology, ANY_VERSION)
 
 
 @contextmanager

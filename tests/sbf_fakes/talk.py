@@ -43,12 +43,13 @@ def ask(  # noqa: PLR0913 - a call, and who makes it
     *,
     token: str | None = None,
     local: Peer | None = None,
+    headers: dict[str, str] | None = None,
 ) -> httpx.Response:
     """Make one call; no worker runs."""
 
     async def call() -> httpx.Response:
         async with client(world.service, token, local) as made:
-            return await made.request(method, path, json=body)
+            return await made.request(method, path, json=body, headers=headers)
 
     return asyncio.run(call())
 

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from virtcloud.client import SbfClient
+from virtcloud.client import ANY_VERSION, SbfClient
 from virtcloud.credentials import write_token
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.event import Event, Watcher
@@ -26,7 +26,7 @@ def feed(lab: LabFile, state: State, watch: Watcher) -> None:
     """Put the topology, with the devices' management addresses, the pools, and agents' tokens; may be repeated."""
     watch(Event("topology and pools", "begin"))
     with SbfClient(f"unix://{state.sbf_socket}") as client:
-        client.put_topology(addressed(lab.topology))
+        client.put_topology(addressed(lab.topology), ANY_VERSION)
         for site, vlans in lab.pools.items():
             client.put_pool(site, Pool(vlans=vlans))
         for name in agents(lab.topology):

@@ -20,6 +20,8 @@
     │   ├── AttemptWaits      a former attempt has to end first: to be asked again
     │   ├── QuotaExceeded     a user would have more than it may
     │   └── IllegalMove       a state machine was asked for a move it does not have
+    ├── PreconditionRequired  a document would be replaced unseen       HTTP 428
+    ├── PreconditionFailed    it was changed since the caller read it   HTTP 412
     ├── TooManyRequests       a caller asks too often                   HTTP 429
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
@@ -149,6 +151,18 @@ class IllegalMove(Conflict):
     """A state machine was asked for a move that its table does not have."""
 
     slug = "illegal-move"
+
+
+class PreconditionRequired(VirtcloudError):
+    """A document would be replaced without the version that the caller read; nothing was changed."""
+
+    slug = "precondition-required"
+
+
+class PreconditionFailed(VirtcloudError):
+    """A document was changed since the caller read it; nothing was changed by this call."""
+
+    slug = "precondition-failed"
 
 
 class TooManyRequests(VirtcloudError):

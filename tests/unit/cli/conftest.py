@@ -20,8 +20,11 @@ def sbf() -> Iterator[FakeSbf]:
     class Handler(BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            made.matched += self.headers.get_all("if-match", [])
             status, content = made.answer(self.command, self.path, body)
             self.send_response(status)
+            if self.path == "/v1/topology":
+                self.send_header("etag", '"7"')
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

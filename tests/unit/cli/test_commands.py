@@ -62,6 +62,20 @@ def test_a_topology_is_set_from_a_file(run: Run, sbf: FakeSbf, tmp_path: Path) -
     assert (ended.stdout, sbf.put[0][0]) == ("topology small: 1 sites, 1 elements, 0 links\n", "/v1/topology")
 
 
+def test_a_topology_is_set_with_the_version_of_its_file(run: Run, sbf: FakeSbf) -> None:
+    run("topology", "set", "-", stdin=json.dumps(TOPOLOGY | {"version": 7}))
+    assert (sbf.matched, "version" in sbf.put[0][1]) == (['"7"'], False)
+
+
+def test_a_topology_is_set_by_force_whatever_its_version(run: Run, sbf: FakeSbf) -> None:
+    run("topology", "set", "-", "--force", stdin=json.dumps(TOPOLOGY | {"version": 7}))
+    assert sbf.matched == ["*"]
+
+
+def test_a_topology_is_shown_with_its_version(run: Run) -> None:
+    assert run("topology", "show").stdout.splitlines()[0] == "version: 7"
+
+
 def test_a_malformed_topology_is_told_with_its_line_and_not_sent(run: Run, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
     assert (ended.exit_code, sbf.put) == (2, [])
