@@ -69,7 +69,7 @@ class Connection:
         """Close the connections."""
         self._http.close()
 
-    def send(
+    def send(  # noqa: PLR0913 - what a call may have
         self,
         method: str,
         path: str,
