@@ -35,12 +35,30 @@ def get_log(name: str) -> EventLog:
 
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the service's events to standard error, and other libraries' warnings."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sbf_service").setLevel(level)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
+class OneLine(logging.Formatter):
+    """A formatter that writes control characters as escapes; only a traceback has more than one line.
+
+    A path, a device's words or a library's message could otherwise forge lines, or move a reader's cursor.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and a traceback's lines."""
+        return "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in super().format(record))
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def _quoted(value: object) -> str:
+    """Return a field's value; one that is empty, or has blanks, quotes, '=' or a control character, as a literal."""
     text = str(value)
-    return repr(text) if not text or any(mark in text for mark in " \n\t\"'=") else text
+    return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)

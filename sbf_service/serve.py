@@ -4,7 +4,8 @@ import asyncio
 import errno
 import signal
 import socket
-from ipaddress import ip_address
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from types import FrameType
 
@@ -73,6 +74,8 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
         access_log=False,
         timeout_graceful_shutdown=GRACE_S,
         lifespan="on",
+        proxy_headers=bool(service.settings.trusted_proxies),
+        forwarded_allow_ips=list(proxies(service.settings.trusted_proxies)),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
     )
     server = Server(config)
@@ -82,6 +85,14 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
     finally:
         if service.settings.socket is not None:
             service.settings.socket.unlink(missing_ok=True)
+
+
+def proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
+    """Yield each trusted network, an IPv4 network also as an IPv6 socket names it (RFC 4291, 2.5.5.2)."""
+    for network in trusted:
+        yield str(network)
+        if network.version == 4:  # noqa: PLR2004 - the version of IP
+            yield f"::ffff:{network.network_address}/{96 + network.prefixlen}"
 
 
 def _refuse_plaintext(settings: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import tomllib
 from datetime import timedelta
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -126,6 +127,11 @@ class Settings(Document):
     )
     socket: Path | None = Field(
         None, description="Where to listen for users of the same machine (AF_UNIX, never with TLS)."
+    )
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
+        (),
+        description='Addresses and networks of proxies before SBF, such as `["127.0.0.1", "10.0.0.0/24"]`: only their '
+        "`X-Forwarded-For` is believed. Anybody else's is ignored.",
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,

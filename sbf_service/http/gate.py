@@ -23,6 +23,7 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect"
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 UNREADABLE: Final = "expected a whole token (Authorization: Bearer vc_…), got something else"
+FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})
 log = get_log(__name__)
 
 
@@ -88,9 +89,11 @@ def is_open(scope: Scope) -> bool:
 
 
 def is_loopback(scope: Scope) -> bool:
-    """Say whether a call comes from this machine."""
+    """Return whether a call comes from this machine, and is not one that a proxy on this machine passed on."""
     if scope.get(peer.KEY) is not None:
         return True
+    if any(name in FORWARDED for name, _ in scope["headers"]):
+        return False
     try:
         return ip_address((scope.get("client") or ("",))[0]).is_loopback
     except ValueError:

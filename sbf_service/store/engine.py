@@ -10,6 +10,8 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from virtcloud.model.errors import BadInput
 
+OWNERS, EVERYBODYS = 0o600, 0o007
+BESIDE = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 CONNECTIONS = {"pool_size": 10, "max_overflow": 15}
 """At most, for each replica: three of them fit into PostgreSQL's own default of 100."""
@@ -58,12 +60,17 @@ def _sqlite(address: URL) -> Engine:
 
 
 def _keep_to_its_owner(file: Path) -> None:
-    """Make a database's file one that only its owner reads: SQLite itself would make it readable by all.
+    """Create a database's file for its owner alone: SQLite itself would let everybody read it.
 
-    One that is there is left as its administrator has it; what cannot be made is said when it is opened.
+    A file that everybody can read already, and what SQLite writes beside it, is taken from all but its owner; a group
+    that an administrator chose stays. What cannot be created is reported when it is opened.
     """
     with suppress(OSError):
-        file.touch(mode=0o600, exist_ok=False)
+        file.touch(mode=OWNERS, exist_ok=False)
+    for one in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in BESIDE)):
+        with suppress(OSError):
+            if one.stat().st_mode & EVERYBODYS:
+                one.chmod(OWNERS)
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

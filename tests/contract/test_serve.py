@@ -188,3 +188,27 @@ def test_openapi_prints_the_document_without_a_database() -> None:
 def test_the_listening_socket_says_that_it_is_tcp_so_that_asyncio_sends_small_answers_at_once() -> None:
     with _listen_tcp("127.0.0.1:0") as opened:
         assert opened.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    ("trusted", "told"),
+    [("", "127.0.0.1"), ('trusted_proxies = ["127.0.0.0/8"]\n', "192.0.2.9")],
+    ids=["not set", "set"],
+)
+def test_whose_address_a_proxy_tells_is_believed_of_trusted_ones_only(tmp_path: Path, trusted: str, told: str) -> None:
+    path = settings(tmp_path)
+    path.write_text(path.read_text() + trusted)
+    listen = path.read_text().split('listen = "')[1].split('"')[0]
+    with serving(path) as process:
+        headers = {"x-forwarded-for": "192.0.2.9", "authorization": "Bearer wrong"}
+        assert httpx.get(f"http://{listen}/v1/whoami", headers=headers).status_code == 401
+        assert process.stderr is not None
+        assert process.stderr.readline().split()[-1] == f"address={told}"
+
+
+def test_what_a_proxy_passes_on_is_not_of_this_machine(tmp_path: Path) -> None:
+    path = settings(tmp_path)
+    listen = path.read_text().split('listen = "')[1].split('"')[0]
+    with serving(path):
+        found = httpx.get(f"http://{listen}/metrics", headers={"x-forwarded-for": "192.0.2.9"})
+        assert (found.status_code, httpx.get(f"http://{listen}/metrics").status_code) == (401, 200)

@@ -36,4 +36,4 @@ def _line(event: str, fields: dict[str, object]) -> str:
 
 def _value(value: object) -> str:
     text = str(value)
-    return repr(text) if not text or any(one.isspace() or one in "\"'=" for one in text) else text
+    return text if text.isprintable() and text and not any(one in " \"'=" for one in text) else repr(text)

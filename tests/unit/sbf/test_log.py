@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from sbf_service.log import get_log
+from sbf_service.log import OneLine, get_log
 from sbf_service.secret import Secret
 
 
@@ -27,3 +27,16 @@ def test_a_fault_shows_where_it_happened(caplog: pytest.LogCaptureFixture) -> No
     get_log("test").fault("sweep_fault", ValueError("no such thing"), element="sw1")
     assert "sweep_fault element=sw1" in caplog.text
     assert "ValueError: no such thing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"), [("/a\rb", "'/a\\rb'"), ("/\x1b[2J", "'/\\x1b[2J'"), ("/a\u2028b", "'/a\\u2028b'")]
+)
+def test_a_path_cannot_forge_lines(caplog: pytest.LogCaptureFixture, path: str, shown: str) -> None:
+    get_log("test").warning("denied", path=path)
+    assert caplog.messages == [f"denied path={shown}"]
+
+
+def test_control_characters_of_any_logger_are_escaped() -> None:
+    record = logging.LogRecord("paramiko", logging.ERROR, "", 0, "said %s", ("\x1b[2J\rgone",), None)
+    assert OneLine("%(message)s").format(record) == "said \\x1b[2J\\rgone"
