@@ -71,11 +71,12 @@ def confirm(
     if revision < row.confirmed_revision:
         return
     before, row.confirmed_revision = row.confirmed_revision, revision
+    highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
     well, row.trouble, row.reachable = row.trouble is None and row.reachable, None, True
     if before == revision and well:
         return
     unit.session.flush()
-    change = None if row.kind in DEVICES else confirmed_change(unit, name, before, revision)
+    change = None if row.kind in DEVICES else confirmed_change(unit, name, before, highest, revision)
     record(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     touch_clusters(unit, _progressed(name, before, revision) if well else on_element(name))
     settle_clusters(unit, drain_deadline, on_element(name))

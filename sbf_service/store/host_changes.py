@@ -15,11 +15,15 @@ from virtcloud.model.preview import HostDifference
 from virtcloud.model.values import ClusterKey, Name
 
 
-def confirmed_change(unit: Unit, host: str, before: int, revision: int) -> HostDifference | None:
-    """Give the clusters that a host set up and lost between two revisions; nothing when there was none."""
+def confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
+    """Return the clusters that a host set up and removed when it confirmed ``revision``; None when there are none.
+
+    ``before`` is the revision that it had confirmed until now, 0 after a reset: then it set up again whatever stays.
+    ``highest`` is the newest revision that it ever confirmed: removals up to that one were recorded then.
+    """
     new, gone = PlacementRow.added_revision, PlacementRow.removed_revision
     came = and_(new > before, new <= revision, gone.is_(None))
-    went = and_(gone > before, gone <= revision)
+    went = and_(gone > highest, gone <= revision)
     here = select(PlacementRow.cluster_id).where(PlacementRow.element == host)
     added = live(unit, clusters_where(unit, ClusterRow.id.in_(here.where(came))))
     removed = clusters_where(unit, ClusterRow.id.in_(here.where(went)))

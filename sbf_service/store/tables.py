@@ -67,8 +67,9 @@ class ElementRow(Base):
     """An element: its two revisions, what was last seen of it, and who is converging it.
 
     ``fence`` grows with every lease taken; only its newest value may confirm. ``checked_at`` is the last time it was
-    read and found as confirmed. ``troubles`` is what of its trouble is about single clusters (``troubles.py``). Rows
-    stay when the topology loses the element, so that revisions never start again.
+    read and found as confirmed. ``troubles`` is what of its trouble is about single clusters (``troubles.py``).
+    ``highest_confirmed`` is the newest revision that was ever confirmed: unlike ``confirmed_revision`` it is never
+    reset. Rows stay when the topology loses the element, so that revisions never start again.
     """
 
     __tablename__ = "elements"
@@ -83,6 +84,7 @@ class ElementRow(Base):
     present: Mapped[bool]
     wanted_revision: Mapped[int]
     confirmed_revision: Mapped[int]
+    highest_confirmed: Mapped[int] = mapped_column(server_default="0")
     trouble: Mapped[str | None] = mapped_column(Text)
     troubles: Mapped[str | None] = mapped_column(Text)
     reachable: Mapped[bool]
@@ -143,6 +145,7 @@ class PlacementRow(Base):
     __table_args__ = (
         CheckConstraint("removed_revision > added_revision", name="order"),
         Index("ix_placements_staying", "element", "cluster_id", sqlite_where=_STAYS, postgresql_where=_STAYS),
+        Index("ix_placements_element_removed_revision", "element", "removed_revision"),
     )
 
     cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"), primary_key=True)

@@ -75,7 +75,7 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
 def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
     site, kind = topology.site_of[element.name].name, kind_of(element)
     row = ElementRow(name=element.name, site=site, kind=kind, present=True, reachable=True, fence=0)
-    row.wanted_revision = row.confirmed_revision = 0
+    row.wanted_revision = row.confirmed_revision = row.highest_confirmed = 0
     unit.session.add(row)
     return row
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from sbf_fakes.talk import ask, client
 from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import text
 
 from sbf_service.secret_source import SecretSource
 from sbf_service.settings import Credential
@@ -163,6 +164,41 @@ def test_a_host_that_was_put_right_after_a_drift_has_it_in_its_row(world: World)
     world.settle()
     found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
     assert [changed(one) for one in found] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
+
+
+def test_a_drift_brings_no_earlier_removal_into_the_log_again(world: World) -> None:
+    for key in ("first", "second"):
+        world.put(key, spec("brno-h1"))
+        world.settle()
+        world.delete(key)
+        world.settle()
+    world.put("stays", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        set_back(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert changed(found[-1]) == ([("stays", 102, "eth0", ["g1"])], [])
+
+
+def test_a_removal_confirmed_only_after_a_drift_is_in_the_log(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        set_back(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.delete("demo")
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert changed(found[-1]) == ([], ["demo"])
+
+
+def test_a_hosts_earlier_removals_are_not_looked_through(world: World) -> None:
+    """The index finds the removals since a revision: the rest of the host's history costs nothing."""
+    with world.store.read() as unit:
+        plan = unit.connection.execute(
+            text("EXPLAIN QUERY PLAN SELECT cluster_id FROM placements WHERE element = 'h' AND removed_revision > 7")
+        ).all()
+    assert "ix_placements_element_removed_revision" in str(plan)
 
 
 def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:

@@ -1,0 +1,28 @@
+"""The newest revision that each element ever confirmed, and an index that finds the removals since a revision."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0014"
+down_revision: str | None = "0013"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+REMOVED = sa.text(
+    "UPDATE elements SET highest_confirmed = coalesce((SELECT max(placements.removed_revision) FROM placements "
+    "JOIN clusters ON clusters.id = placements.cluster_id WHERE placements.element = elements.name "
+    "AND clusters.state IN ('released', 'failed') AND NOT clusters.quarantined), 0) WHERE highest_confirmed = 0"
+)
+"""An element whose confirmation was reset at the moment of the upgrade: it confirmed at least these removals."""
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.add_column("elements", sa.Column("highest_confirmed", sa.Integer(), nullable=False, server_default="0"))
+    op.execute("UPDATE elements SET highest_confirmed = confirmed_revision")
+    op.execute(REMOVED)
+    op.create_index(
+        "ix_placements_element_removed_revision", "placements", ["element", "removed_revision"], unique=False
+    )
