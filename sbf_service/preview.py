@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sbf_service.wanted import LiveCluster, wanted
+from sbf_service.wanted import LiveCluster, PortsOn, ports_on, wanted
 from virtcloud.model.edge import Circuits, EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
 from virtcloud.model.preview import SegmentPlan
 from virtcloud.model.topology import Topology
@@ -36,14 +36,16 @@ def edge_change_of(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> Edg
     return edge_difference(must, EdgeCarried(circuits=ours))
 
 
-def plans(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[SegmentPlan, ...]:
-    """Say what a host would have to set up for these clusters, in the order of their keys."""
+def plans(
+    host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: PortsOn = ports_on
+) -> tuple[SegmentPlan, ...]:
+    """Return what a host would have to set up for these clusters, in the order of their keys."""
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
-    return tuple(plan for cluster in ordered for plan in _plans(host, topology, cluster))
+    return tuple(plan for cluster in ordered for plan in _plans(host, topology, cluster, ports))
 
 
-def _plans(host: Name, topology: Topology, cluster: LiveCluster) -> list[SegmentPlan]:
-    must = wanted(host, topology, [cluster])
+def _plans(host: Name, topology: Topology, cluster: LiveCluster, ports: PortsOn) -> list[SegmentPlan]:
+    must = wanted(host, topology, [cluster], ports)
     segments = must.segments if isinstance(must, HostWanted) else ()
     guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
     return [

@@ -2,8 +2,8 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sbf_service.paths import ports_of
 from virtcloud.model.cluster import ClusterSpec, Guest
@@ -49,14 +49,39 @@ class LiveCluster:
 Wanted = SwitchWanted | EdgeWanted | HostWanted
 
 
-def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Wanted:
-    """Say what ``element`` must carry. Raises NotFound when the topology does not have it."""
+PortsOn = Callable[[Topology, LiveCluster, Name], Iterable[PortRef]]
+"""Returns the ports of one element that must carry a cluster."""
+
+
+def ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
+    """Return the ports of ``element`` that must carry a cluster."""
+    return [port for port in ports_for(topology, cluster) if port.element == element]
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ports that carry each cluster, computed once per cluster, for a caller that compares many elements."""
+
+    _found: dict[str, Mapping[Name, Sequence[PortRef]]] = field(default_factory=dict)
+
+    def ports_on(self, topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
+        """Return what :func:`ports_on` does; ``topology`` must be the same in all calls."""
+        if cluster.id not in self._found:
+            found: dict[Name, list[PortRef]] = defaultdict(list)
+            for port in ports_for(topology, cluster):
+                found[port.element].append(port)
+            self._found[cluster.id] = found
+        return self._found[cluster.id].get(element, ())
+
+
+def wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: PortsOn = ports_on) -> Wanted:
+    """Return what ``element`` must carry. Raises NotFound when the topology does not have it."""
     found = topology.element(element)
     if isinstance(found, Switch):
-        return _switch_wanted(found, topology, clusters)
+        return _switch_wanted(found, topology, clusters, ports)
     if isinstance(found, Edge):
-        return _edge_wanted(found, topology, clusters)
-    return HostWanted(segments=tuple(_segments(element, topology, clusters)))
+        return _edge_wanted(found, topology, clusters, ports)
+    return HostWanted(segments=tuple(_segments(element, topology, clusters, ports)))
 
 
 def ports_for(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
@@ -81,41 +106,38 @@ def made_mac(cluster_id: str, guest: Name) -> Mac:
     return Mac(octets.hex(":"))
 
 
-def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
-    """Every managed port appears, also the one that is to carry nothing."""
+def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster], ports: PortsOn) -> SwitchWanted:
+    """Return every managed port, also the one that is to carry nothing."""
     site = topology.site_of[switch.name].name
     numbers: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
-        for port in ports_for(topology, cluster):
-            if port.element == switch.name:
-                numbers[port.port].add(cluster.vlans[site])
+        for port in ports(topology, cluster, switch.name):
+            numbers[port.port].add(cluster.vlans[site])
     access = tuple(port for port in switch.ports if PortRef(f"{switch.name}:{port}") in topology.access_ports)
     return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()}, access=access)
 
 
-def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster]) -> EdgeWanted:
-    return EdgeWanted(circuits=in_order({one for each in clusters for one in _circuits(edge, topology, each)}))
+def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster], ports: PortsOn) -> EdgeWanted:
+    return EdgeWanted(circuits=in_order({one for each in clusters for one in _circuits(edge, topology, each, ports)}))
 
 
-def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[Circuit]:
+def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: PortsOn) -> Iterator[Circuit]:
     if cluster.transport is None:
         return
     service = topology.transport(cluster.transport).shared if cluster.service is None else cluster.service
     if service is None:
         return
-    for end in ports_for(topology, cluster):
-        if end.element == edge.name:
-            vlan = cluster.vlans[topology.site_of[edge.name].name]
-            yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
+    for end in ports(topology, cluster, edge.name):
+        vlan = cluster.vlans[topology.site_of[edge.name].name]
+        yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
 
 
-def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Iterator[Segment]:
+def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: PortsOn) -> Iterator[Segment]:
     """Give one segment for each network, in the order of their ids."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda one: one.id):
-        for end in ports_for(topology, cluster):
-            if end.element == host:
-                networks[cluster.network.id, end].append(cluster)
+        for end in ports(topology, cluster, host):
+            networks[cluster.network.id, end].append(cluster)
     for (_, end), some in sorted(networks.items()):
         yield _segment(topology, end, some)
 

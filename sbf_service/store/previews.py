@@ -1,7 +1,10 @@
 """Dry runs: what a call would do and what an element lacks, read in one snapshot; nothing is written."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import select
 
 from sbf_service.calls import Blocked, New, decide
 from sbf_service.preview import change_of, edge_change_of, plans
@@ -14,17 +17,9 @@ from sbf_service.store.quotas import NO_LIMITS, check_new
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import (
-    UNSETTLED,
-    clusters_where,
-    joined_by,
-    live,
-    live_clusters,
-    on_element,
-    parts_of,
-)
-from sbf_service.store.tables import ElementRow
-from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
+from sbf_service.store.standing import UNSETTLED, joined_by, live, live_clusters
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.wanted import LiveCluster, PortsOn, Ways, elements_of, ports_for, wanted
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.edge import EdgeWanted
@@ -32,11 +27,30 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import AttemptWaits
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
 from virtcloud.model.values import ClusterKey, Name
-from virtcloud.model.views import Joined, Progress
+from virtcloud.model.views import Joined
 from virtcloud.model.wanted import SwitchWanted
 
 NOT_MADE = ""
 """The id of a cluster that is only asked about."""
+
+
+_CONFIRMED = select(ElementRow.name, ElementRow.confirmed_revision)
+_PARTS = select(PlacementRow.element, PlacementRow.cluster_id, PlacementRow.added_revision)
+_LEAVING = (
+    select(PlacementRow.element, ClusterRow.key)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .where(UNSETTLED, PlacementRow.removed_revision > ElementRow.confirmed_revision)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The clusters that an element is to carry, those of them that are not confirmed, and the keys of leaving ones."""
+
+    staying: list[LiveCluster] = field(default_factory=list)
+    coming: list[LiveCluster] = field(default_factory=list)
+    leaving: list[ClusterKey] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,33 +81,22 @@ def preview_cluster(  # noqa: PLR0913 - as put_cluster
         asked = _Asked(choose_cluster(unit, read_topology(unit), wished, reserved).cluster, created=True)
     else:
         asked = _Asked(live(unit, [row])[0], created=False)
-    found = tuple(_differences(unit, asked)) if asked.cluster.vlans else ()
+    found = tuple(_cluster_differences(unit, asked)) if asked.cluster.vlans else ()
     return ClusterPreview(
         key=key, created=asked.created, vlans=dict(asked.cluster.vlans), joined=_joined(unit, asked), elements=found
     )
 
 
-def element_difference(unit: Unit, name: str, extra: Sequence[LiveCluster] = ()) -> ElementDifference:
-    """Say what would be changed on an element now, and with ``extra`` clusters on it. Raises NotFound."""
-    row = element_row(unit, name)
-    made = ElementDifference(
-        element=Name(row.name), kind=ElementKind(row.kind), site=Name(row.site), read_at=row.last_seen
-    )
-    must = wanted(Name(name), read_topology(unit), [*_on(unit, name), *extra])
-    if isinstance(must, SwitchWanted):
-        change = change_of(must, ports_carried(row) or {}, managed_vlans(unit, row.site))
-        return made.model_copy(update={"switch": change})
-    if isinstance(must, EdgeWanted):
-        circuits = edge_change_of(must, circuits_carried(row) or (), managed_vlans(unit, row.site))
-        return made.model_copy(update={"edge": circuits})
-    return made.model_copy(update={"host": _host_difference(unit, row, extra)})
+def element_difference(unit: Unit, name: str) -> ElementDifference:
+    """Return what would be changed on an element now. Raises NotFound."""
+    (found,) = _differences(unit, [element_row(unit, name)], [])
+    return found
 
 
-def _differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
-    topology = read_topology(unit)
+def _cluster_differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
     extra = [asked.cluster] if asked.created else []
-    elements = sorted(elements_of(ports_for(topology, asked.cluster)))
-    return [element_difference(unit, name, extra) for name in elements]
+    names = sorted(elements_of(ports_for(read_topology(unit), asked.cluster)))
+    return _differences(unit, [element_row(unit, name) for name in names], extra)
 
 
 def _joined(unit: Unit, asked: _Asked) -> Joined | None:
@@ -102,28 +105,46 @@ def _joined(unit: Unit, asked: _Asked) -> Joined | None:
     return joined_by(read_topology(unit).transport(asked.cluster.transport), asked.cluster.service)
 
 
-def _on(unit: Unit, name: str) -> list[LiveCluster]:
-    """Give the clusters that an element is to carry."""
-    staying = _parts(unit, name, {Progress.ADDING, Progress.CONFIRMED})
-    return [one for one in live_clusters(unit, on_element(name)) if one.id in staying]
+def _differences(unit: Unit, rows: Sequence[ElementRow], extra: Sequence[LiveCluster]) -> list[ElementDifference]:
+    """Return what would be changed on each element, with ``extra`` clusters on it.
+
+    Every cluster is loaded once, however many of the elements it is on, with its parts on these elements only.
+    """
+    seen, ways = _read_elements(unit, [row.name for row in rows]), Ways()
+    return [_difference(unit, row, seen[row.name], extra, ways.ports_on) for row in rows]
 
 
-def _host_difference(unit: Unit, row: ElementRow, extra: Sequence[LiveCluster]) -> HostDifference:
-    adding = _parts(unit, row.name, {Progress.ADDING})
-    leaving = _parts(unit, row.name, {Progress.REMOVING})
-    coming = [one for one in live_clusters(unit, on_element(row.name)) if one.id in adding]
-    return HostDifference(
-        add=plans(Name(row.name), read_topology(unit), [*coming, *extra]), remove=tuple(sorted(leaving.values()))
-    )
+def _difference(
+    unit: Unit, row: ElementRow, seen: _Seen, extra: Sequence[LiveCluster], ports: PortsOn
+) -> ElementDifference:
+    name, topology = Name(row.name), read_topology(unit)
+    made = ElementDifference(element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.last_seen)
+    must = wanted(name, topology, [*seen.staying, *extra], ports)
+    if isinstance(must, SwitchWanted):
+        change = change_of(must, ports_carried(row) or {}, managed_vlans(unit, row.site))
+        return made.model_copy(update={"switch": change})
+    if isinstance(must, EdgeWanted):
+        circuits = edge_change_of(must, circuits_carried(row) or (), managed_vlans(unit, row.site))
+        return made.model_copy(update={"edge": circuits})
+    add, remove = plans(name, topology, [*seen.coming, *extra], ports), tuple(sorted(seen.leaving))
+    return made.model_copy(update={"host": HostDifference(add=add, remove=remove)})
 
 
-def _parts(unit: Unit, name: str, progress: set[Progress]) -> dict[str, ClusterKey]:
-    """Give the clusters, by id, with whose part an element is so far."""
-    rows = clusters_where(unit, UNSETTLED, on_element(name))
-    parts = parts_of(unit, [row.id for row in rows])
-    keys = {row.id: ClusterKey(row.key) for row in rows}
-    return {
-        cluster_id: keys[cluster_id]
-        for cluster_id, found in parts.items()
-        if any(part.element == name and part.progress in progress for part in found)
+def _read_elements(unit: Unit, names: Sequence[str]) -> Mapping[str, _Seen]:
+    """Return the clusters on each of these elements."""
+    found: dict[str, _Seen] = defaultdict(_Seen)
+    here = PlacementRow.element.in_(names)
+    staying = here, PlacementRow.removed_revision.is_(None)
+    ids = select(PlacementRow.cluster_id).where(*staying)
+    clusters = {one.id: one for one in live_clusters(unit, ClusterRow.id.in_(ids))}
+    confirmed = {
+        row.name: row.confirmed_revision for row in unit.session.execute(_CONFIRMED.where(ElementRow.name.in_(names)))
     }
+    for part in unit.session.execute(_PARTS.where(*staying)):
+        one = clusters.get(part.cluster_id)
+        if one is not None:
+            found[part.element].staying.append(one)
+            found[part.element].coming.extend([one] if part.added_revision > confirmed[part.element] else [])
+    for row in unit.session.execute(_LEAVING.where(here)):
+        found[row.element].leaving.append(ClusterKey(row.key))
+    return found

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 from sbf_fakes.linux import LinuxLine, LinuxSwitch
 from sbf_fakes.talk import ask, body, problem
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, make_world, site, spec
 
 from sbf_service.converge.looking import Looking
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.linux_bridge import LinuxBridge
+from sbf_service.store.previews import preview_cluster
+from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import Conflict
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey, Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
@@ -134,6 +137,35 @@ def test_a_switch_that_a_worker_talks_to_is_not_read_beside_it(world: World) -> 
     ):
         pass
     assert looking.difference(Name("brno-sw1")).switch == SwitchDifference()
+
+
+def test_a_dry_run_over_twice_the_sites_costs_twice_as_much(tmp_path: Path) -> None:
+    """Not four times, as it would if every cluster's parts were loaded anew for each element."""
+    few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
+    assert few < many < 3 * few
+
+
+def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
+    """Count SQLite's steps, in hundreds, for one dry run over all sites, where ten clusters are."""
+    folder.mkdir()
+    names, steps = [f"s{number}" for number in range(sites)], []
+    topology = {
+        "name": "many",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [site(name, 1) for name in names],
+        "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in names],
+    }
+    world, asked = make_world(folder), spec(*(f"{name}-h1" for name in names))
+    world.furnish(topology=Topology.model_validate(topology))
+    for number in range(10):
+        world.put(f"c{number}", asked)
+    with world.store.read() as unit:
+        connection = unit.connection.connection.dbapi_connection
+        connection.set_progress_handler(lambda: steps.append(1), 100)
+        preview_cluster(unit, ClusterKey("demo"), ClusterRequest(spec=asked), world.service.reserved)
+        connection.set_progress_handler(None, 0)
+    world.close()
+    return len(steps)
 
 
 def test_a_linux_switch_says_its_lines_beforehand() -> None:
