@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass
 
+from sbf_service.converge.candidates import StoreCandidates
 from sbf_service.converge.converger import Converger
 from sbf_service.converge.sessions import EdgePlatformOf, PlatformOf, Platforms, Sessions
 from sbf_service.converge.sweep import StoreDeadlines, Sweep
@@ -71,7 +72,7 @@ def make_service(
     worker = Worker(transactions, Sessions(settings, found))
     meters = make_meters()
     sweep = Sweep(StoreDeadlines(store, settings.timing), settings.timing)
-    converger = Converger(store, worker, sweep, settings, watch=meters.converged)
+    converger = Converger(StoreCandidates(store), worker, sweep, settings, watch=meters.converged)
     recognizer = Recognizer(store)
     notifier.listen(converger.wake)
     notifier.listen(recognizer.heard)

@@ -1,10 +1,15 @@
 """Switches and edges as the converger looks at them."""
 
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
 from sqlalchemy import select
 
 from sbf_service.converge.choose import Candidate
+from sbf_service.store.leases import give_up_all
 from sbf_service.store.reading import read_topology
-from sbf_service.store.session import Unit
+from sbf_service.store.session import Store, Unit
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import Device, Element
@@ -23,6 +28,33 @@ _DEVICES = (
     .order_by(ElementRow.name)
 )
 """Not what they carry: that is long, and this is read at every change."""
+
+
+class Candidates(Protocol):
+    """What the converger reads and writes; each method is one transaction."""
+
+    def find(self, holder: str) -> tuple[datetime, list[Candidate]]:
+        """Return the database's time, and every switch and edge as ``holder`` may take it."""
+
+    def give_up_leases(self, holder: str) -> None:
+        """End all leases of a replica that starts anew; what its last life still does is then ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCandidates:
+    """The converger's transactions on the database."""
+
+    store: Store
+
+    def find(self, holder: str) -> tuple[datetime, list[Candidate]]:
+        """Return the database's time, and every switch and edge as ``holder`` may take it."""
+        with self.store.read() as unit:
+            return unit.now, candidates(unit, holder)
+
+    def give_up_leases(self, holder: str) -> None:
+        """End all leases of a replica that starts anew; what its last life still does is then ignored."""
+        with self.store.change() as unit:
+            give_up_all(unit, holder)
 
 
 def candidates(unit: Unit, holder: str) -> list[Candidate]:

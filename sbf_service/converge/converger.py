@@ -8,17 +8,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Condition, Event, Thread
 
 from sbf_service.converge.backlog import Backlog
-from sbf_service.converge.candidates import candidates
+from sbf_service.converge.candidates import Candidates
 from sbf_service.converge.choose import Candidate
 from sbf_service.converge.sweep import Sweep
 from sbf_service.converge.worker import Outcome, Worker
 from sbf_service.log import get_log
 from sbf_service.settings import Settings
-from sbf_service.store.leases import give_up_all
-from sbf_service.store.session import Store
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 from virtcloud.model.values import Name
 
@@ -33,16 +32,22 @@ ALIVE_S = 30.0
 """Who has not looked around for this long is stuck, or has no database."""
 
 
+def start_thread(work: Callable[[], None], name: str) -> None:
+    """Start a daemon thread."""
+    Thread(target=work, name=name, daemon=True).start()
+
+
 @dataclass
 class Converger:
     """Keeps every device at what is wanted, and time's deadlines kept."""
 
-    store: Store
+    candidates: Candidates
     worker: Worker
     sweep: Sweep
     settings: Settings
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    spawn: Callable[[Callable[[], None], str], None] = start_thread
     watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
     """Told of each try: the device's platform, what came of it, how many seconds it took."""
     _backlog: Backlog = field(init=False)
@@ -59,8 +64,7 @@ class Converger:
 
     def start(self) -> None:
         """Start; what this replica left leased when it died is taken up at once."""
-        with self.store.change() as unit:
-            give_up_all(unit, self.worker.holder)
+        self.candidates.give_up_leases(self.worker.holder)
         self._thread = Thread(target=self._run, name="converger", daemon=True)
         self._thread.start()
 
@@ -103,16 +107,20 @@ class Converger:
     def _run(self) -> None:
         while not self._stopping:
             self._wake.clear()
-            try:
-                self._sweep()
-                self._start_due()
-                self._looked = self.clock()
-            except DatabaseUnavailable:
-                log.warning("waiting_for_database")
-            except Exception as error:  # noqa: BLE001 - what one look meets must not end the service
-                log.fault("sweep_fault", error)
+            self.look_around()
             if self._wake.wait(self._pause()):
                 self._gather()
+
+    def look_around(self) -> None:
+        """Sweep when a second has passed since the last sweep, and start a worker for each device that is due."""
+        try:
+            self._sweep()
+            self._start_due()
+            self._looked = self.clock()
+        except DatabaseUnavailable:
+            log.warning("waiting_for_database")
+        except Exception as error:  # noqa: BLE001 - what one look meets must not end the service
+            log.fault("sweep_fault", error)
 
     def _gather(self) -> None:
         """Let a change that comes right after a look wait a little for others: each look reads all switches."""
@@ -132,13 +140,12 @@ class Converger:
             return min([LOOK_AGAIN_S, *self._backlog.waits()])
 
     def _start_due(self) -> None:
-        with self.store.read() as unit:
-            now, found = unit.now, candidates(unit, self.worker.holder)
+        now, found = self.candidates.find(self.worker.holder)
         lost = self.worker.sessions.lost()
         with self._lock:
             chosen = self._backlog.take(found, now, lost)
         for one in chosen:
-            Thread(target=self._work, args=(one,), name=f"converge-{one.name}", daemon=True).start()
+            self.spawn(partial(self._work, one), f"converge-{one.name}")
 
     def _work(self, one: Candidate) -> None:
         begun = self.clock()

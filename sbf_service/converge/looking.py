@@ -10,6 +10,7 @@ from sbf_service.drivers.driver import SaysLines
 from sbf_service.store.audit_log import last_change, newest
 from sbf_service.store.elements import element_view
 from sbf_service.store.revisions import element_row
+from sbf_service.store.session import Store
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
@@ -24,6 +25,7 @@ MOST_ROUNDS = 3
 class Looking:
     """Reads devices beside the converger, and never while a worker talks to the same one."""
 
+    store: Store
     converger: Converger
 
     def difference(self, name: Name) -> ElementDifference:
@@ -48,27 +50,27 @@ class Looking:
         """
         self._require_device(name)
         worker = self.converger.worker
-        with self.converger.store.read() as unit:
+        with self.store.read() as unit:
             before = newest(unit)
         with self.converger.alone(name):
             outcome = Outcome.OVERTAKEN
             for _ in range(MOST_ROUNDS):
                 outcome = worker.converge(name) if outcome is Outcome.OVERTAKEN else outcome
         _free(name, None if outcome is Outcome.BUSY else 0)
-        with self.converger.store.read() as unit:
+        with self.store.read() as unit:
             return ElementReconciliation(element=element_view(unit, name), mended=last_change(unit, name, before))
 
     def _read(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> ElementDifference:
         difference = task.kind.difference(task.wanted, driver.read(task.managed))
         task.kind.refuse_outside(task.name, task.managed, difference)
-        with self.converger.store.read() as unit:
+        with self.store.read() as unit:
             now = unit.now
         lines = driver.lines(difference) if isinstance(driver, SaysLines) else ()
         made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
         return made.model_copy(update={task.kind.element.value: difference})
 
     def _require_device(self, name: Name) -> None:
-        with self.converger.store.read() as unit:
+        with self.store.read() as unit:
             kind = element_row(unit, name).kind
         if ElementKind(kind) not in DEVICES:
             raise Conflict(

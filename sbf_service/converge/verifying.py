@@ -11,6 +11,7 @@ from sbf_service.drivers.driver import ReadsNeighbours
 from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from sbf_service.store.reading import read_topology
+from sbf_service.store.session import Store
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, Refused, VirtcloudError
@@ -41,13 +42,14 @@ class _Answers:
 class Verifying:
     """Compares a site's cables with its topology; reads switches beside the converger, never at the same time."""
 
+    store: Store
     converger: Converger
     platform_of: PlatformOf
     limit_s: float = LIMIT_S
 
     def site(self, name: Name) -> SiteCables:
         """Ask every switch of a site whom it hears. Raises NotFound; what a switch says of trouble is in the answer."""
-        with self.converger.store.read() as unit:
+        with self.store.read() as unit:
             topology, now = read_topology(unit), unit.now
         site = topology.site(name)
         heard, unread = self._ask(site.switches)

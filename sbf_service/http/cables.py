@@ -17,7 +17,7 @@ from virtcloud.model.values import Name
 def routes(service: Service) -> APIRouter:
     """Give the routes."""
     router = APIRouter(prefix="/v1/sites", tags=["sites"])
-    verifying = Verifying(service.converger, service.platforms.of_switch)
+    verifying = Verifying(service.store, service.converger, service.platforms.of_switch)
 
     @router.post(
         "/{name}/verify",

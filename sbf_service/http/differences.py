@@ -23,7 +23,7 @@ FROM_DEVICE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
 def routes(service: Service) -> APIRouter:
     """Give the routes."""
     router = APIRouter(prefix="/v1/elements", tags=["elements"])
-    looking = Looking(service.converger)
+    looking = Looking(service.store, service.converger)
 
     @router.get(
         "/{name}/difference",

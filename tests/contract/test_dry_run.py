@@ -129,7 +129,7 @@ def test_a_host_is_not_read_by_sbf(world: World) -> None:
 
 
 def test_a_switch_that_a_worker_talks_to_is_not_read_beside_it(world: World) -> None:
-    looking = Looking(world.service.converger)
+    looking = Looking(world.service.store, world.service.converger)
     with (
         world.service.converger.alone(Name("brno-sw1")),
         pytest.raises(Conflict, match=r"brno-sw1 has been worked on for 0\.01 s"),

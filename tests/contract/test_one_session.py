@@ -83,7 +83,7 @@ def test_replicas_take_turns_on_a_session_that_nobody_keeps(
         assert worker.converge(SWITCH) is Outcome.CONFIRMED
         assert freed(device)
         converger = replace(world.service.converger, worker=replicas[number % 2])
-        assert not Looking(converger).difference(SWITCH)
+        assert not Looking(world.service.store, converger).difference(SWITCH)
         assert freed(device)
     assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
 

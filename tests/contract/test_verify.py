@@ -100,7 +100,7 @@ def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(
 
 def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World) -> None:
     switch(world, "brno-sw2").hangs = Event()
-    verifying = Verifying(world.service.converger, world.service.platforms.of_switch, limit_s=0.3)
+    verifying = Verifying(world.service.store, world.service.converger, world.service.platforms.of_switch, limit_s=0.3)
     found = verifying.site(Name("brno"))
     assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
     assert str(found.cables[0].state) == "right"
@@ -125,7 +125,9 @@ def test_a_site_that_is_not_there_is_a_problem(world: World) -> None:
 
 def test_a_switch_is_not_asked_while_a_worker_talks_to_it(world: World) -> None:
     with world.service.converger.alone(Name("brno-sw1")):
-        found = Verifying(world.service.converger, world.service.platforms.of_switch, limit_s=0.2).site(Name("brno"))
+        found = Verifying(
+            world.service.store, world.service.converger, world.service.platforms.of_switch, limit_s=0.2
+        ).site(Name("brno"))
     assert list(found.unread) == ["brno-sw1"]
     with world.service.converger.alone(Name("brno-sw1")):
         pass
