@@ -4,7 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, Refusal, quoted
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
-from sbf_service.drivers.dialects.lines import lines, port_seen
+from sbf_service.drivers.dialects.lines import (
+    changing_lines,
+    closing_lines,
+    port_seen,
+    unclosed_ports,
+    without_ports,
+)
 from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.line import CommandLine
@@ -15,6 +21,8 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 QUOTED_FAULTS = 5
+UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
 LEAVES = frozenset({"exit", "quit"})
 
 
@@ -36,15 +44,22 @@ class CommandLineSwitch:
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change and save once.
 
-        A line that is refused keeps none of the others from being done: they may be another cluster's. What was done
-        is saved, then the refusal is raised.
+        Lists of allowed VLANs are emptied first and read back: no VLAN is created, and no port made a trunk, before
+        its list was read as empty (DESIGN.md §7.4). That reading is the only one, and there is none when no port needs
+        preparing. A line that is refused keeps none of the others from being done: they may be another cluster's. What
+        was done is saved, then the refusal is raised.
         """
         seen, self._seen = self._seen or self._look(), None
         taken = difference.create & seen.reserved
         if taken:
             use = "which the switch uses itself: take it out of the site's pool"
             raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
-        faults = list(self._tell(lines(self._dialect, difference, seen)))
+        faults = list[Refusal | str]()
+        if closing := closing_lines(self._dialect, difference, seen):
+            faults += self._tell(closing)
+            difference, unclosed = self._closed(difference, seen)
+            faults += unclosed
+        faults += self._tell(changing_lines(self._dialect, difference, seen))
         faults += self._device.tell(self._dialect.save, SAVING_PATIENCE)
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(str(one) for one in faults[:QUOTED_FAULTS])}")
@@ -75,6 +90,18 @@ class CommandLineSwitch:
         """End the session."""
         self._device.close()
 
+    def _closed(self, difference: SwitchDifference, seen: Seen) -> tuple[SwitchDifference, list[str]]:
+        """Read lists back; return what may be done then, and a message for each port whose list is not empty.
+
+        Raise Refused while a port is open: whatever was created would be carried there.
+        """
+        after = self._look()
+        unclosed = unclosed_ports(self._dialect, difference, seen, after)
+        faults = [f"port {port}: {UNCLOSED}" for port in unclosed]
+        if any((port_seen(self._dialect, after, port) or PortSeen()).open for port in unclosed):
+            raise Refused(f"switch {self._name}, {'; '.join(faults)}: {NOTHING_DONE}")
+        return without_ports(difference, unclosed), faults
+
     def _tell(self, told: Sequence[str]) -> Iterator[Refusal]:
         """Say lines block by block.
 
@@ -91,7 +118,9 @@ class CommandLineSwitch:
             yield from self._device.tell(self._dialect.leave)
 
     def _told(self, difference: SwitchDifference, seen: Seen) -> list[str]:
-        return [*self._dialect.configure, *lines(self._dialect, difference, seen), *self._dialect.leave]
+        dialect = self._dialect
+        parts = closing_lines(dialect, difference, seen), changing_lines(dialect, difference, seen)
+        return [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
 
     def _look(self) -> Seen:
         answers = [self._device.show(command) for command in self._dialect.show]

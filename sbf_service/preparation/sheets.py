@@ -121,7 +121,7 @@ def _uplink_lines(platform: str) -> Lines:
     words, dialect = PLATFORMS.get(platform, Words(title=platform)), DIALECTS.get(platform)
     if dialect is None:
         return words.uplink
-    prepared = tuple(line.replace("{port}", "{uplink}") for line in dialect.prepare)
+    prepared = tuple(line.replace("{port}", "{uplink}") for line in (*dialect.prepare, *dialect.trunk))
     return (*dialect.configure, *prepared, *words.uplink, *dialect.leave, *dialect.save)
 
 

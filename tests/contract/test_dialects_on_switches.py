@@ -64,6 +64,7 @@ HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
 """Who is spoken to over HTTP has no session to hold."""
 ATOMIC = [name for name in EMULATED if PLATFORMS[name].facts.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
+ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
 CAN_BE_OPEN = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware", "juniper_junos", "arista_eapi")
 
 
@@ -167,13 +168,15 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
     assert not bench.converge("112", "112")
 
 
-@pytest.mark.parametrize("platform", [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"])
+@pytest.mark.parametrize("platform", ENTERED)
 def test_a_port_that_cannot_be_entered_keeps_none_of_the_others_from_being_done(
     platform: str, make_bench: MakeBench
 ) -> None:
     """What is meant for it is obeyed nowhere, and the session is not ended by leaving twice."""
     bench = make_bench(platform)
-    bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=2)
+    if platform == "cisco_ios":  # a port without a mode may become a trunk: nothing is created while it is open
+        bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
+    bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)
     with pytest.raises(Refused, match="switch sw1: told 'interface "):
         bench.converge("112", "112,120")
     assert bench.carries(bench.names[1]) == {112, 120}

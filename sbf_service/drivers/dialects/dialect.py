@@ -24,7 +24,8 @@ class PortSeen:
 
     ``ready`` says that VLANs may be allowed on it as it is, ``open`` that it carries all VLANs, or would if its
     neighbour asked for it. ``access`` is the number of one that takes untagged frames only, ``off`` says that it was
-    shut down.
+    shut down. ``dormant`` is the list of allowed VLANs that a port without trunk mode will have as a trunk; None: no
+    list, so that such a trunk would allow every VLAN.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -33,6 +34,13 @@ class PortSeen:
     untagged: VlanSet = field(default_factory=VlanSet)
     access: VlanId | None = None
     off: bool = False
+    dormant: VlanSet | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the port, now and as a trunk, allows no VLAN but the default one."""
+        listed = self.tagged if self.ready else self.dormant
+        return not self.open and listed is not None and not listed - DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +96,15 @@ class Dialect:
     create: Lines
     delete: Lines
     prepare: Lines
+    """Sets an empty list of allowed VLANs; the list is read back before anything else is changed. Empty on platforms
+    whose trunks allow no VLAN until told otherwise."""
     allow: Lines
     remove: Lines
     save: Lines
     errors: re.Pattern[str]
+    trunk: Lines = ()
+    """Makes a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that
+    never allows every VLAN."""
     create_many: Lines = ()
     """For runs of numbers, where the platform has ranges; such VLANs have no name, since names are given singly."""
     empty: Lines = ()

@@ -1,6 +1,6 @@
 """From a difference to the lines that a device is told. Pure; written out for each platform in the tests."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Lines, NamesPorts, PortSeen, Seen
 from virtcloud.model.values import PortName, VlanId
@@ -9,25 +9,67 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 def lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
-    """Give the lines, without entering and leaving the configuration.
+    """Return all lines of a change, without those that enter and leave the configuration."""
+    return [*closing_lines(dialect, difference, seen), *changing_lines(dialect, difference, seen)]
 
-    First access ports are vacated and ports that carry everything get an empty list, then VLANs leave ports and vanish,
-    then VLANs are created, then ports that take none yet are prepared and VLANs allowed. Nothing is created while a
-    managed port is open.
+
+def closing_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
+    """Return the lines that vacate open access ports and set empty lists of allowed VLANs.
+
+    What they achieved is read back before :func:`changing_lines` are sent (DESIGN.md §7.4).
+    """
+    vacated = [port for port in difference.close if port in difference.access]
+    prepared = [port for port in prepared_ports(difference, seen, dialect) if dialect.prepare]
+    return [
+        *(line for port in vacated for line in _vacation(dialect, seen, port)),
+        *(line for port in prepared for line in _written(dialect, dialect.prepare, port=port)),
+    ]
+
+
+def changing_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
+    """Return the lines that are sent once no managed port is open: removals, then creations, then additions.
+
+    ``seen`` is the reading from before :func:`closing_lines`.
     """
     access = difference.access
-    vacated = [port for port in access if port in difference.close or port in difference.remove]
-    closed = [port for port in difference.close if port not in access]
+    vacated = [port for port in access if port in difference.remove and port not in difference.close]
     occupied = [(port, difference.add[port]) for port in access if port in difference.add]
     return [
         *(line for port in vacated for line in _vacation(dialect, seen, port)),
-        *(line for port in closed for line in _written(dialect, dialect.prepare, port=port)),
         *_removals(dialect, difference, seen),
         *_written(dialect, dialect.delete, difference.delete, dialect.runs_only),
         *_creations(dialect, difference.create),
         *_additions(dialect, difference, seen),
         *(line for port, vlans in occupied for line in _written(dialect, dialect.access, vlans, port=port)),
     ]
+
+
+def prepared_ports(difference: SwitchDifference, seen: Seen, dialect: NamesPorts) -> tuple[PortName, ...]:
+    """Return the trunks that need an empty list first: open ones, and those that take no VLAN as they are."""
+    new = (port for port in difference.add if not (port_seen(dialect, seen, port) or PortSeen()).ready)
+    trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
+    return tuple(trunks)
+
+
+def unclosed_ports(dialect: Dialect, difference: SwitchDifference, seen: Seen, after: Seen) -> tuple[PortName, ...]:
+    """Return the ports that :func:`closing_lines` should have closed, and that ``after`` shows otherwise."""
+    vacated = [port for port in difference.close if port in difference.access]
+    prepared = prepared_ports(difference, seen, dialect) if dialect.prepare else ()
+    found = {port: port_seen(dialect, after, port) for port in (*vacated, *prepared)}
+    return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in vacated))
+
+
+def without_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
+    """Return the difference without additions to ``ports``, and without VLANs that only these needed."""
+    add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
+    needed = VlanSet(number for vlans in add.values() for number in vlans)
+    return difference.model_copy(update={"add": add, "create": difference.create & needed})
+
+
+def _is_closed(found: PortSeen, vacated: bool) -> bool:
+    if vacated:
+        return found.off or not (found.open or (found.tagged | found.untagged) - DEFAULT)
+    return found.is_closed
 
 
 def vlan_name(number: VlanId) -> str:
@@ -71,12 +113,12 @@ def _creations(dialect: Dialect, vlans: VlanSet) -> Iterator[str]:
 
 
 def _additions(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> Iterator[str]:
+    prepared = prepared_ports(difference, seen, dialect)
     for port, vlans in difference.add.items():
         if port in difference.access:
             continue
-        before = port_seen(dialect, seen, port) or PortSeen()
-        if not before.ready and port not in difference.close:
-            yield from _written(dialect, dialect.prepare, port=port)
+        if port in prepared:
+            yield from _written(dialect, dialect.trunk, port=port)
         yield from _written(dialect, dialect.allow, vlans, port=port)
 
 

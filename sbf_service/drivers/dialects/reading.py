@@ -64,12 +64,13 @@ def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
     mode = next(iter(starting(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
     untagged = numbers_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
     off = "shutdown" in lines
+    listed = reduce(_said, starting(lines, ALLOWED), EVERY)
+    dormant = None if listed == EVERY else listed
     if mode not in ("trunk", "dynamic") or "no switchport" in lines:
         number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
-        return PortSeen(untagged=untagged, access=number, off=off)
-    tagged = reduce(_said, starting(lines, ALLOWED), EVERY)
-    ready = mode == "trunk" and tagged != EVERY
-    return PortSeen(tagged, ready=ready, open=tagged == EVERY, untagged=untagged, off=off)
+        return PortSeen(untagged=untagged, access=number, off=off, dormant=dormant)
+    ready = mode == "trunk" and listed != EVERY
+    return PortSeen(listed, ready=ready, open=listed == EVERY, untagged=untagged, off=off, dormant=dormant)
 
 
 def access_number(lines: Iterable[str], start: str) -> VlanId:

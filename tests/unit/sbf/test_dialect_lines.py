@@ -25,7 +25,10 @@ IOS_LIKE = """
 interface {close}
 switchport
 switchport trunk allowed vlan none
-{encapsulation}switchport mode trunk
+exit
+interface {new}
+switchport
+switchport trunk allowed vlan none
 exit
 interface {known}
 switchport trunk allowed vlan remove 130
@@ -38,8 +41,6 @@ interface {known}
 switchport trunk allowed vlan add 112
 exit
 interface {new}
-switchport
-switchport trunk allowed vlan none
 {encapsulation}switchport mode trunk
 exit
 interface {new}
@@ -56,9 +57,6 @@ TOLD = {
     "cisco_nxos": IOS_LIKE.format(known="Ethernet1/1", new="Ethernet1/2", close="port-channel1", encapsulation=""),
     "arista_eos": IOS_LIKE.format(known="Ethernet1", new="Ethernet2", close="Port-Channel1", encapsulation=""),
     "dell_force10": """
-interface Port-channel 1
-switchport
-exit
 interface vlan 130
 no tagged TenGigabitEthernet 0/1
 exit
@@ -79,9 +77,6 @@ tagged TenGigabitEthernet 0/2
 exit
 """,
     "dell_os10": """
-interface port-channel1
-switchport mode trunk
-exit
 interface ethernet1/1/1
 no switchport trunk allowed vlan 130
 exit
@@ -117,6 +112,10 @@ interface lag 1
 no routing
 vlan trunk allowed 1
 exit
+interface 1/1/2
+no routing
+vlan trunk allowed 1
+exit
 interface 1/1/1
 no vlan trunk allowed 130
 exit
@@ -128,15 +127,15 @@ interface 1/1/1
 vlan trunk allowed 112
 exit
 interface 1/1/2
-no routing
-vlan trunk allowed 1
-exit
-interface 1/1/2
 vlan trunk allowed 112
 exit
 """,
     "hp_comware": """
 interface Bridge-Aggregation1
+port link-type trunk
+undo port trunk permit vlan all
+quit
+interface Ten-GigabitEthernet1/0/2
 port link-type trunk
 undo port trunk permit vlan all
 quit
@@ -152,15 +151,10 @@ interface Ten-GigabitEthernet1/0/1
 port trunk permit vlan 112
 quit
 interface Ten-GigabitEthernet1/0/2
-port link-type trunk
-undo port trunk permit vlan all
-quit
-interface Ten-GigabitEthernet1/0/2
 port trunk permit vlan 112
 quit
 """,
     "sonic": """
-sudo -n config switchport mode trunk PortChannel1
 sudo -n config vlan member del 130 Ethernet0
 sudo -n config vlan del 130
 sudo -n config vlan del 140

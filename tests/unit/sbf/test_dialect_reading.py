@@ -51,11 +51,10 @@ def test_ios() -> None:
     found = seen("cisco_ios", IOS_TABLE, IOS_PORTS, "\nVLAN Usage\n---- ----------\n1006 GigabitEthernet1/0/6\n")
     assert found.vlans == vlans("1,112-113,1002")
     assert found.reserved == vlans("1006")
-    assert found.ports["GigabitEthernet1/0/1"] == PortSeen(
-        vlans("10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,112,200-205"), ready=True
-    )
+    listed = vlans("10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,112,200-205")
+    assert found.ports["GigabitEthernet1/0/1"] == PortSeen(listed, ready=True, dormant=listed)
     assert found.ports["GigabitEthernet1/0/2"] == PortSeen(EVERY, open=True)
-    assert found.ports["GigabitEthernet1/0/3"] == PortSeen(ready=True)
+    assert found.ports["GigabitEthernet1/0/3"] == PortSeen(ready=True, dormant=VlanSet())
     assert found.ports["GigabitEthernet1/0/4"] == PortSeen(untagged=vlans("20"), access=VlanId(20))
     assert found.ports["GigabitEthernet1/0/5"].open, "a neighbour may make it a trunk (DTP)"
     assert found.ports["GigabitEthernet1/0/6"] == PortSeen()
@@ -64,7 +63,7 @@ def test_ios() -> None:
 def test_ios_lists_that_leave_something_out_are_not_all() -> None:
     lines = "interface Gi1/0/1\n switchport trunk allowed vlan except 100\n switchport mode trunk\n"
     port = seen("cisco_ios", IOS_TABLE, lines).ports["GigabitEthernet1/0/1"]
-    assert port == PortSeen(EVERY - vlans("100"), ready=True)
+    assert port == PortSeen(EVERY - vlans("100"), ready=True, dormant=EVERY - vlans("100"))
 
 
 def test_nxos_ports_that_route_or_have_no_mode_are_not_open() -> None:

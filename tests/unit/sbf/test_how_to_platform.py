@@ -26,10 +26,12 @@ def test_the_example_of_the_page_reads_and_speaks() -> None:
     assert lines(dialect, SwitchDifference(close=(port,), create=VlanSet([112]), add={port: VlanSet([112])}), seen) == [
         "interface GigabitEthernet 0/1",
         "switchport trunk allowed vlan none",
-        "switchport mode trunk",
         "exit",
         "vlan 112",
         "name vc-112",
+        "exit",
+        "interface GigabitEthernet 0/1",
+        "switchport mode trunk",
         "exit",
         "interface GigabitEthernet 0/1",
         "switchport trunk allowed vlan add 112",

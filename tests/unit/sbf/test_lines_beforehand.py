@@ -36,7 +36,7 @@ class Listening:
 def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> None:
     dialect, line = DIALECTS[platform], Listening()
     driver = CommandLineSwitch(Name("sw1"), dialect, line)
-    driver._seen = Seen(VlanSet([130]), {dialect.ports.canonical(PORT): PortSeen(tagged=VlanSet([130]))})
+    driver._seen = Seen(VlanSet([130]), {dialect.ports.canonical(PORT): PortSeen(tagged=VlanSet([130]), ready=True)})
     said = driver.lines(CHANGE)
     assert line.told == []
     driver.apply(CHANGE)

@@ -59,6 +59,8 @@ def test_the_sites_uplink_is_a_trunk_whose_list_is_empty_with_room_for_the_tag()
         "interface Gi1/0/24",
         "switchport",
         "switchport trunk allowed vlan none",
+        "exit",
+        "interface Gi1/0/24",
         "switchport trunk encapsulation dot1q",
         "switchport mode trunk",
         "exit",

@@ -1,0 +1,109 @@
+"""Nothing is created and no port made a trunk before its empty list of allowed VLANs was read back (DESIGN.md §7.4)."""
+
+from contextlib import suppress
+from typing import Literal
+
+import pytest
+from emulators.bench import POOL, Bench, MakeBench
+from emulators.switch import Port
+
+from sbf_service.drivers.driver import SaysLines
+from virtcloud.model.errors import Refused
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted, switch_difference
+
+EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
+"""The lines by which each platform empties a list."""
+Fault = Literal["ignore", "refuse"]
+LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
+"""Platforms whose trunks allow every VLAN unless a list says otherwise."""
+LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos")
+READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
+"""Questions in one reading."""
+
+
+def opened(bench: Bench) -> None:
+    """Make both managed ports trunks that carry every VLAN."""
+    every = set(range(1, 4095)) if bench.switch.platform == "hp_comware" else None
+    for name in bench.names:
+        bench.switch.running.ports[name] = Port(mode="trunk", allowed=every)
+
+
+def modes(bench: Bench) -> list[str]:
+    return [bench.switch.running.ports[name].mode for name in bench.names]
+
+
+def is_question(line: str) -> bool:
+    return line.startswith(("show", "display"))
+
+
+@pytest.mark.parametrize("platform", LIST_BEFORE_MODE)
+def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    before = modes(bench)
+    bench.switch.fail("ignore", EMPTY_LIST, times=100)
+    with pytest.raises(Refused, match="wanted an empty list of allowed VLANs before the port becomes a trunk"):
+        bench.converge("112", "112,120")
+    assert modes(bench) == (["access", "access"] if platform == "cisco_nxos" else before)
+    assert POOL.isdisjoint(bench.switch.running.vlans)
+    assert not any(bench.switch.carrying().values())
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_lie_about_closing_an_open_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    opened(bench)
+    before = bench.switch.running_config()
+    bench.switch.fail("ignore", EMPTY_LIST, times=100)
+    with pytest.raises(Refused, match="no VLAN was created and no port was made a trunk"):
+        bench.converge("112", "112,120")
+    assert bench.switch.running_config().replace(" no routing\n", "") == before.replace(" no routing\n", "")
+
+
+@pytest.mark.parametrize("fault", ["ignore", "refuse"])
+@pytest.mark.parametrize("platform", LISTS)
+def test_no_trunk_ever_carries_a_vlan_that_was_not_allowed(platform: str, fault: Fault, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.switch.running.vlans[20] = "theirs"
+    bench.switch.fail(fault, EMPTY_LIST)
+    with suppress(Refused):  # a trunk of Comware carries VLAN 1 alone until told otherwise: it is closed all the same
+        bench.converge("112", "120")
+    assert not bench.converge("112", "120")
+    names = bench.names
+    carried = [(state.get(names[0], set()), state.get(names[1], set())) for _, state in bench.switch.timeline]
+    assert all(a <= {1, 112} and b <= {1, 120} for a, b in carried)
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_preparing_ports_costs_one_more_reading_and_then_none(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    before = len(bench.switch.commands)
+    bench.converge("112", "120")
+    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(asked) == 3 * READS[platform]
+    before = len(bench.switch.commands)
+    bench.converge("112,113", "120,121")
+    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(asked) == 2 * READS[platform]
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    wanted = SwitchWanted(ports={bench.a: VlanSet([112]), bench.b: VlanSet()})
+    difference = switch_difference(wanted, bench.read())
+    before = len(bench.switch.commands)
+    assert isinstance(bench.driver, SaysLines)
+    lines = bench.driver.lines(difference)
+    bench.driver.apply(difference)
+    assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
+
+
+def test_a_port_whose_list_cannot_be_emptied_holds_up_no_other(make_bench: MakeBench) -> None:
+    """A port of EOS that is no trunk carries nothing: the other port's cluster need not wait."""
+    bench = make_bench("arista_eos")
+    bench.switch.fail("ignore", EMPTY_LIST, times=1)
+    with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):
+        bench.converge("112", "120")
+    assert modes(bench) == ["access", "trunk"]
+    assert (bench.carries(bench.names[1]), POOL & set(bench.switch.running.vlans)) == ({120}, {120})
