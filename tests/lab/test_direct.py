@@ -13,7 +13,7 @@ pytestmark = pytest.mark.lab
 
 PLAIN = str(Path(__file__).parent / "topologies/plain.yaml")
 FIRST, SECOND = "/run/first", "/run/second"
-HOSTS = ("--host", "brno-h1", "--host", "praha-h1")
+HOSTS = ("--host", "brno-h1", "--host", "praha-h1", "--image", "busybox")
 
 
 def virtcloud(lab: Lab, state: str, *argv: str) -> subprocess.CompletedProcess[str]:

@@ -73,6 +73,6 @@ def main(
 
     Exit codes: 0 done; 1 the cluster failed, or SBF said no; 2 bad input, or SBF not reachable; 130 interrupted.
 
-    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox
     """
     context.obj = Asking(url, token_file, ca_file, certificate)

@@ -10,16 +10,22 @@ from virtcloud.cli.durations import Duration
 from virtcloud.cli.specs import Wishes, read_spec
 from virtcloud.cli.watching import watch
 from virtcloud.cli.whole import Group
-from virtcloud.cluster import Cluster
-from virtcloud.model.cluster import State
+from virtcloud.cluster import Client, Cluster
+from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.model.errors import GuestTaken
 from virtcloud.model.views import ClusterView
+
+RENAME = (
+    "A cluster that joins a network needs names and addresses that no other guest of the network has: "
+    "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH (for example --guest-prefix m --network 10.0.0.50/24)"
+)
 
 
 @click.group(cls=Group)
 def cluster() -> None:
     """Create, watch and delete virtual clusters.
 
-    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox
     """
 
 
@@ -29,7 +35,9 @@ def cluster() -> None:
 @click.option(
     "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
 )
-@click.option("--image", default="busybox", show_default=True, help="The guests' image.")
+@click.option(
+    "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
+)
 @click.option("--guest-prefix", default="g", show_default=True, help="Guests are called so, with a number.")
 @click.option(
     "--network",
@@ -69,16 +77,16 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
     With --join it is a member of a network that runs: its hosts come and go, and nothing flaps for the others.
 
-    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --network 10.0.0.0/24 --lease 4h
+    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
 
-    Example: virtcloud cluster create more --join demo --host praha-h2 --guest-prefix m --network 10.0.0.50/24
+    Example: virtcloud cluster create more --join demo --host praha-h2 --image busybox --guest-prefix m --network 10.0.0.50/24
     """
     spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
     if dry_run:
         preview = client(context).preview(key, spec, attempt=attempt)
         show.json_document(preview) if as_json else differences.tell_preview(preview)
         return
-    made = client(context).create(key, spec, attempt=attempt)
+    made = _create(client(context), key, spec, attempt)
     seconds = None if no_wait else watch(context, made, "goes on being set up", State.ACTIVE)
     if as_json:
         show.json_document(made.view)
@@ -88,6 +96,14 @@ def create(  # noqa: PLR0913 - click gives each option by its name
         click.echo(
             f"cluster {key} is active after {seconds:.1f} s: {show.vlans(made.view)}; lease ends {_time(made.view)}"
         )
+
+
+def _create(asked: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
+    """Create a cluster; a name or address that another guest has becomes an error that names the options to set."""
+    try:
+        return asked.create(key, spec, attempt=attempt)
+    except GuestTaken as error:
+        raise GuestTaken(f"{error}. {RENAME}") from error
 
 
 @cluster.command("list")

@@ -16,7 +16,7 @@ class Wishes:
 
     hosts: tuple[str, ...]
     guests_per_host: int
-    image: str
+    image: str | None
     guest_prefix: str
     network: str
     file: IO[str] | None
@@ -48,5 +48,15 @@ def read_spec(wishes: Wishes) -> ClusterSpec:
     if wishes.file:
         spec = read_document(wishes.file.read(), wishes.file.name, ClusterSpec)
         return spec_of(**spec.model_dump() | {key: value for key, value in over.items() if value is not None})
-    guests = guests_of(wishes.hosts, wishes.guests_per_host, wishes.image, wishes.network, wishes.guest_prefix)
+    guests = guests_of(wishes.hosts, wishes.guests_per_host, _image(wishes), wishes.network, wishes.guest_prefix)
     return spec_of(**over | {"owner": wishes.owner or getpass.getuser()}, hosts=wishes.hosts, guests=guests)
+
+
+def _image(wishes: Wishes) -> str:
+    """Return the image of the guests. Raise BadInput when there are guests and no image was named."""
+    if wishes.image is None and wishes.guests_per_host:
+        raise BadInput(
+            "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "
+            "lists its images, and --guests-per-host 0 makes a network without guests"
+        )
+    return wishes.image or ""

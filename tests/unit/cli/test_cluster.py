@@ -12,7 +12,7 @@ from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.values import ClusterKey
 
 Run = Callable[..., Result]
-CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva")
+CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
 
 
 def test_create_waits_until_the_cluster_is_active_and_says_its_vlan(run: Run) -> None:
@@ -69,15 +69,39 @@ def test_a_malformed_spec_is_told_with_file_and_line(run: Run, sbf: FakeSbf, tmp
     ("arguments", "message"),
     [
         (("cluster", "create", "demo"), "expected either --host"),
-        (("cluster", "create", "Demo", "--host", "h1", "--owner", "eva"), "expected a cluster key"),
+        (("cluster", "create", "Demo", "--host", "h1", "--image", "i"), "expected a cluster key"),
         (("cluster", "create", "demo", "--host", "h1", "--lease", "4x"), "expected a duration"),
-        (("cluster", "create", "demo", "--host", "h1", "--network", "x"), "expected a network"),
+        (("cluster", "create", "demo", "--host", "h1", "--image", "i", "--network", "x"), "expected a network"),
         (("cluster", "show", "never"), "cluster never is not known"),
     ],
 )
 def test_bad_input_is_a_message_and_exit_code_2(run: Run, arguments: tuple[str, ...], message: str) -> None:
     ended = run(*arguments)
     assert (ended.exit_code, message in ended.stderr, "Traceback" in ended.output) == (2, True, False)
+
+
+def test_a_network_without_its_length_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+    ended = run(*CREATE, "--network", "10.0.0.0")
+    assert (ended.exit_code, sbf.requests) == (2, [])
+    assert "with its prefix length, got '10.0.0.0'" in ended.stderr
+
+
+def test_guests_without_an_image_are_not_sent(run: Run, sbf: FakeSbf) -> None:
+    ended = run("cluster", "create", "demo", "--host", "brno-h1")
+    assert (ended.exit_code, sbf.requests) == (2, [])
+    assert "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none" in ended.stderr
+
+
+def test_a_network_without_guests_needs_no_image(run: Run, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--host", "brno-h1", "--guests-per-host", "0", "--no-wait")
+    assert (sbf.requests[0].spec.hosts, sbf.requests[0].spec.guests) == (("brno-h1",), ())
+
+
+def test_a_guest_name_that_is_taken_names_the_options_to_set(run: Run, sbf: FakeSbf) -> None:
+    sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
+    ended = run(*CREATE, "--join", "demo")
+    assert ended.exit_code == 1
+    assert "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH" in ended.stderr
 
 
 def test_a_cluster_that_fails_is_told_with_the_reason_and_exit_code_1(run: Run, sbf: FakeSbf) -> None:
@@ -147,7 +171,7 @@ def test_a_name_and_a_number_can_be_asked_for(run: Run) -> None:
 def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--name", "ring", "--share", "bob", "--share", "carol", "--no-wait")
     flags = ("--join", "ring", "--owner", "bob", "--guest-prefix", "m", "--network", "10.0.0.50/24")
-    run("cluster", "create", "more", "--host", "plzen-h1", *flags, "--no-wait")
+    run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", *flags, "--no-wait")
     own, member = (one.spec for one in sbf.requests)
     assert (own.name, own.shares_with, own.joins) == ("ring", ("bob", "carol"), None)
     assert (member.joins, [(one.name, one.addresses) for one in member.guests]) == ("ring", [("m1", ("10.0.0.50/24",))])
@@ -155,7 +179,7 @@ def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None
 
 def test_members_are_told_by_list_and_show(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
-    run("cluster", "create", "more", "--host", "plzen-h1", "--join", "demo", "--owner", "bob", "--no-wait")
+    run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", "--join", "demo", "--owner", "bob", "--no-wait")
     sbf.clusters["more"] = sbf.clusters["more"].model_copy(update={"network": ClusterKey("demo")})
     sbf.networks["demo"] = ["demo", "more"]
     assert " in demo " in run("cluster", "list").stdout.splitlines()[2]

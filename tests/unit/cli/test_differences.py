@@ -29,7 +29,7 @@ HOST = {
 
 def test_a_dry_run_says_the_number_and_the_change_of_each_element_and_creates_nothing(run: Run, sbf: FakeSbf) -> None:
     sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
-    ended = run("cluster", "create", "demo", "--host", "brno-h1", "--dry-run")
+    ended = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
     assert ended.stdout.splitlines() == [
         "cluster demo would take VLAN 100 at brno; nothing was changed",
         "switch brno-sw at brno, never read:",

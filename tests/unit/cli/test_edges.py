@@ -86,13 +86,13 @@ def test_a_dry_run_says_what_joins_the_sites_and_numbers_that_differ(
     joined = {"transport": kind, "kind": kind, "service": service}
     vlans = {"praha": 200, "brno": 100}
     sbf.preview = {"key": "demo", "created": True, "vlans": vlans, "joined": joined, "elements": []}
-    assert run("cluster", "create", "demo", "--host", "brno-h1", "--dry-run").stdout == (
+    assert run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run").stdout == (
         f"cluster demo would take VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; nothing was changed\n"
     )
 
 
 def test_a_cluster_is_shown_with_what_joins_its_sites(run: Run, sbf: FakeSbf) -> None:
-    run("cluster", "create", "demo", "--host", "brno-h1")
+    run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
     joined = {"transport": "evpn", "kind": "evpn", "service": 10100}
     sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(
         sbf.clusters["demo"].model_dump(mode="json") | {"joined": joined}

@@ -27,7 +27,7 @@ def test_a_network_that_is_too_small_is_bad_input() -> None:
         guests_of(["brno-h1"], 3, "busybox", "10.0.0.0/30")
 
 
-@pytest.mark.parametrize("network", ["10.0.0/24", "10.0.0.1/33", "x"])
+@pytest.mark.parametrize("network", ["10.0.0/24", "10.0.0.1/33", "x", "10.0.0.0", "fd00::1"])
 def test_what_is_no_network_is_bad_input(network: str) -> None:
     with pytest.raises(BadInput, match=r"expected a network such as 10\.0\.0\.0/24"):
         guests_of(["brno-h1"], 1, "busybox", network)
