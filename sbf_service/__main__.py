@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from sbf_service import serve as serving
 from sbf_service.http.app import create_app
+from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.service import make_service, replica_name
 from sbf_service.settings import Settings, read_settings
@@ -84,19 +85,34 @@ def token() -> None:
 @click.argument("name")
 @click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="What it may do.")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
+@click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
 @CONFIG
-def create(name: str, role: str, sites: tuple[str, ...], config: Path | None) -> None:
-    """Make a token for NAME and print it, this once. SBF may be running or not.
+def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
+    """Create a token for NAME and print it, or write it to a file. SBF may be running or not.
 
-    Example: sbf token create eva --role operator
+    The token is shown this once. A database that root's call creates belongs to the owner of its folder.
+
+    Example: sbf token create eva --role operator --output eva.token
     """
     with _bad_input_is_said():
         request = TokenRequest(name=Name(name), role=Role(role), sites=tuple(Name(site) for site in sites))
-        service = make_service(_settings(config))
-        service.prepare()
-        with service.store.change(who=f"{getpass.getuser()}@sbf") as unit:
-            click.echo(create_token(unit, request, secrets.token_bytes).token)
-        service.store.close()
+        settings = _settings(config)
+        if output is None:
+            click.echo(_create_token(settings, request))
+            return
+        with private_file(output) as file:
+            file.write(f"{_create_token(settings, request)}\n")
+    click.echo(f"the token of {name} ({role}) is in {output}")
+
+
+def _create_token(settings: Settings, request: TokenRequest) -> str:
+    ensure_database_file(settings.database)
+    service = make_service(settings)
+    service.prepare()
+    with service.store.change(who=f"{getpass.getuser()}@sbf") as unit:
+        made = create_token(unit, request, secrets.token_bytes).token
+    service.store.close()
+    return made
 
 
 @contextmanager

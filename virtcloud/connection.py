@@ -164,6 +164,16 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         if isinstance(error, httpx.TimeoutException)
         else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
     )
+    if isinstance(error.__cause__, httpcore.RemoteProtocolError) and url.startswith("http:"):
+        return (
+            f"what answers at {url} closed the connection without an answer: it probably expects TLS; use "
+            f"https{url.removeprefix('http')} (--url or VIRTCLOUD_URL)"
+        )
+    if _is_denied(error):
+        return (
+            f"SBF's socket at {url} may not be opened by you: {why}; SBF may run well. Ask its administrator for "
+            "membership of the socket's group, or use its TCP address with a token (--url or VIRTCLOUD_URL)"
+        )
     if UNBELIEVED in why:
         return (
             f"SBF at {url} shows a certificate that is not believed: {why.rpartition(': ')[2]}; nothing was told to "
@@ -173,6 +183,12 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
         "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
     )
+
+
+def _is_denied(error: BaseException) -> bool:
+    """Return whether the operating system denied access, here or in a cause of ``error``."""
+    causes = (error.__cause__, error.__context__)
+    return isinstance(error, PermissionError) or any(_is_denied(one) for one in causes if one is not None)
 
 
 def _rebuilt(url: str, answer: httpx.Response) -> VirtcloudError:

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 from fastapi.concurrency import run_in_threadpool
@@ -95,7 +95,7 @@ def is_loopback(scope: Scope) -> bool:
     if any(name in FORWARDED for name, _ in scope["headers"]):
         return False
     try:
-        return ip_address((scope.get("client") or ("",))[0]).is_loopback
+        return _unmapped(str((scope.get("client") or ("",))[0])).is_loopback
     except ValueError:
         return False
 
@@ -105,7 +105,17 @@ def address_of(scope: Scope) -> str:
     found = scope.get(peer.KEY)
     if found is not None:
         return f"uid {found.uid}"
-    return str(scope["client"][0]) if scope.get("client") else "unknown"
+    given = str(scope["client"][0]) if scope.get("client") else "unknown"
+    try:
+        return str(_unmapped(given))
+    except ValueError:
+        return given
+
+
+def _unmapped(text: str) -> IPv4Address | IPv6Address:
+    """Return the address; an IPv4 caller of an IPv6 socket has ``::ffff:192.0.2.1`` (RFC 4291, 2.5.5.2)."""
+    address = ip_address(text)
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def token_of(scope: Scope) -> Token | None:

@@ -79,7 +79,7 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
 
-    Example: virtcloud cluster create more --join demo --host praha-h2 --image busybox --guest-prefix m --network 10.0.0.50/24
+    Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m --network 10.0.0.50/24
     """
     spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
     if dry_run:

@@ -39,9 +39,7 @@ def spec_of(**keys: object) -> ClusterSpec:
 
 def _addresses(network: str, count: int) -> list[tuple[Address, ...]]:
     if "/" not in network:
-        raise BadInput(
-            f"expected a network such as 10.0.0.0/24 or fd00::/64, with its prefix length, got {network!r}"
-        )
+        raise BadInput(f"expected a network such as 10.0.0.0/24 or fd00::/64, with its prefix length, got {network!r}")
     try:
         first = ip_interface(network)
         parsed = first.network

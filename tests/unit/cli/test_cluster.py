@@ -179,7 +179,20 @@ def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None
 
 def test_members_are_told_by_list_and_show(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
-    run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", "--join", "demo", "--owner", "bob", "--no-wait")
+    run(
+        "cluster",
+        "create",
+        "more",
+        "--host",
+        "plzen-h1",
+        "--image",
+        "busybox",
+        "--join",
+        "demo",
+        "--owner",
+        "bob",
+        "--no-wait",
+    )
     sbf.clusters["more"] = sbf.clusters["more"].model_copy(update={"network": ClusterKey("demo")})
     sbf.networks["demo"] = ["demo", "more"]
     assert " in demo " in run("cluster", "list").stdout.splitlines()[2]

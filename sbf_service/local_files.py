@@ -1,0 +1,62 @@
+"""Files of the service's own machine: a token that only its owner can read, and a database that the service can open.
+
+An administrator runs ``sbf token create`` as root, often before the service's first start. The service could not open
+a database file of root's.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from sqlalchemy import make_url
+
+from virtcloud.model.errors import BadInput
+
+PRIVATE = 0o600
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[TextIO]:
+    """Open a file that replaces ``path`` when the block succeeds, with mode 0600 from its creation on.
+
+    Raise BadInput when it cannot be written. When the block fails, ``path`` is unchanged.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as opened:
+            yield opened
+        fresh.replace(path)
+    except OSError as error:
+        raise BadInput(f"token file {path}: cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def ensure_database_file(database: str) -> None:
+    """Create the SQLite file ``database`` as its folder's owner, when root calls and it does not exist. Idempotent.
+
+    SQLite gives the files that it creates beside the database to the database's owner. Raise BadInput when there is
+    no folder.
+    """
+    file = _sqlite_file(database)
+    if file is None or os.geteuid() != 0 or file.exists():
+        return
+    try:
+        owner = file.parent.stat()
+        file.touch(mode=PRIVATE, exist_ok=False)
+        os.chown(file, owner.st_uid, owner.st_gid)
+    except OSError as error:
+        raise BadInput(
+            f"database {file}: expected a folder to create it in, got: {error.strerror}; start the service once, which "
+            "creates its folder (systemctl start virtcloud-sbf), or run this command as the service's user"
+        ) from error
+
+
+def _sqlite_file(database: str) -> Path | None:
+    address = make_url(database)
+    named = address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}
+    return Path(str(address.database)) if named and "uri" not in address.query else None
