@@ -164,7 +164,7 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         if isinstance(error, httpx.TimeoutException)
         else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
     )
-    if isinstance(error.__cause__, httpcore.RemoteProtocolError) and url.startswith("http:"):
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
         return (
             f"what answers at {url} closed the connection without an answer: it probably expects TLS; use "
             f"https{url.removeprefix('http')} (--url or VIRTCLOUD_URL)"

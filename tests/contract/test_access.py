@@ -10,6 +10,7 @@ from sbf_fakes.talk import ask, body, problem
 from sbf_fakes.world import World, make_world, spec, three_sites
 
 from sbf_service.http.app import create_app
+from sbf_service.http.gate import address_of, is_loopback
 from sbf_service.http.peer import Peer
 from virtcloud.model.access import Role
 
@@ -54,6 +55,18 @@ def test_there_is_no_way_round_the_gate(world: World, path: str) -> None:
 def test_what_is_open_is_open(world: World, path: str) -> None:
     """``/metrics`` only from the loopback, which a call of this process is."""
     assert ask(world, "GET", path, token="").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("::ffff:192.0.2.1", False), ("192.0.2.1", False)],
+)
+def test_a_mapped_loopback_address_is_loopback(address: str, loopback: bool) -> None:
+    assert is_loopback({"client": (address, 1)}) is loopback
+
+
+def test_a_mapped_address_is_shown_as_ipv4() -> None:
+    assert address_of({"client": ("::ffff:192.0.2.1", 1)}) == "192.0.2.1"
 
 
 def test_metrics_from_elsewhere_take_a_token_of_any_role(world: World) -> None:

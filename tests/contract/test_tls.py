@@ -98,10 +98,14 @@ def test_who_does_not_believe_it_sends_no_token_and_is_told_what_to_do(installat
     assert "--ca-file or VIRTCLOUD_CA_FILE" in str(raised.value)
 
 
-def test_plain_http_is_not_answered(installation: Installation) -> None:
+def test_plain_http_is_told_to_use_tls(installation: Installation) -> None:
     plain = installation.url.replace("https", "http")
-    with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable):
+    with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
+    assert str(raised.value) == (
+        f"what answers at {plain} closed the connection without an answer: it probably expects TLS; use "
+        f"{installation.url} (--url or VIRTCLOUD_URL)"
+    )
 
 
 def handshake(port: int, version: ssl.TLSVersion) -> str | None:

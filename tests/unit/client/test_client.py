@@ -1,7 +1,10 @@
 """The client against a scripted HTTP server: what it sends, and what it makes of answers."""
 
+import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +111,29 @@ def test_nobody_there_says_what_to_do() -> None:
 def test_a_socket_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     with SbfClient(f"unix://{tmp_path}/sbf.sock") as client, pytest.raises(ServiceUnreachable, match="No such file"):
         client.sites()
+
+
+@contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
+def test_a_denied_socket_blames_permission_not_the_service(tmp_path: Path) -> None:
+    with (
+        SbfClient(f"unix://{tmp_path}/sbf.sock") as client,
+        acting_as(65534),
+        pytest.raises(ServiceUnreachable) as raised,
+    ):
+        client.sites()
+    assert str(raised.value).startswith(
+        f"SBF's socket at unix://{tmp_path}/sbf.sock may not be opened by you: Permission denied; SBF may run well."
+    )
+    assert "membership of the socket's group" in str(raised.value)
 
 
 def test_a_service_that_hangs_is_given_up_after_the_timeout() -> None:
