@@ -1,6 +1,7 @@
 """What a call that may be a repetition means, given what was seen under its key before (DESIGN.md §3, §7.7). Pure."""
 
 from dataclasses import dataclass
+from typing import Final, Protocol
 
 from virtcloud.model.cluster import ENDED, WANTED, ClusterRequest, ClusterSpec, State
 from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
@@ -32,6 +33,48 @@ class Blocked:
     """A new attempt has to wait for the former one, which is to end."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Which cluster a call about a key means, by what its caller knows of it; None says nothing.
+
+    ``id`` is exact. ``attempt`` and ``owner`` are for those who know no id: a batch system's hosts.
+    """
+
+    attempt: int | None = None
+    owner: str | None = None
+    id: str | None = None
+
+    def check(self, key: str, newest: "Newest") -> None:
+        """Raise Gone when the newest cluster under ``key`` is not the one that is meant."""
+        refuse_other(key, self.owner, newest.owner)
+        refuse_late(key, self.attempt, newest.attempt)
+        if self.id is not None and self.id != newest.id:
+            raise Gone(
+                f"cluster {key}: the one with id {self.id} is over, the key stands for another one since "
+                f"(id {newest.id}, attempt {newest.attempt})"
+            )
+
+
+class Newest(Protocol):
+    """The newest cluster under a key."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+    @property
+    def attempt(self) -> int:
+        """Its attempt."""
+
+    @property
+    def owner(self) -> str:
+        """Its owner."""
+
+
+ANY_OF_KEY: Final = Fence()
+"""Means whatever cluster is the newest under its key."""
 
 
 def decide(key: str, request: ClusterRequest, former: Former | None, own: int | None = None) -> New | Same | Blocked:

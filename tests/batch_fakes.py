@@ -101,10 +101,14 @@ class FakeClusters:
         self.kept[found.key] = found.model_copy(update={"state": State.DRAINING})
         return found
 
-    def extend_lease(self, key: str, seconds: float) -> ClusterView:
+    def extend_lease(
+        self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
+    ) -> ClusterView:
         self._check()
-        self.extended.append((key, seconds))
         found = self.kept[ClusterKey(key)]
+        if (attempt, owner) != (found.attempt, found.spec.owner):
+            raise Gone(f"cluster {key}: attempt {attempt} of {owner} is over")
+        self.extended.append((key, seconds))
         self.kept[found.key] = found.model_copy(update={"lease_ends": NOW + timedelta(seconds=seconds)})
         return found
 

@@ -200,9 +200,15 @@ class SbfClient:
         path = f"/v1/clusters/{ClusterKey(key)}"
         return self._document(ClusterPreview, self._at.send("PUT", path, request, query={"dry_run": "true"}))
 
-    def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
-        """Give a cluster; with ``after``: once its version is past it, or when ``wait`` seconds are over."""
-        return self._document(ClusterView, self._at.poll(f"/v1/clusters/{ClusterKey(key)}", after, wait))
+    def cluster(
+        self, key: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
+    ) -> ClusterView:
+        """Return a cluster; with ``after``: once its version is past it, or when ``wait`` seconds are over.
+
+        With ``cluster_id`` it is the one of that id, also when the key stands for another one since.
+        """
+        query = {} if cluster_id is None else {"id": cluster_id}
+        return self._document(ClusterView, self._at.poll(f"/v1/clusters/{ClusterKey(key)}", after, wait, query))
 
     def clusters(
         self,
@@ -221,21 +227,31 @@ class SbfClient:
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **_flags(ended=ended)}
         return self._documents(ClusterView, self._at.send("GET", "/v1/clusters", query=query))
 
-    def extend_lease(self, key: str, seconds: float) -> ClusterView:
-        """Let a cluster last for ``seconds`` from now, at least; may be repeated.
+    def extend_lease(
+        self,
+        key: str,
+        seconds: float,
+        attempt: int | None = None,
+        owner: str | None = None,
+        cluster_id: str | None = None,
+    ) -> ClusterView:
+        """Extend a cluster's lease to at least ``seconds`` from now; may be repeated. Which cluster as for deletion.
 
-        Raises BadInput (more than a year), NotFound, Conflict when it is ending.
+        Raises BadInput (more than a year), NotFound, Gone, Conflict when it is ending.
         """
-        path = f"/v1/clusters/{ClusterKey(key)}/lease"
-        return self._document(ClusterView, self._at.send("POST", path, _made(LeaseExtension, seconds=seconds)))
+        path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
+        extension = _made(LeaseExtension, seconds=seconds)
+        return self._document(ClusterView, self._at.send("POST", path, extension, query=query))
 
-    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Let a cluster drain; may be repeated. Raises NotFound when it never was, Gone for an attempt that is over.
+    def delete_cluster(
+        self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
+    ) -> ClusterView:
+        """End a cluster; may be repeated. Raises NotFound when it never was, Gone when it is not the one that is meant.
 
-        ``owner`` says whose cluster is meant; raises Gone, too, when the key is another's since.
+        ``attempt``, ``owner`` and ``cluster_id`` say which one is meant, where a key may stand for another one since.
         """
-        path = f"/v1/clusters/{ClusterKey(key)}"
-        return self._document(ClusterView, self._at.send("DELETE", path, query={"attempt": attempt, "owner": owner}))
+        path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
+        return self._document(ClusterView, self._at.send("DELETE", path, query=query))
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""

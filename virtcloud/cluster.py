@@ -24,7 +24,7 @@ from virtcloud.client import DEFAULT_URL, SbfClient
 from virtcloud.connection import Trust
 from virtcloud.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import ClusterFailed, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.errors import ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -104,12 +104,17 @@ class Client:
         found = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in found]
 
-    def delete(self, key: str, *, wait: bool = False) -> None:
-        """Let a cluster drain, and wait until it is gone if asked; one that never was, or is gone, is no error."""
+    def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
+        """End the cluster that stands under a key now, and wait until it is gone if asked.
+
+        One that never was, or is gone, is no error. Raises Gone when a later ``attempt`` stands there.
+        """
         try:
-            Cluster(self.sbf, self.sbf.delete_cluster(key)).delete(wait=wait)
+            going = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
         except NotFound:
             return
+        if wait:
+            going.wait_ended()
 
 
 class Cluster:
@@ -149,7 +154,7 @@ class Cluster:
 
     def refresh(self) -> ClusterView:
         """Look again."""
-        self.view = self._sbf.cluster(self.key)
+        self.view = self._same(self._sbf.cluster(self.key, cluster_id=self.view.id))
         return self.view
 
     def wait_active(self, progress: Progress | None = None, timeout: float | None = None) -> Self:
@@ -170,14 +175,28 @@ class Cluster:
         return self
 
     def extend(self, seconds: float) -> Self:
-        """Let it last for ``seconds`` from now, at least: its lease is never shortened. Raises Conflict at its end."""
-        self.view = self._sbf.extend_lease(self.key, seconds)
+        """Extend its lease to at least ``seconds`` from now; never shortens it.
+
+        Raises Conflict at its end, Gone when it is over and its key stands for another one.
+        """
+        self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self
 
     def delete(self, *, wait: bool = False, progress: Progress | None = None, timeout: float | None = None) -> Self:
-        """Let it drain; may be repeated. With ``wait``, return when nothing of it is left anywhere."""
-        self.view = self._sbf.delete_cluster(self.key)
+        """End it; may be repeated. With ``wait``, return when nothing of it is left anywhere.
+
+        It is this cluster that ends, never a later one under its key: that one exists only since this one is gone.
+        """
+        try:
+            self.view = self._sbf.delete_cluster(self.key, *self._fence)
+        except Gone:
+            self.refresh()
         return self.wait_ended(progress, timeout) if wait else self
+
+    @property
+    def _fence(self) -> tuple[int, str, str]:
+        """What a call about this cluster names: by attempt and owner an older SBF fences, too."""
+        return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
         self, until: frozenset[State], progress: Progress | None, timeout: float | None, goal: str
@@ -196,15 +215,19 @@ class Cluster:
     def _poll(self, answered: float) -> float:
         """Wait a moment for a newer view; give when SBF last answered."""
         try:
-            view = self._sbf.cluster(self.key, after=self.view.version, wait=POLL_S)
+            view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
         except ServiceUnreachable:
             if self._clock() - answered > PATIENCE_S:
                 raise
             time.sleep(POLL_S)
             return answered
+        self.view = self._same(view)
+        return self._clock()
+
+    def _same(self, view: ClusterView) -> ClusterView:
+        """Return a view of this cluster; an SBF that does not look by ids may return a later one of its key."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and another one has its key now (attempt {view.attempt})"
             )
-        self.view = view
-        return self._clock()
+        return view

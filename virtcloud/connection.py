@@ -97,12 +97,12 @@ class Connection:
             raise _rebuilt(self._url, answer)
         return Answer(self._url, path, answer.content, answer.headers.get("etag"))
 
-    def poll(self, path: str, after: int | None, wait: float) -> Answer:
+    def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> Answer:
         """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""
         if after is None:
-            return self.send("GET", path)
+            return self.send("GET", path, query=query)
         wait = min(wait, LONGEST_WAIT_S)
-        return self.send("GET", path, query={"after": after, "wait": wait}, wait=wait)
+        return self.send("GET", path, query={**(query or {}), "after": after, "wait": wait}, wait=wait)
 
 
 def _http(url: str, trust: Trust) -> httpx.Client:

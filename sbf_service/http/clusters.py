@@ -7,13 +7,14 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.access.rights import Action, may
+from sbf_service.calls import Fence
 from sbf_service.http.caller import Caller, Who
 from sbf_service.http.poll import After, Wait, newer
 from sbf_service.http.problems import answers
 from sbf_service.http.subjects import (
+    must_in,
     must_list_clusters,
     must_on_cluster,
-    own_name,
     still_seen,
     subject_of,
     subject_of_request,
@@ -29,6 +30,15 @@ from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView
 
 Key = Annotated[ClusterKey, Path(description="The caller's own name for the cluster.")]
+Attempt = Annotated[int | None, Query(ge=0, description="The caller's attempt; one that is over is 410.")]
+Owner = Annotated[UserName | None, Query(description="Whose cluster is meant; 410 when the key is another's since.")]
+Id = Annotated[
+    str | None,
+    Query(
+        pattern="^[0-9a-z-]{1,63}$",
+        description="Which cluster is meant, exactly; 410 when the key is another one's since.",
+    ),
+]
 DryRun = Annotated[bool, Query(description="Only say what would happen: the number, and the change of each element.")]
 
 
@@ -61,16 +71,24 @@ def routes(service: Service) -> APIRouter:
         summary="Look at a cluster, or wait for a newer version of it",
         responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    async def get(key: Key, caller: Who, after: After = None, wait: Wait = 0) -> ClusterView:
+    async def get(
+        key: Key,
+        caller: Who,
+        after: After = None,
+        wait: Wait = 0,
+        id: Annotated[  # noqa: A002 - the word of the API
+            str | None, Query(pattern="^[0-9a-z-]{1,63}$", description="An earlier cluster under this key, by its id.")
+        ] = None,
+    ) -> ClusterView:
         def version() -> int:
             with service.store.read() as unit:
-                return clusters.version_of(unit, key)
+                return clusters.version_of(unit, key, id)
 
         def show() -> ClusterView:
             with service.store.read() as unit:
-                return clusters.get_cluster(unit, key)
+                return clusters.get_cluster(unit, key, id)
 
-        await run_in_threadpool(must_on_cluster, service.store, caller, Action.READ_CLUSTER, key)
+        await run_in_threadpool(must_on_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
         await newer(service.notifier, f"cluster:{key}", version, after, wait)
         return still_seen(caller, await run_in_threadpool(show))
 
@@ -115,34 +133,39 @@ def routes(service: Service) -> APIRouter:
             **answers(HTTPStatus.NOT_FOUND, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
         },
     )
-    def delete(
+    def delete(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
         key: Key,
         response: Response,
         caller: Who,
-        attempt: Annotated[
-            int | None, Query(ge=0, description="The caller's attempt; one that is over is 410.")
-        ] = None,
-        owner: Annotated[
-            UserName | None, Query(description="Whose cluster is meant; 410 when the key is another's since.")
-        ] = None,
+        attempt: Attempt = None,
+        owner: Owner = None,
+        id: Id = None,  # noqa: A002 - the word of the API
     ) -> ClusterView:
         must_on_cluster(service.store, caller, Action.END_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            meant = owner or own_name(caller, Action.END_CLUSTER)
-            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", attempt, meant)
+            must_in(unit, caller, Action.END_CLUSTER, key)
+            view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", Fence(attempt, owner, id))
         response.status_code = HTTPStatus.OK if view.state in ENDED else HTTPStatus.ACCEPTED
         return view
 
     @router.post(
         "/{key}/lease",
         operation_id="extend_lease",
-        summary="Let a cluster last so many seconds from now; a lease is never shortened",
-        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+        summary="Extend a cluster's lease to so many seconds from now; a lease is never shortened",
+        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
-    def extend(key: Key, extension: LeaseExtension, caller: Who) -> ClusterView:
+    def extend(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+        key: Key,
+        extension: LeaseExtension,
+        caller: Who,
+        attempt: Attempt = None,
+        owner: Owner = None,
+        id: Id = None,  # noqa: A002 - the word of the API
+    ) -> ClusterView:
         must_on_cluster(service.store, caller, Action.EXTEND_CLUSTER, key)
         with service.store.change(who=caller.who) as unit:
-            return clusters.extend_lease(unit, key, extension.seconds, quota)
+            must_in(unit, caller, Action.EXTEND_CLUSTER, key)
+            return clusters.extend_lease(unit, key, extension.seconds, quota, Fence(attempt, owner, id))
 
     return router
 

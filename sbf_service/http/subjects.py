@@ -10,7 +10,7 @@ from sbf_service.store.audit_log import Filter
 from sbf_service.store.clusters import get_cluster
 from sbf_service.store.keys import has_had
 from sbf_service.store.revisions import element_row
-from sbf_service.store.session import Store
+from sbf_service.store.session import Store, Unit
 from sbf_service.store.standing import at_sites, on_element
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import NotFound
@@ -18,13 +18,23 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
 
-def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> None:
-    """Raise Forbidden, or NotFound as for a key that never was: whose cluster it is concerns only who may know."""
+def must_on_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey, cluster: str | None = None) -> None:
+    """Raise Forbidden, or NotFound as for a key that never was: whose cluster it is concerns only who may know.
+
+    It reads by itself. A call that changes the cluster asks again with :func:`must_in` in the unit that changes it.
+    """
     caller.must_somehow(action, "cluster")
     if caller.reaches_all(action):
         return
     with store.read() as unit:
-        subject = subject_of(get_cluster(unit, key))
+        must_in(unit, caller, action, key, cluster)
+
+
+def must_in(unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster: str | None = None) -> None:
+    """As :func:`must_on_cluster`, of the cluster as this unit reads it: nobody changes it until the unit ends."""
+    if caller.reaches_all(action):
+        return
+    subject = subject_of(get_cluster(unit, key, cluster))
     if may(caller.principal, action, subject):
         return
     if may(caller.principal, Action.READ_CLUSTER, subject):
@@ -38,11 +48,6 @@ def still_seen(caller: Caller, view: ClusterView) -> ClusterView:
     if may(caller.principal, Action.READ_CLUSTER, subject):
         return view
     raise caller.denied(NotFound(f"cluster {view.key} is not known"), Action.READ_CLUSTER, subject)
-
-
-def own_name(caller: Caller, action: Action) -> str | None:
-    """Give the caller's name where it may do this to its own clusters only: it means no other's."""
-    return caller.principal.name if reach(caller.principal, action) is Reach.OWN else None
 
 
 def must_list_clusters(caller: Caller, owner: UserName | None) -> UserName | None:

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
-from sbf_service.calls import Blocked, New, decide, refuse_late, refuse_other
+from sbf_service.calls import ANY_OF_KEY, Blocked, Fence, New, decide
 from sbf_service.settle import lagging
 from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.audit import record
@@ -57,14 +57,14 @@ def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limi
     return made
 
 
-def get_cluster(unit: Unit, key: str) -> ClusterView:
-    """Show the newest attempt under a key; raises NotFound."""
-    return view(unit, _found(unit, key))
+def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
+    """Return the newest cluster under a key, or an earlier one by its id; raises NotFound."""
+    return view(unit, _found(unit, key, cluster_id))
 
 
-def version_of(unit: Unit, key: str) -> int:
-    """Give the version of the view under a key; raises NotFound. Cheap: for those who wait."""
-    return _found(unit, key).version
+def version_of(unit: Unit, key: str, cluster_id: str | None = None) -> int:
+    """Return the version of what :func:`get_cluster` returns; raises NotFound. Cheap: for those who wait."""
+    return _found(unit, key, cluster_id).version
 
 
 def list_clusters(
@@ -82,26 +82,23 @@ def list_network(unit: Unit, word: str) -> list[ClusterView]:
     return views(unit, network_called(unit, word))
 
 
-def delete_cluster(
-    unit: Unit, key: str, reason: str, attempt: int | None = None, owner: str | None = None
-) -> ClusterView:
-    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for an attempt that is over.
-
-    ``owner`` is whose cluster is meant: a key whose cluster has ended may be another's since.
-    """
+def delete_cluster(unit: Unit, key: str, reason: str, fence: Fence = ANY_OF_KEY) -> ClusterView:
+    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for a cluster that is not meant."""
     row = _found(unit, key)
-    refuse_other(key, owner, row.owner)
-    refuse_late(key, attempt, row.attempt)
+    fence.check(key, row)
     drain(unit, row, reason)
     return view(unit, row)
 
 
-def extend_lease(unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS) -> ClusterView:
-    """Let a cluster last for ``seconds`` from now, at least: a lease is never shortened, and this may be repeated.
+def extend_lease(
+    unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS, fence: Fence = ANY_OF_KEY
+) -> ClusterView:
+    """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. May be repeated.
 
-    Raises NotFound, QuotaExceeded, and Conflict for a cluster that is ending or has ended.
+    Raises NotFound, Gone for a cluster that is not meant, QuotaExceeded, and Conflict for one that is ending or ended.
     """
     row = _found(unit, key)
+    fence.check(key, row)
     if State(row.state) not in WANTED:
         raise Conflict(f"cluster {key} is {row.state}, its lease cannot be extended: ask for a new one")
     ends = unit.now + timedelta(seconds=seconds)
@@ -145,8 +142,8 @@ def _put(unit: Unit, new_id: str, call: _Call) -> Put | AttemptWaits:
     return Put(view(unit, row), created=False)
 
 
-def _found(unit: Unit, key: str) -> ClusterRow:
-    row = latest(unit, key)
-    if row is None:
+def _found(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+    row = latest(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
+    if row is None or row.key != key:
         raise NotFound(f"cluster {key} is not known")
     return row

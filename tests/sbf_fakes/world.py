@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from sbf_fakes.edges import FakeEdges
 from sbf_fakes.switches import FakeSwitches
+from sbf_service.calls import Fence
 from sbf_service.converge.candidates import candidates
 from sbf_service.converge.choose import is_due
 from sbf_service.converge.worker import Outcome
@@ -163,7 +164,7 @@ class World:
 
     def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         with self.store.change() as unit:
-            return clusters.delete_cluster(unit, key, "ended by its user", attempt, owner)
+            return clusters.delete_cluster(unit, key, "ended by its user", Fence(attempt, owner))
 
     def view(self, key: str) -> ClusterView:
         with self.store.read() as unit:

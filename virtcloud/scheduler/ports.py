@@ -31,8 +31,10 @@ class Clusters(Protocol):
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         """End a cluster; raises Gone when a later attempt than ``attempt``, or another ``owner``, has its key."""
 
-    def extend_lease(self, key: str, seconds: float) -> ClusterView:
-        """Let a cluster last for ``seconds`` from now, at least."""
+    def extend_lease(
+        self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
+    ) -> ClusterView:
+        """Extend a cluster's lease to at least ``seconds`` from now; raises Gone as ``delete_cluster``."""
 
     def topology(self) -> Topology:
         """Give what there is; raises NotFound before it was said."""

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from time import monotonic
 
 from virtcloud.model.errors import Gone, NotFound, SchedulerSilent, VirtcloudError
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView
 from virtcloud.scheduler.alerts import Alert, AlertName
 from virtcloud.scheduler.decide import End, Memory, Rules, Seen, decide
 from virtcloud.scheduler.journal import Journal
@@ -90,7 +90,7 @@ class Reconciler:
             job = seen.jobs.get(cluster.key)
             wanted = extension(cluster, job, self._clocks.now()) if job else None
             if wanted is not None:
-                yield from self._extend(cluster.key, cluster.attempt, wanted)
+                yield from self._extend(cluster, wanted)
 
     def _blind(self, alert: Alert, at: datetime) -> None:
         """Forget doubts after a look that failed; what was wrong before is still told, since nobody saw it end."""
@@ -108,9 +108,12 @@ class Reconciler:
         else:
             self._journal.done("ended", end.key, end.attempt, end.why, self._clocks.now())
 
-    def _extend(self, key: ClusterKey, attempt: int, seconds: float) -> Iterator[Alert]:
+    def _extend(self, cluster: ClusterView, seconds: float) -> Iterator[Alert]:
+        key, attempt = cluster.key, cluster.attempt
         try:
-            self._clusters.extend_lease(key, seconds)
+            self._clusters.extend_lease(key, seconds, attempt, cluster.spec.owner)
+        except (Gone, NotFound) as error:
+            self._log.info("cluster_gone_before", cluster=key, attempt=attempt, error=error)
         except VirtcloudError as error:
             text = f"cluster {key}: its lease ends before its job's walltime, and could not be extended: {error}"
             yield Alert(AlertName.LEASE_NOT_EXTENDED, key, text)

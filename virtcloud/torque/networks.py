@@ -71,7 +71,7 @@ class Networks:
         """Let hosts leave, and wait until nothing is left on them; one that is not on it is no error."""
         found = self._find(network)
         keys = {_key(network, host) for host in hosts}
-        self._end([one.key for one in (found.members if found else ()) if one.key in keys])
+        self._end(Cluster(self.client.sbf, one) for one in (found.members if found else ()) if one.key in keys)
 
     def ensure_none(self, network: ClusterKey, *, force: bool = False) -> None:
         """Give a network up and wait until its number is free; raises Conflict while it has hosts, unless forced."""
@@ -83,7 +83,7 @@ class Networks:
                 f"network {network} still has {', '.join(found.hosts)}: remove them first (sbf removehosts), "
                 "or give it up with them (sbf forcereleasevlan)"
             )
-        self._end([network])
+        self._end([Cluster(self.client.sbf, found.root)])
 
     def all(self) -> list[Network]:
         """Give every network that the caller may see, in the order of their keys."""
@@ -99,7 +99,7 @@ class Networks:
             yield new
         except BaseException as error:
             with suppress(TimedOut):
-                self._end(new)
+                self._end(one for key in new if (one := self._there(key)) is not None)
             if isinstance(error, TimedOut):
                 raise TimedOut(
                     f"{what} was not set up within {self.timeout:g} s, and what was new is being removed"
@@ -123,15 +123,14 @@ class Networks:
         found = [one.view for one in self.client.list(network=network)]
         return Network(found[0], tuple(found[1:])) if found and found[0].key == network else None
 
-    def _end(self, keys: Iterable[ClusterKey]) -> None:
-        """End all of them, then wait for each: they go side by side. One that never was is no error."""
-        ending = [going for key in keys if (going := self._going(key)) is not None]
-        for one in ending:
+    def _end(self, clusters: Iterable[Cluster]) -> None:
+        """End all of them, then wait for each: they go side by side."""
+        for one in [one.delete() for one in clusters]:
             one.wait_ended(timeout=self._left)
 
-    def _going(self, key: ClusterKey) -> Cluster | None:
+    def _there(self, key: ClusterKey) -> Cluster | None:
         try:
-            return Cluster(self.client.sbf, self.client.sbf.delete_cluster(key))
+            return self.client.get(key)
         except NotFound:
             return None
 

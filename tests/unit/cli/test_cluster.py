@@ -241,7 +241,7 @@ def test_a_lease_is_extended_in_seconds(run: Run, sbf: FakeSbf, monkeypatch: pyt
     run(*CREATE)
     monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/lease", sbf.clusters["demo"].model_dump(mode="json"))
     ended = run("cluster", "extend", "demo", "4h")
-    assert sbf.put == [("/v1/clusters/demo/lease", {"seconds": 14400.0})]
+    assert sbf.put == [("/v1/clusters/demo/lease?attempt=0&owner=eva&id=4c1f", {"seconds": 14400.0})]
     assert ended.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
 
 

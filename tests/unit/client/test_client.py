@@ -1,5 +1,6 @@
 """The client against a scripted HTTP server: what it sends, and what it makes of answers."""
 
+import json
 import os
 import socket
 import time
@@ -11,6 +12,7 @@ import pytest
 from fake_machine.script import Script
 
 from virtcloud.client import SbfClient
+from virtcloud.cluster import Client, Cluster
 from virtcloud.model.errors import (
     BadInput,
     Conflict,
@@ -22,6 +24,7 @@ from virtcloud.model.errors import (
     Unsafe,
     VirtcloudError,
 )
+from virtcloud.model.views import ClusterView
 
 POOL = '{"vlans": "100-199"}'
 WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
@@ -155,3 +158,24 @@ def test_a_malformed_name_is_not_sent(client: SbfClient, script: Script) -> None
     with pytest.raises(BadInput):
         client.cluster("../elements")
     assert script.asked == []
+
+
+def cluster_view(state: str = "draining") -> str:
+    spec = {"owner": "eva", "hosts": ["brno-h1"]}
+    ends = "2026-07-01T12:00:00Z"
+    view = {"key": "demo", "id": "c1", "attempt": 2, "version": 5, "state": state, "vlans": {}, "lease_ends": ends}
+    return json.dumps(view | {"spec": spec, "placements": []})
+
+
+def test_a_cluster_is_deleted_by_its_key_once(script: Script) -> None:
+    script.answer(202, cluster_view())
+    with Client(script.url) as client:
+        client.delete("demo")
+    assert [one[:2] for one in script.asked] == [("DELETE", "/v1/clusters/demo")]
+
+
+def test_a_cluster_ends_itself_and_no_other_of_its_key(script: Script) -> None:
+    script.answer(202, cluster_view())
+    with Client(script.url) as client:
+        Cluster(client.sbf, ClusterView.model_validate_json(cluster_view("active"))).delete()
+    assert script.asked[0][1] == "/v1/clusters/demo?attempt=2&owner=eva&id=c1"

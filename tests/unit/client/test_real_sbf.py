@@ -7,7 +7,7 @@ import pytest
 from virtcloud.client import SbfClient
 from virtcloud.cluster import Client
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, NotFound, NoVlanFree, TimedOut, Unreachable
+from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, Gone, NotFound, NoVlanFree, TimedOut, Unreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, Pool, Progress
@@ -147,6 +147,21 @@ def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, serv
 
 def test_deleting_what_never_was_is_success(api: Client) -> None:
     api.delete("never", wait=True)
+
+
+def test_a_stale_block_does_not_end_the_next_cluster(api: Client) -> None:
+    with api.create("stale", SPEC):
+        api.delete("stale", wait=True)
+        later = api.create("stale", SPEC)
+    assert later.refresh().state is State.CONFIGURING
+
+
+def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:
+    stale = api.create("short", SPEC)
+    api.delete("short", wait=True)
+    api.create("short", SPEC)
+    with pytest.raises(Gone, match="attempt 0 is over"):
+        stale.extend(60)
 
 
 def test_a_preview_says_the_number_and_claims_nothing(api: Client, service: SbfClient) -> None:
