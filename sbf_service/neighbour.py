@@ -1,7 +1,9 @@
 """A neighbour as a device hears it by LLDP (IEEE 802.1AB). Pure."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from virtcloud.model.errors import printable
 
 MAC = re.compile(r"(?:[0-9a-f]{2}){6}")
 
@@ -10,7 +12,8 @@ MAC = re.compile(r"(?:[0-9a-f]{2}){6}")
 class Neighbour:
     """Who was heard on ``local``, a port of the device that heard it, in its own words; what was not said is empty.
 
-    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, names of interfaces, numbers.
+    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, names of interfaces, numbers. Whoever is at
+    the other end of a cable chooses these words, so that they are made printable.
     """
 
     local: str
@@ -19,6 +22,11 @@ class Neighbour:
     name: str = ""
     port_description: str = ""
     address: str = ""
+
+    def __post_init__(self) -> None:
+        """Make every word printable."""
+        for one in fields(self):
+            object.__setattr__(self, one.name, printable(getattr(self, one.name)))
 
     @property
     def short_name(self) -> str:

@@ -14,7 +14,7 @@ from sbf_service.converge.sessions import Sessions
 from sbf_service.converge.task import Task
 from sbf_service.converge.transactions import LeaseLostError, Transactions
 from sbf_service.log import get_log
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable, printable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -73,7 +73,8 @@ class Worker:
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
             log.fault("converge_fault", error, element=name)
-            self._fail(name, fence, f"fault in the service: {type(error).__name__}: {error}", reachable=True)
+            message = printable(f"fault in the service: {type(error).__name__}: {error}")
+            self._fail(name, fence, message, reachable=True)
         return Outcome.FAILED
 
     def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> Outcome:

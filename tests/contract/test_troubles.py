@@ -6,7 +6,8 @@ from sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
-from virtcloud.model.views import ClusterView
+from virtcloud.model.errors import Refused
+from virtcloud.model.views import ClusterView, Trouble
 
 WHOLE = "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
 ALICES, BOBS = "could not start guest g1: no room", "could not start guest g2: no image debian"
@@ -75,3 +76,42 @@ def test_news_about_one_cluster_is_news_though_the_whole_text_is_the_same(world:
     assert trouble_of(world.view("of-dora")) == "it is next"
     assert world.view("of-dora").version > before
     assert world.view("of-dora").state is State.CONFIGURING
+
+
+def test_what_a_device_says_is_stored_whatever_bytes_it_sent(world: World) -> None:
+    def refuse(_call: str) -> None:
+        raise Refused("switch brno-sw1: it said '% \x00 Bad\udcff \x1b[31mport\nline 2'")
+
+    world.switches["brno-sw1"].answer = refuse
+    world.converge("brno-sw1")
+    expected = "switch brno-sw1: it said '% \ufffd Bad\ufffd \ufffd[31mport\nline 2'"
+    assert (world.element("brno-sw1").trouble, world.audit("element_trouble")[-1].why) == (expected, expected)
+
+
+def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
+    def fail(_call: str) -> None:
+        raise ValueError("no number: '\x00\udcff'")
+
+    world.switches["brno-sw1"].answer = fail
+    world.converge("brno-sw1")
+    assert world.element("brno-sw1").trouble == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
+
+
+def test_what_an_agent_says_is_stored_whatever_its_words(world: World) -> None:
+    one = world.view("of-alice").id
+    report(world, {one: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
+    assert world.element("brno-h1").trouble == "cluster of-alice: guest \ufffd failed"
+    assert trouble_of(world.view("of-alice")) == "guest \ufffd failed"
+
+
+def test_why_an_agent_refuses_a_cluster_is_stored_whatever_its_words(world: World) -> None:
+    one = world.view("of-alice").id
+    said = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    assert (answer.status_code, world.view("of-alice").reason) == (204, "host brno-h1 at brno refused: image \ufffd")
+
+
+def test_an_agent_can_report_text_that_is_not_valid() -> None:
+    """File names that are not UTF-8 come as lone surrogates."""
+    made = Trouble(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
+    assert (made.message, made.clusters, made.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})

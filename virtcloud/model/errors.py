@@ -37,7 +37,19 @@
 A message names the thing, what was wanted, what was seen, and what to do.
 """
 
+import re
 from typing import ClassVar
+
+_UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot take.
+
+    These are control characters but tab and line feed (PostgreSQL stores no NUL, a terminal obeys ESC), and lone
+    surrogates, which stand for bytes that are not UTF-8.
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
 
 
 class VirtcloudError(Exception):
@@ -213,9 +225,13 @@ class TimedOut(VirtcloudError):
 
 
 class ElementError(VirtcloudError):
-    """An element could not do its part."""
+    """An element could not do its part. The message often quotes the element, so that it is made printable here."""
 
     slug = "element-error"
+
+    def __init__(self, message: str = "") -> None:
+        """Make what the element said printable."""
+        super().__init__(printable(message))
 
 
 class Unreachable(ElementError):

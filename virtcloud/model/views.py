@@ -4,18 +4,27 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.document import Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import printable
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 SAID = r"^[^\x00]*[^\s\x00][^\x00]*$"
 """Words that are not blank, and that a database takes: PostgreSQL keeps no NUL in a text."""
+
+
+def _printable(value: object) -> object:
+    return printable(value) if isinstance(value, str) else value
+
+
+ElementWords = Annotated[str, BeforeValidator(_printable)]
+"""What an element says: it may quote a program or a file name with any bytes."""
 
 
 class Progress(StrEnum):
@@ -138,9 +147,9 @@ class Trouble(Document):
     """
 
     revision: int
-    message: str
-    clusters: dict[str, str] = Field(default_factory=dict)
-    refused: dict[str, str] = Field(default_factory=dict)
+    message: ElementWords
+    clusters: dict[str, ElementWords] = Field(default_factory=dict)
+    refused: dict[str, ElementWords] = Field(default_factory=dict)
 
 
 class Problem(Document):

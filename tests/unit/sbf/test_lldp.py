@@ -72,3 +72,7 @@ def test_lldpcli_without_neighbours_is_none_and_anything_else_is_an_error() -> N
 @pytest.mark.parametrize("text", ["0200.0000.00aa", "02:00:00:00:00:AA", "c025a5-aabb01", "c0 25 a5 aa bb 01"])
 def test_a_mac_address_is_known_however_it_is_punctuated(text: str) -> None:
     assert is_mac(text)
+
+
+def test_what_a_neighbour_says_of_itself_is_printable() -> None:
+    assert str(Neighbour("p1", "aa", "eth0", "\x1b[2Jhost\x00")) == "\ufffd[2Jhost\ufffd, port eth0"
