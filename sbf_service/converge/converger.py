@@ -144,8 +144,30 @@ class Converger:
         lost = self.worker.sessions.lost()
         with self._lock:
             chosen = self._backlog.take(found, now, lost)
+            forgotten = self.worker.sessions.names() - {one.name for one in found} - self._backlog.busy
+            self._backlog.busy.update(forgotten)
         for one in chosen:
-            self.spawn(partial(self._work, one), f"converge-{one.name}")
+            self._spawn(partial(self._work, one), one.name, partial(self._backlog.remember, one, Outcome.FAILED))
+        for name in forgotten:
+            self._spawn(partial(self._end_session, name), name)
+
+    def _spawn(self, work: Callable[[], None], name: Name, failed: Callable[[], None] = lambda: None) -> None:
+        """Start the thread of a device that is marked busy; without a thread the device is free again."""
+        try:
+            self.spawn(work, f"converge-{name}")
+        except RuntimeError as error:
+            log.fault("thread_fault", error, element=name)
+            with self._lock:
+                failed()
+                self._free(name)
+
+    def _end_session(self, name: Name) -> None:
+        """End the session with a device that is not in the topology any more."""
+        try:
+            self.worker.sessions.drop(name)
+        finally:
+            with self._lock:
+                self._free(name)
 
     def _work(self, one: Candidate) -> None:
         begun = self.clock()

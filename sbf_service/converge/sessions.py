@@ -65,6 +65,11 @@ class Sessions:
             kept = [(name, driver) for name, (_, _, driver) in self._open.items()]
         return frozenset(name for name, driver in kept if isinstance(driver, NoticesLoss) and driver.is_lost())
 
+    def names(self) -> frozenset[Name]:
+        """Return the devices with which a session is kept."""
+        with self._lock:
+            return frozenset(self._open)
+
     def rest(self, name: Name) -> None:
         """End a session that is not to be kept: the next one may be another replica's."""
         kept = self._open.get(name)

@@ -1,8 +1,9 @@
 """Workers and the converger: leases and fences, faults of switches, retries, batches."""
 
+from collections.abc import Callable
 from threading import Event, Thread
 
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
 
 from sbf_service.converge.candidates import candidates
@@ -289,3 +290,38 @@ def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed
     converger._free = lambda name: freed.append(name in converger._backlog.retries)
     converger._work(one)
     assert freed == [True]
+
+
+def test_a_device_without_a_thread_is_tried_again_after_a_pause(world: World) -> None:
+    """All threads were taken for a moment: the device's name is not busy for ever."""
+    converger, now = world.service.converger, [100.0]
+    converger.clock = converger._backlog.clock = lambda: now[0]
+    converger.spawn = no_thread
+    converger._start_due()
+    assert (converger._backlog.busy, "brno-sw1" in converger._backlog.retries) == (set(), True)
+    converger.spawn = at_once
+    converger._start_due()
+    assert world.switches["brno-sw1"].calls == []
+    now[0] += 1
+    converger._start_due()
+    assert world.switches["brno-sw1"].calls == ["read"]
+
+
+def no_thread(_work: Callable[[], None], _name: str) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def at_once(work: Callable[[], None], _name: str) -> None:
+    work()
+
+
+def test_the_session_with_a_device_that_left_the_topology_is_ended(world: World) -> None:
+    world.settle()
+    document = three_sites().model_dump(mode="json")
+    document["sites"] = [one for one in document["sites"] if one["name"] != "plzen"]
+    document["links"] = [one for one in document["links"] if "plzen" not in one["a"]]
+    world.put_topology(Topology.model_validate(document))
+    world.service.converger.spawn = at_once
+    world.service.converger._start_due()
+    assert [world.switches[f"{name}-sw1"].calls[-1] for name in ("plzen", "brno")] == ["close", "read"]
+    assert world.service.converger._backlog.busy == set()
