@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from emulators.arista_eos import AristaEos
 from emulators.committing import Committing
 from emulators.eapi import CommandFault
+from emulators.faults import Fault
 from emulators.grammar import says
-from emulators.switch import Fault, Rejected, Session, State
+from emulators.switch import Rejected, Session, State
 from emulators.terminal import Terminal
 
 TOO_MANY = (

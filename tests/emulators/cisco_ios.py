@@ -1,13 +1,23 @@
-"""Cisco IOS and IOS-XE."""
+"""Cisco IOS and IOS-XE.
 
-import re
+Where the words come from: the outputs of ``write memory``, good and bad, from the comments and test data of
+Netspoc-Approve (its IOS device driver: two forms of success, "Device or resource busy", "too large for nvram", the
+question before an NVRAM that another image wrote is overwritten); ``copy running-config startup-config`` with its
+question, from recorded lab sessions; "Permission denied" and "No space left on device" behind
+``%Error opening nvram:/startup-config``, from the test data of two configuration tools; "Command authorization failed"
+from TACACS+ setups; ports' defaults (dynamic auto, access and native VLAN 1, all VLANs allowed, not shut down) and
+what of the VLANs a reboot brings back (``vlan.dat`` in VTP server and client mode, the startup configuration in
+transparent mode) from the Catalyst 2960-X and 9300 VLAN and VTP configuration guides.
+"""
+
 from collections.abc import Callable
 from typing import ClassVar
 
 from emulators import lists
 from emulators.grammar import says
 from emulators.industry import TrunkLists
-from emulators.switch import Port, Rejected, Session
+from emulators.session import FILTERS, section
+from emulators.switch import Port, Rejected, Session, State
 
 
 class CiscoIos(TrunkLists):
@@ -17,13 +27,43 @@ class CiscoIos(TrunkLists):
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="dynamic")
     denied = "% Bad secrets\n"
-    saved = "Building configuration...\n[OK]"
+    unauthorized = "Command authorization failed.\n"
+    filters: ClassVar = FILTERS
+    saving = "Building configuration...\n"
+    saved = "[OK]"
+    saved_variants = ("Building configuration...\nCompressed configuration from 22772 bytes to 7054 bytes[OK]\n",)
+    save_failures: ClassVar = {
+        "busy": "startup-config file open failed (Device or resource busy)\n",
+        "too large": (
+            "Building configuration...\nCompressed configuration is too large for nvram\nTruncate config?? [no]:"
+        ),
+        "no space": "%Error opening nvram:/startup-config (No space left on device)\n",
+        "permission": "%Error opening nvram:/startup-config (Permission denied)\n",
+    }
+    save_questions: ClassVar = {
+        "other image": (
+            "Warning: Attempting to overwrite an NVRAM configuration previously written\n"
+            "by a different version of the system image.\nOverwrite the previous NVRAM configuration?[confirm]"
+        ),
+    }
     legacy: ClassVar = {
         1002: ("fddi-default", "act/unsup"),
         1003: ("token-ring-default", "act/unsup"),
         1004: ("fddinet-default", "act/unsup"),
         1005: ("trnet-default", "act/unsup"),
     }
+
+    @says("exec", "write memory", "write")
+    def write_memory(self, session: Session) -> None:
+        self.store(session)
+
+    @says("exec", "copy running-config startup-config")
+    def copy_to_startup(self, session: Session) -> None:
+        session.later(lambda: self._copy(session))
+
+    def _copy(self, session: Session) -> None:
+        if session.ask("Destination filename [startup-config]? ").strip() in ("", "startup-config"):
+            self.store(session)
 
     def __init__(self, *, vtp: str = "transparent", encapsulation_first: bool = False, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]
@@ -59,6 +99,12 @@ class CiscoIos(TrunkLists):
 
     def leave_mode(self, session: Session) -> None:
         self._commit(session)
+
+    def booted(self, state: State) -> State:
+        """Return what a boot brings: VLANs come from ``vlan.dat``, which no save is needed for, unless transparent."""
+        if self.vtp != "transparent":
+            state.vlans = {number: name for number, name in self.running.vlans.items() if number <= 1005}
+        return state
 
     def _commit(self, session: Session) -> None:
         wanted, session.pending = session.pending, set()
@@ -101,13 +147,29 @@ class CiscoIos(TrunkLists):
         rows = [f"{number} {user}" for number, user in self.internal.items()]
         session.say("\n".join(["", "VLAN Usage", "---- --------------------", *rows, ""]))
 
-    @says("exec", "show running-config | include <pattern...>")
-    def show_matching(self, session: Session, pattern: str) -> None:
-        session.say("\n".join(line for line in self.running_config().splitlines() if re.search(pattern, line)))
-
     @says("exec", "show running-config")
     def show_running(self, session: Session) -> None:
         session.say(f"Building configuration...\n\n{self.running_config()}")
+
+    @says("exec", "show running-config interface <name...>")
+    def show_running_interface(self, session: Session, name: str) -> None:
+        block = section("\n".join(self.interface_lines()), f"^interface {self.port(name)}$")
+        session.say(f"Building configuration...\n\nCurrent configuration : {len(block)} bytes\n!\n{block}\nend\n")
+
+    @says("exec", "show startup-config")
+    def show_startup(self, session: Session) -> None:
+        text = self.config_of(self.startup)
+        session.say(f"Using {len(text)} out of 524288 bytes\n!\n{text}")
+
+    @says("exec", "show vlan")
+    def show_vlan(self, session: Session) -> None:
+        heads = "VLAN Type  SAID       MTU   Parent RingNo BridgeNo Stp  BrdgMode Trans1 Trans2"
+        bars = "---- ----- ---------- ----- ------ ------ -------- ---- -------- ------ ------"
+        rows = [
+            f"{n:<4} enet  {100000 + n:<10} 1500  -      -      -        -    -        0      0   "
+            for n in sorted(self.running.vlans)
+        ]
+        session.say("\n".join(["", self.vlan_table(), "", heads, bars, *rows, ""]))
 
     @says("exec", "show interfaces switchport")
     def show_switchport(self, session: Session) -> None:

@@ -4,7 +4,8 @@ import threading
 from collections.abc import Callable
 from copy import deepcopy
 
-from emulators.switch import Fault, State, Switch
+from emulators.faults import Fault
+from emulators.switch import State, Switch
 from emulators.terminal import Hangup
 
 
@@ -56,11 +57,11 @@ class Committing(Switch):
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)
 
-    def reboot(self) -> None:
+    def power_off(self) -> None:
         with self.lock:
             self._stop_timer()
             self.unconfirmed = None
-            super().reboot()
+        super().power_off()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

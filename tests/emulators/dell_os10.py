@@ -24,7 +24,7 @@ class DellOs10(Industry):
 
     @says("exec", "copy running-configuration startup-configuration", "write memory")
     def write_memory(self, session: Session) -> None:
-        self.save()
+        self.store(session)
 
     @says("config", "interface vlan <number>")
     @says("config", "interface range vlan <list>")

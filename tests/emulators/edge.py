@@ -35,6 +35,9 @@ class Edge(Industry):
         self.running = EdgeState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
         self.startup = deepcopy(self.running)
 
+    def factory_state(self) -> EdgeState:
+        return EdgeState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
+
     @property
     def core_port(self) -> str:
         return self.port_names[-1]

@@ -20,6 +20,8 @@ class HpComware(Switch):
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(allowed={1})
     default_name = "VLAN 0001"
     more = "---- More ----"
+    saving = "Validating file. Please wait...\n"
+    saved = "Saved the current configuration to mainboard device successfully."
     first_mode = "user"
     falls_through: ClassVar = {"vlan": "system", "interface": "system"}
 
@@ -66,10 +68,7 @@ class HpComware(Switch):
     @says("user", "save force")
     @says("system", "save force")
     def save_force(self, session: Session) -> None:
-        self.save()
-        session.say(
-            "Validating file. Please wait...\nSaved the current configuration to mainboard device successfully."
-        )
+        self.store(session)
 
     @says("user", "save")
     def save_asking(self, session: Session) -> None:

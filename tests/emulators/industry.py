@@ -72,8 +72,12 @@ class Industry(Switch):
 
     @says("exec", "write memory", "copy running-config startup-config")
     def write_memory(self, session: Session) -> None:
-        self.save()
-        session.say(self.saved)
+        """Save."""
+        self.store(session)
+
+    @says("config", "hostname <name>")
+    def set_hostname(self, session: Session, name: str) -> None:
+        self.hostname = name
 
     @says("config", "interface <name...>")
     def interface(self, session: Session, name: str) -> None:

@@ -52,22 +52,35 @@ class Server:
         self._switch = switch
         self._key = paramiko.ECDSAKey.generate()
         switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
-        self._socket = socket.create_server((HOST, 0))
+        self._place = _bound((HOST, 0))
+        """Holds the port while nobody listens."""
+        self._socket: socket.socket | None = None
         self._open: set[paramiko.Transport] = set()
         self._threads: list[threading.Thread] = []
-        switch.address = f"{HOST}:{self._socket.getsockname()[1]}"
-        switch.hang_up = self.hang_up
+        switch.address = f"{HOST}:{self._place.getsockname()[1]}"
+        switch.hang_up, switch.listen, switch.refuse = self.hang_up, self.start, self.refuse
         switch.in_use = lambda: len(self._open)
 
     def start(self) -> None:
-        self._begin(self._listen)
+        """Accept connections from now on."""
+        if self._socket is None and not self._switch.closing.is_set():
+            self._socket = _bound(self._place.getsockname())
+            self._socket.listen()
+            self._begin(self._listen, self._socket)
+
+    def refuse(self) -> None:
+        """Refuse connections from now on."""
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
 
     def stop(self) -> None:
         """Close everything and wait until it is closed."""
         self._switch.closing.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
+        self.refuse()
+        self._place.close()
         self.hang_up()
         for thread in self._threads:
             thread.join(timeout=5)
@@ -88,10 +101,10 @@ class Server:
         self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
 
-    def _listen(self) -> None:
+    def _listen(self, listening: socket.socket) -> None:
         while not self._switch.closing.is_set():
             try:
-                connection, _ = self._socket.accept()
+                connection, _ = listening.accept()
             except OSError:
                 return
             if len(self._open) + self._lost() >= self._switch.sessions:
@@ -116,6 +129,14 @@ class Server:
         transport.close()
         transport.join(timeout=5)
         self._open.discard(transport)
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    """Return a socket at an address that other sockets of this kind may share, as long as one listens."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(address)
+    return made
 
 
 @contextlib.contextmanager

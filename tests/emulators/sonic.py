@@ -1,6 +1,7 @@
 """SONiC: ``config …`` and ``show …`` in a Linux shell."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import ClassVar
 
 from emulators.grammar import says
@@ -15,6 +16,8 @@ class Sonic(Switch):
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
     page = 0
+    saving = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json\n"
+    saved = ""
     default_name = ""
 
     def __init__(self, *, knows_switchport: bool = True, **more: object) -> None:
@@ -24,12 +27,12 @@ class Sonic(Switch):
         if not knows_switchport:
             for port in self.running.ports.values():
                 port.mode = "trunk"
-        self.save()
-        self.saves = 0
+        self.startup = deepcopy(self.running)
 
     def configure(self, *lines: str) -> None:
+        silent = self.silent_session()
         for line in lines:
-            Session.perform(_Silent(self), f"sudo config {line}")  # type: ignore[arg-type]
+            silent.perform(f"sudo config {line}")
 
     def prompt(self, session: Session) -> str:
         return f"{self.username}@{self.hostname}:~$ "
@@ -112,8 +115,7 @@ class Sonic(Switch):
 
     @says("exec", "sudo -n config save -y", "sudo config save -y")
     def config_save(self, session: Session) -> None:
-        self.save()
-        session.say("Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json")
+        self.store(session)
 
     @says("exec", "show vlan config")
     def show_vlan_config(self, session: Session) -> None:
@@ -138,21 +140,6 @@ class Sonic(Switch):
         vlans = [f"VLAN|Vlan{number}" for number in sorted(self.running.vlans)]
         ports = [f"PORT|{name}|{port.mode}|{sorted(port.allowed or ())}" for name, port in self.running.ports.items()]
         return "\n".join([*vlans, *ports])
-
-
-class _Silent:
-    """A session for setting up."""
-
-    mode = "exec"
-    about: tuple[str, ...] = ()
-
-    def __init__(self, switch: Sonic) -> None:
-        self.switch = switch
-
-    _obey, _do, enter = Session._obey, Session._do, Session.enter
-
-    def say(self, text: str) -> None:
-        """Say nothing."""
 
 
 def _table(rows: list[tuple[str, str, str, str]]) -> str:

@@ -2,14 +2,19 @@
 
 import re
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from emulators.grammar import Grammar, grammar_of, match
+from emulators.faults import Faults
+from emulators.grammar import Grammar, grammar_of
 from emulators.lldp import SHOWN, Peer
-from emulators.terminal import END_OF_MODE, Channel, Hangup, Terminal, paged
+from emulators.power import Power
+from emulators.saving import Saving
+from emulators.session import Rejected, Session
+from emulators.strangers import All, Watch, occupy
+from emulators.terminal import Channel, Terminal
 
 PASSWORD = "login-of-an-emulator"  # noqa: S105 - opens nothing else
 ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
@@ -34,27 +39,20 @@ class State:
     ports: dict[str, Port]
 
 
-@dataclass
-class Fault:
-    """What shall go wrong with the next ``times`` commands that fit ``pattern``."""
+class Switch(Faults, Saving, Power):
+    """A switch with a command line. Subclasses define their platform's words with :func:`emulators.grammar.says`.
 
-    kind: Literal["cut", "refuse", "ignore", "say", "hang"]
-    pattern: str
-    text: str = ""
-    times: int = 1
-    done: bool = False
-
-
-class Rejected(Exception):
-    """The device says no, in these words."""
-
-
-class Switch:
-    """A switch with a command line. Subclasses say their platform's words with :func:`emulators.grammar.says`."""
+    ``new_port`` is a port as the tests of drivers find it; ``factory_port`` is one as the documentation describes it on
+    a switch that was erased, where both differ. ``unauthorized`` is the answer to a command that the account may not
+    use. ``drip`` writes all output in pieces: how many characters, and the seconds between two pieces.
+    """
 
     platform: ClassVar[str]
     port_names: ClassVar[tuple[str, ...]]
     new_port: ClassVar[Callable[[], Port]] = Port
+    factory_port: ClassVar[Callable[[], Port] | None] = None
+    unauthorized: ClassVar[str] = ""
+    filters: ClassVar[Mapping[str, Callable[[str, str], str]]] = {}
     default_name: ClassVar[str] = "default"
     more: ClassVar[str] = " --More-- "
     page: ClassVar[int] = 24
@@ -67,24 +65,39 @@ class Switch:
     def __init_subclass__(cls) -> None:
         cls.grammar = grammar_of(cls)
 
-    def __init__(self, hostname: str = "sw1", slowness: float = 0, sessions: int = 5, linger: float = 0) -> None:
+    def __init__(  # noqa: PLR0913 - each is one property of a switch
+        self,
+        hostname: str = "sw1",
+        *,
+        slowness: float = 0,
+        sessions: int = 5,
+        linger: float = 0,
+        drip: tuple[int, float] = (0, 0),
+        factory: bool = False,
+    ) -> None:
         """Make a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
+        Faults.__init__(self)
+        Saving.__init__(self)
+        Power.__init__(self)
         self.hostname, self.slowness, self.sessions, self.linger = hostname, slowness, sessions, linger
+        self.drip = drip
         self.username, self.password, self.secret = "admin", PASSWORD, ENABLE_SECRET
         self.running = State({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
+        if factory:
+            self.running = self.factory_state()
         self.startup = deepcopy(self.running)
         self.lost: list[float] = []
-        self.faults: list[Fault] = []
+        self.watches: list[Watch] = []
+        self.open_sessions: list[Session] = []
         self.commands: list[str] = []
         self.timeline: list[tuple[str, dict[str, set[int]]]] = []
         self.untagged_timeline: list[dict[str, int]] = []
         self.peers: dict[str, Peer] = {}
-        self.saves = self.logins = 0
+        self.logins = 0
         self.address = ""
         self.host_key = ""
         self.lock = threading.RLock()
         self.closing = threading.Event()
-        self.hang_up: Callable[[], None] = lambda: None
         self.in_use: Callable[[], int] = lambda: 0
 
     # what tests ask and do
@@ -110,41 +123,66 @@ class Switch:
         """Say whether a port takes untagged frames only."""
         return port.mode == "access"
 
+    def silent_session(self) -> Session:
+        """Return a session whose answers nobody reads."""
+        return Session(self, Terminal(_Nowhere()))
+
     def configure(self, *lines: str) -> None:
         """Set something up beforehand, with the device's own words."""
-        silent = Session(self, Terminal(_Nowhere()))
+        silent = self.silent_session()
         silent.mode = "config"
         for line in (*lines, "end"):
             silent.perform(line)
 
-    def fail(self, kind: Literal["cut", "refuse", "ignore", "say", "hang"], pattern: str, **more: object) -> None:
-        """Let the next command that fits ``pattern`` go wrong."""
-        self.faults.append(Fault(kind, pattern, **more))  # type: ignore[arg-type]
+    def occupy(
+        self,
+        *,
+        vlans: Mapping[int, str] | None = None,
+        access: Mapping[str, int] | None = None,
+        trunks: Mapping[str, Collection[int] | All] | None = None,
+        native: Mapping[str, int] | None = None,
+        shut: Collection[str] = (),
+    ) -> None:
+        """Configure other people's VLANs and ports; see :func:`emulators.strangers.occupy`."""
+        occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
-    def fault_for(self, command: str) -> Fault | None:
-        """Find what shall go wrong with a command, and count it."""
-        for fault in self.faults:
-            if fault.times and re.search(fault.pattern, command):
-                fault.times -= 1
-                return fault
-        return None
+    def watch(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> Watch:
+        """Record from now on every change of ports and VLANs other than these, which are SBF's."""
+        watch = Watch(self, frozenset(ports), frozenset(vlans))
+        self.watches.append(watch)
+        return watch
 
-    def save(self) -> None:
-        """Make the running configuration the one that a reboot brings back."""
-        self.startup = deepcopy(self.running)
-        self.saves += 1
+    def log(self, line: str) -> None:
+        """Print a log line into every open session, as ``terminal monitor`` and its like do; no prompt follows."""
+        for session in list(self.open_sessions):
+            session.terminal.write(f"\n{line}\n")
 
-    def reboot(self) -> None:
-        """Lose every session, and everything that was not saved."""
+    def factory_state(self) -> State:
+        make = type(self).factory_port or type(self).new_port
+        return State({1: self.default_name}, {name: make() for name in self.port_names})
+
+    def become_access(self, port: Port, vlan: int) -> None:
+        """Make a port an untagged one of ``vlan``, with no command."""
+        port.mode, port.native = "access", vlan
+
+    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+        """Make a port a trunk of ``allowed``, or of all VLANs (None), with no command."""
+        port.mode, port.allowed = "trunk", allowed
+
+    def config_of(self, state: State) -> str:
+        """Return a configuration as the device shows it."""
         with self.lock:
-            self.running = deepcopy(self.startup)
-        self.hang_up()
+            running, self.running = self.running, state
+            try:
+                return self.running_config()
+            finally:
+                self.running = running
 
     # what platforms say
 
     def serve(self, channel: Channel) -> None:
         """Talk with one client until it is over; raises Hangup."""
-        Session(self, Terminal(channel)).run()
+        Session(self, Terminal(channel, self.drip, self.closing)).run()
 
     def prompt(self, session: "Session") -> str:
         raise NotImplementedError
@@ -176,103 +214,6 @@ class Switch:
             if own_numbers == numbers and own_letters.startswith(letters):
                 return name
         raise Rejected("")
-
-
-class Session:
-    """One session: its mode, what it is about, and the commands that it gives."""
-
-    def __init__(self, switch: Switch, terminal: Terminal) -> None:
-        self.switch, self.terminal = switch, terminal
-        self.mode = switch.first_mode
-        self.about: tuple[str, ...] = ()
-        self.pending: set[int] = set()
-        self.page = switch.page
-
-    def run(self) -> None:
-        """Greet, then answer line by line until it ends; raises Hangup."""
-        self.switch.greeting(self)
-        while True:
-            line = self.terminal.line(self.switch.prompt(self))
-            if line.strip():
-                self.answer("end" if line == END_OF_MODE else line.strip())
-
-    def answer(self, line: str) -> None:
-        """Obey one line, or go wrong with it as was asked for."""
-        switch = self.switch
-        if switch.slowness:
-            switch.closing.wait(switch.slowness)
-        switch.commands.append(line)
-        fault = switch.fault_for(line)
-        if fault is None:
-            self.perform(line)
-        elif fault.kind == "ignore":
-            with switch.lock:
-                before = deepcopy(switch.running)
-                self.perform(line)
-                switch.running = before
-        elif fault.kind == "cut":
-            if fault.done:
-                self.perform(line)
-            switch.hang_up()
-            raise Hangup
-        elif fault.kind == "hang":
-            switch.closing.wait()
-            raise Hangup
-        else:
-            self.say(fault.text or switch.invalid(self, line))
-
-    def perform(self, line: str) -> None:
-        """Do what a line says and keep what the switch carries after it."""
-        switch = self.switch
-        with switch.lock:
-            try:
-                self._obey(line)
-            except Rejected as no:
-                self.say(str(no) or switch.invalid(self, line))
-            now = switch.carrying()
-            if not switch.timeline or switch.timeline[-1][1] != now:
-                switch.timeline.append((line, now))
-            switch.untagged_timeline.append(switch.untagged())
-
-    def _obey(self, line: str) -> None:
-        mode: str | None = self.mode
-        while mode is not None:
-            for pattern, name in self.switch.grammar.get(mode, ()):
-                values = match(pattern, line)
-                if values is not None:
-                    self._do(mode, name, values)
-                    return
-            mode = self.switch.falls_through.get(mode)
-        raise Rejected("")
-
-    def _do(self, mode: str, name: str, values: tuple[str, ...]) -> None:
-        """Run a command of ``mode``, which may be an outer one; whoever is refused stays where they were."""
-        before = self.mode, self.about
-        if mode != self.mode:
-            self.enter(mode)
-        try:
-            getattr(self.switch, name)(self, *values)
-        except Rejected:
-            self.mode, self.about = before
-            raise
-
-    def say(self, text: str) -> None:
-        """Write an answer, page by page."""
-        paged(self.terminal, text, self.page, self.switch.more, self.terminal.key)
-
-    def ask(self, question: str, echo: bool = True) -> str:
-        """Ask something and wait for the line that answers it."""
-        return self.terminal.line(question, echo)
-
-    def enter(self, mode: str, *about: str) -> None:
-        """Go into a mode."""
-        self.switch.leave_mode(self)
-        self.mode, self.about = mode, about
-
-    @property
-    def ports(self) -> list[Port]:
-        """Give the ports that this session is about."""
-        return [self.switch.running.ports[name] for name in self.about]
 
 
 class _Nowhere:

@@ -1,5 +1,6 @@
 """A terminal's end at the device: line editing, echo, questions, paging."""
 
+import threading
 from collections.abc import Callable
 from itertools import takewhile
 from typing import Protocol
@@ -22,16 +23,33 @@ class Channel(Protocol):
 class Terminal:
     """Reads lines with echo and writes text with carriage returns."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(
+        self, channel: Channel, drip: tuple[int, float] = (0, 0), closing: threading.Event | None = None
+    ) -> None:
+        """Make a terminal; ``drip`` writes in pieces: how many characters, and the seconds between two pieces."""
         self._channel = channel
+        self._drip, self._closing = drip, closing or threading.Event()
         self._ahead = ""
         self._after_return = False
 
     def write(self, text: str) -> None:
+        size, seconds = self._drip
+        text = text.replace("\n", "\r\n")
+        for start in range(0, len(text), size or len(text) or 1):
+            self._send(text[start : start + (size or len(text))])
+            if size and self._closing.wait(seconds):
+                raise Hangup
+
+    def _send(self, text: str) -> None:
         try:
-            self._channel.sendall(text.replace("\n", "\r\n").encode())
+            self._channel.sendall(text.encode())
         except (OSError, EOFError) as error:
             raise Hangup from error
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the other end is there, as far as is known."""
+        return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
         """Read one line as a person types it; what was typed ahead is echoed only now, as devices do."""

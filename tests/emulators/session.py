@@ -1,0 +1,219 @@
+"""One session with an emulated switch: its mode, its commands, and what goes wrong with them."""
+
+import re
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+from emulators.faults import Fault
+from emulators.grammar import match
+from emulators.terminal import END_OF_MODE, Hangup, Terminal, paged
+
+if TYPE_CHECKING:
+    from emulators.switch import Port, Switch
+
+
+class Rejected(Exception):
+    """The device refuses, in these words."""
+
+
+class Session:
+    """One session: its mode, what it is about, and the commands that it gives."""
+
+    def __init__(self, switch: "Switch", terminal: Terminal) -> None:
+        self.switch, self.terminal = switch, terminal
+        self.mode = switch.first_mode
+        self.about: tuple[str, ...] = ()
+        self.pending: set[int] = set()
+        self.page = switch.page
+        self._deferred: list[Callable[[], None]] | None = None
+
+    def run(self) -> None:
+        """Greet, then answer line by line until it ends; raises Hangup."""
+        self.switch.open_sessions.append(self)
+        try:
+            self.switch.greeting(self)
+            while True:
+                line = self.terminal.line(self.switch.prompt(self))
+                if line.strip():
+                    self.answer("end" if line == END_OF_MODE else line.strip())
+        finally:
+            self.switch.open_sessions.remove(self)
+
+    def answer(self, line: str) -> None:
+        """Obey one line, or go wrong with it as was asked for."""
+        switch = self.switch
+        if switch.slowness:
+            switch.closing.wait(switch.slowness)
+        switch.commands.append(line)
+        no = switch.forbidden_words(line, switch.unauthorized or switch.invalid(self, line))
+        fault = switch.fault_for(line) if no is None else None
+        if no is not None:
+            self.write(no)
+        elif fault is None:
+            self.perform(line)
+        else:
+            self._go_wrong(line, fault)
+
+    def _go_wrong(self, line: str, fault: Fault) -> None:
+        wrong = {
+            "ignore": lambda: self._ignore(line),
+            "cut": lambda: self._cut(line, fault),
+            "hang": self._hang,
+            "log": lambda: (self.terminal.write(f"{fault.text}\n"), self.perform(line)),
+            "rename": lambda: (self.perform(line), setattr(self.switch, "hostname", fault.text)),
+            "drip": lambda: self._drip(fault.seconds),
+        }
+        wrong.get(fault.kind, lambda: self.say(fault.text or self.switch.invalid(self, line)))()
+
+    def _ignore(self, line: str) -> None:
+        """Answer as if the line had been obeyed."""
+        switch = self.switch
+        with switch.lock:
+            before = deepcopy(switch.running), switch.startup, switch.saves
+            self.perform(line)
+            switch.running, switch.startup, switch.saves = before
+
+    def _cut(self, line: str, fault: Fault) -> None:
+        if fault.done:
+            self.perform(line)
+        self.switch.hang_up()
+        raise Hangup
+
+    def _hang(self) -> None:
+        self.switch.closing.wait()
+        raise Hangup
+
+    def _drip(self, seconds: float) -> None:
+        while self.terminal.alive and not self.switch.closing.wait(seconds):
+            self.terminal.write(".")
+        raise Hangup
+
+    def perform(self, line: str) -> None:
+        """Do what a line says, record what the switch carries after it, and then, unlocked, answer."""
+        switch = self.switch
+        self._deferred = []
+        try:
+            with switch.lock:
+                self._change(line)
+        finally:
+            answers, self._deferred = self._deferred, None
+            for answer in answers:
+                answer()
+
+    def _change(self, line: str) -> None:
+        switch = self.switch
+        try:
+            self._obey(line)
+        except Rejected as no:
+            self.say(str(no) or switch.invalid(self, line))
+        now = switch.carrying()
+        if not switch.timeline or switch.timeline[-1][1] != now:
+            switch.timeline.append((line, now))
+        switch.untagged_timeline.append(switch.untagged())
+        for watch in switch.watches:
+            watch.look(line, self.mode, self.about)
+
+    def _obey(self, line: str) -> None:
+        mode: str | None = self.mode
+        while mode is not None:
+            for pattern, name in self.switch.grammar.get(mode, ()):
+                values = match(pattern, line)
+                if values is not None:
+                    self._do(mode, name, values)
+                    return
+            mode = self.switch.falls_through.get(mode)
+        if not self._filtered(line):
+            raise Rejected("")
+
+    def _filtered(self, line: str) -> bool:
+        """Obey ``COMMAND | include PATTERN`` and the platform's other output filters; return whether it was one."""
+        command, bar, rest = line.partition(" | ")
+        kind, _, pattern = rest.strip().partition(" ")
+        keep = next((one for name, one in self.switch.filters.items() if kind and name.startswith(kind)), None)
+        if not bar or keep is None:
+            return False
+        heard: list[str] = []
+        self.say = heard.append  # type: ignore[method-assign]
+        try:
+            self._obey(command)
+        finally:
+            del self.say  # type: ignore[method-assign]
+        self.say(keep("\n".join(heard), pattern))
+        return True
+
+    def _do(self, mode: str, name: str, values: tuple[str, ...]) -> None:
+        """Run a command of ``mode``, which may be an outer one; whoever is refused stays where they were."""
+        before = self.mode, self.about
+        if mode != self.mode:
+            self.enter(mode)
+        try:
+            getattr(self.switch, name)(self, *values)
+        except Rejected:
+            self.mode, self.about = before
+            raise
+
+    def say(self, text: str) -> None:
+        """Answer with ``text``, page by page."""
+        self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
+
+    def write(self, text: str) -> None:
+        """Answer with ``text`` that has no pages, at once."""
+        if text:
+            self.terminal.write(text if text.endswith("\n") else f"{text}\n")
+
+    def later(self, action: Callable[[], None]) -> None:
+        """Do something after the command, when the switch is not locked any more."""
+        if self._deferred is None:
+            action()
+        else:
+            self._deferred.append(action)
+
+    def ask(self, question: str, echo: bool = True) -> str:
+        """Ask something and wait for the line that answers it."""
+        waiting, self._deferred = self._deferred, None
+        for answer in waiting or ():
+            answer()
+        self._deferred = None if waiting is None else []
+        return self.terminal.line(question, echo)
+
+    def enter(self, mode: str, *about: str) -> None:
+        """Go into a mode."""
+        self.switch.leave_mode(self)
+        self.mode, self.about = mode, about
+
+    @property
+    def ports(self) -> list["Port"]:
+        """Give the ports that this session is about."""
+        return [self.switch.running.ports[name] for name in self.about]
+
+
+def including(text: str, pattern: str) -> str:
+    """Return the lines that match."""
+    return "\n".join(line for line in text.splitlines() if re.search(pattern, line))
+
+
+def excluding(text: str, pattern: str) -> str:
+    """Return the lines that do not match."""
+    return "\n".join(line for line in text.splitlines() if not re.search(pattern, line))
+
+
+def beginning(text: str, pattern: str) -> str:
+    """Return the text from the first line that matches."""
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if re.search(pattern, line)), len(lines))
+    return "\n".join(lines[first:])
+
+
+def section(text: str, pattern: str) -> str:
+    """Return the blocks, each a line with the indented ones below, of which a line matches."""
+    blocks = re.split(r"\n(?=\S)", text)
+    return "\n".join(block for block in blocks if re.search(pattern, block, re.MULTILINE))
+
+
+FILTERS: dict[str, Callable[[str, str], str]] = {
+    "include": including,
+    "exclude": excluding,
+    "begin": beginning,
+    "section": section,
+}
