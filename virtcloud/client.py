@@ -17,7 +17,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
 from virtcloud.model.preparation import SitePreparation
-from virtcloud.model.preview import ClusterPreview, ElementDifference, ElementReconciliation
+from virtcloud.model.preview import ChangePreview, ClusterPreview, ElementDifference, ElementReconciliation
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
@@ -98,6 +98,15 @@ class SbfClient:
     def put_pool(self, site: str, pool: Pool) -> Pool:
         """Say which VLAN numbers a site gives; raises BadInput (reserved ones), Conflict (used ones would vanish)."""
         return self._document(Pool, self._at.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
+
+    def preview_pool(self, site: str, pool: Pool) -> ChangePreview:
+        """Read a site's devices and return what :meth:`put_pool` would change on them. Raises the same."""
+        path = f"/v1/sites/{Name(site)}/pool/dry-run"
+        return self._document(ChangePreview, self._at.send("POST", path, pool, wait=DEVICE_S))
+
+    def preview_topology(self, topology: Topology) -> ChangePreview:
+        """Read the devices concerned and return what :meth:`put_topology` would change on them. Raises the same."""
+        return self._document(ChangePreview, self._at.send("POST", "/v1/topology/dry-run", topology, wait=DEVICE_S))
 
     def say_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
         """Say that a number in quarantine is clean at a site; may be repeated. The caller's name is kept with it.

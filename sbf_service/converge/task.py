@@ -11,7 +11,7 @@ from sbf_service.drivers.edge import Backbone
 from sbf_service.store.elements import kept_by, target_of
 from sbf_service.store.pools import cluster_keys
 from sbf_service.store.reading import read_topology
-from sbf_service.store.session import Store
+from sbf_service.store.session import Store, Unit
 from virtcloud.model.element import Device, ElementKind, kind_of
 from virtcloud.model.values import Name, VlanId
 
@@ -51,21 +51,26 @@ class Task(Generic[W, M, C, D]):
 def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
     """Read it all in one snapshot. Raises NotFound."""
     with store.read() as unit:
-        target, topology = target_of(unit, name), read_topology(unit)
-        device, site = topology.element(name), topology.site_of[name].name
-        kind = KINDS.get(kind_of(device))
-        if kind is None or not isinstance(device, Device):
-            raise TypeError(f"{name} is no device that SBF configures itself")
-        return Task(
-            kind=kind,
-            device=device,
-            site=site,
-            fence=fence,
-            revision=target.revision,
-            confirmed=target.confirmed,
-            wanted=target.wanted,
-            kept=kept_by(unit, name),
-            managed=kind.managed(unit, device, site, target.wanted),
-            backbone=kind.backbone(unit, name),
-            users=cluster_keys(unit, site),
-        )
+        return task_in(unit, name, fence)
+
+
+def task_in(unit: Unit, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+    """Return a device's task as this unit of work sees the database. Raises NotFound."""
+    target, topology = target_of(unit, name), read_topology(unit)
+    device, site = topology.element(name), topology.site_of[name].name
+    kind = KINDS.get(kind_of(device))
+    if kind is None or not isinstance(device, Device):
+        raise TypeError(f"{name} is no device that SBF configures itself")
+    return Task(
+        kind=kind,
+        device=device,
+        site=site,
+        fence=fence,
+        revision=target.revision,
+        confirmed=target.confirmed,
+        wanted=target.wanted,
+        kept=kept_by(unit, name),
+        managed=kind.managed(unit, device, site, target.wanted),
+        backbone=kind.backbone(unit, name),
+        users=cluster_keys(unit, site),
+    )

@@ -90,6 +90,17 @@ class Store:
             yield unit
 
     @contextmanager
+    def rehearse(self) -> Iterator[Unit]:
+        """Try a change and roll it back: what it raises and what follows from it can be seen; nobody is woken."""
+        session = Session(self._writer)
+        with translated(), session, self._one_writer():
+            session.connection().execute(_LOCK).all()
+            try:
+                yield Unit(session, self.clock(session), dict(self._topologies))
+            finally:
+                session.rollback()
+
+    @contextmanager
     def touch(self, *, who: str = "sbf") -> Iterator[Unit]:
         """Change one row of an element (its lease, when it was last seen) and lock nothing else."""
         with self._writing(who) as unit:

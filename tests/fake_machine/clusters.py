@@ -64,6 +64,7 @@ class FakeSbf:
         self.put: list[tuple[str, dict[str, object]]] = []
         self.matched: list[str] = []
         self.preview: dict[str, object] = {}
+        self.change_preview: dict[str, object] = {}
         self.networks: dict[str, list[str]] = {}
         self.listed: list[dict[str, list[str]]] = []
 
@@ -76,6 +77,8 @@ class FakeSbf:
                 asked = self.listed[-1].get("network")
                 keys = self._network(asked[0]) if asked else self._running()
                 return _json([json.loads(self.clusters[key].model_dump_json()) for key in keys if key in self.clusters])
+            case [*_, "dry-run"]:
+                return _json(self.change_preview)
             case ["clusters", _] if "dry_run=true" in parts.query:
                 return _json(self.preview)
             case ["clusters", key]:

@@ -2,7 +2,7 @@
 
 import click
 
-from virtcloud.cli import show
+from virtcloud.cli import agreeing, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.whole import Group
 from virtcloud.model.values import VlanId
@@ -42,14 +42,27 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 @pool.command("set")
 @click.argument("site")
 @click.argument("vlans")
+@agreeing.dry_run
+@agreeing.yes
 @as_json
 @click.pass_context
-def set_(context: click.Context, site: str, vlans: str, as_json: bool) -> None:
-    """Give SITE the pool VLANS, ranges such as 100-199,300. Numbers in use cannot be taken out.
+def set_(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Set the pool of SITE to VLANS, ranges such as 100-199,300. Numbers in use cannot be taken out.
 
-    Example: virtcloud pool set brno 100-199,300
+    The site's switches and edges are read first. VLANs that somebody else uses there are listed; they stay as they are
+    and no cluster gets their numbers. Before a port in other use is changed you are asked.
+
+    Example: virtcloud pool set brno 100-199,300 --dry-run
     """
-    found = client(context).sbf.put_pool(site, Pool(vlans=VlanSet.parse(vlans)))
+    sbf, pool = client(context).sbf, Pool(vlans=VlanSet.parse(vlans))
+    preview = sbf.preview_pool(site, pool)
+    if dry_run:
+        agreeing.show_preview(preview, as_json=as_json)
+        return
+    agreeing.require_agreement(preview, yes=yes)
+    found = sbf.put_pool(site, pool)
     show.json_document(found) if as_json else click.echo(f"site {site} gives {found.vlans or 'no number'}")
 
 

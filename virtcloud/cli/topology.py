@@ -5,7 +5,7 @@ from typing import IO
 import click
 import yaml
 
-from virtcloud.cli import show
+from virtcloud.cli import agreeing, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.whole import Group
 from virtcloud.client import ANY_VERSION
@@ -52,18 +52,28 @@ def show_(context: click.Context, as_json: bool) -> None:
 @topology.command("set")
 @click.argument("file", type=click.File())
 @click.option("--force", is_flag=True, help="Replace the topology whatever its version; another's change is lost.")
+@agreeing.dry_run
+@agreeing.yes
 @as_json
 @click.pass_context
-def set_(context: click.Context, file: IO[str], force: bool, as_json: bool) -> None:
+def set_(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context, /, file: IO[str], *, force: bool, dry_run: bool, yes: bool, as_json: bool
+) -> None:
     """Set the topology to that of FILE (YAML or JSON; '-' is stdin). What carries something cannot be taken out.
 
-    FILE has the 'version' that 'topology show' printed, so that nobody's change in between is lost.
+    FILE has the 'version' that 'topology show' printed, so that nobody's change in between is lost. The switches and
+    edges that the change concerns are read first; before a port in other use is changed you are asked.
 
-    Example: virtcloud topology set topology.yaml
+    Example: virtcloud topology set topology.yaml --dry-run
     """
-    given = read_document(file.read(), file.name, TopologyFile)
+    sbf, given = client(context).sbf, read_document(file.read(), file.name, TopologyFile)
+    preview = sbf.preview_topology(given.topology)
+    if dry_run:
+        agreeing.show_preview(preview, as_json=as_json)
+        return
+    agreeing.require_agreement(preview, yes=yes)
     version = ANY_VERSION if force else None if given.version is None else str(given.version)
-    found = client(context).sbf.put_topology(given.topology, version)
+    found = sbf.put_topology(given.topology, version)
     if as_json:
         show.json_document(found)
     else:

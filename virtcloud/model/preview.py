@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from pydantic import Field
+
 from virtcloud.model.cluster import Guest
 from virtcloud.model.device import DeviceDifference
 from virtcloud.model.document import Document
@@ -9,6 +11,7 @@ from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.views import ElementView, Joined
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 
@@ -66,6 +69,38 @@ class ClusterPreview(Document):
     vlans: dict[Name, VlanId]
     joined: Joined | None = None
     elements: tuple[ElementDifference, ...] = ()
+
+
+class OtherUse(Document):
+    """Something on a device that somebody other than SBF uses, and what SBF would do about it.
+
+    ``vlans`` and ``ports`` name what is in use, where it is a VLAN or a port. ``found`` describes the use, ``effect``
+    what SBF does. ``asks`` marks a use that the change would alter: an administrator must agree first.
+    """
+
+    element: Name
+    site: Name
+    vlans: VlanSet = VlanSet()
+    ports: tuple[PortName, ...] = ()
+    found: str
+    effect: str
+    asks: bool = False
+
+
+class ChangePreview(Document):
+    """What a new pool or topology would change on devices, from reading them now; nothing was changed.
+
+    ``elements`` are the switches and edges that were read. ``unread`` maps those that could not be read to the reason.
+    """
+
+    elements: tuple[ElementDifference, ...] = ()
+    other_use: tuple[OtherUse, ...] = ()
+    unread: dict[Name, str] = Field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Return whether an administrator must agree before the change is made."""
+        return any(one.asks for one in self.other_use)
 
 
 class ElementReconciliation(Document):

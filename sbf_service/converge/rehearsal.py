@@ -1,0 +1,155 @@
+"""Dry runs of a new pool or topology: the change is made and rolled back, and the devices it concerns are read.
+
+Nothing is written and nothing is changed on a device. The differences are those that workers would apply.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from threading import Lock, Thread
+from typing import Any
+
+from sbf_service.converge.converger import Converger
+from sbf_service.converge.kind import C, D, M, Spoken, W
+from sbf_service.converge.sessions import login_for
+from sbf_service.converge.task import KINDS, Task, task_in
+from sbf_service.drivers.driver import SaysLines
+from sbf_service.log import get_log
+from sbf_service.other_use import other_use
+from sbf_service.store.reading import read_topology
+from sbf_service.store.session import Store, Unit
+from virtcloud.model.element import Element, kind_of
+from virtcloud.model.errors import Conflict, NotFound, VirtcloudError
+from virtcloud.model.preview import ChangePreview, ElementDifference, OtherUse
+from virtcloud.model.values import Name
+
+log = get_log(__name__)
+
+MOST_THREADS = 32
+LIMIT_S = 60.0
+"""A device that has not answered by then is reported as not read; the others' answers do not wait for it."""
+
+AnyTask = Task[Any, Any, Any, Any]
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What the devices answered so far; written by a thread for each of them."""
+
+    differences: dict[Name, ElementDifference] = field(default_factory=dict)
+    other_use: dict[Name, tuple[OtherUse, ...]] = field(default_factory=dict)
+    unread: dict[Name, str] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def preview(self, tasks: list[AnyTask], limit_s: float) -> ChangePreview:
+        """Return what is known now; what comes later changes nothing of it."""
+        with self.lock:
+            late = {one.name for one in tasks} - self.differences.keys() - self.unread.keys()
+            silent = {name: f"{name} has not answered for {limit_s:g} s" for name in late}
+            return ChangePreview(
+                elements=tuple(found for _, found in sorted(self.differences.items())),
+                other_use=tuple(use for _, uses in sorted(self.other_use.items()) for use in uses),
+                unread=dict(sorted((self.unread | silent).items())),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """Reads devices beside the converger, and never while a worker talks to the same one."""
+
+    store: Store
+    converger: Converger
+    limit_s: float = LIMIT_S
+
+    def preview(self, change: Callable[[Unit], None]) -> ChangePreview:
+        """Return what ``change`` would do to switches and edges. Raises what ``change`` raises."""
+        with self.store.rehearse() as unit:
+            before = _elements(unit)
+            change(unit)
+            tasks = [task_in(unit, name, 0) for name in _concerned(unit)]
+            now = unit.now
+        known = {task.name for task in tasks if before.get(task.name) == task.device}
+        return self._read_all(tasks, known, now)
+
+    def _read_all(self, tasks: list[AnyTask], known: set[Name], now: datetime) -> ChangePreview:
+        found, until, queue = _Findings(), time.monotonic() + self.limit_s, deque(tasks)
+
+        def work() -> None:
+            while time.monotonic() < until and (task := _next(queue)) is not None:
+                self._take(task, task.name in known, now, found)
+
+        threads = [
+            Thread(target=work, name=f"dry-run-{number}", daemon=True)
+            for number in range(min(MOST_THREADS, len(tasks)))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0, until - time.monotonic()))
+        return found.preview(tasks, self.limit_s)
+
+    def _take(self, task: AnyTask, is_known: bool, now: datetime, found: _Findings) -> None:
+        try:
+            with self._driver(task, is_known) as driver:
+                difference, uses = _compared(task, driver, now)
+        except VirtcloudError as error:
+            with found.lock:
+                found.unread[task.name] = str(error)
+        except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
+            log.fault("dry_run_fault", error, element=task.name)
+            with found.lock:
+                found.unread[task.name] = f"{task.name}: a fault in the service, which is in its log: {error!r}"
+        else:
+            with found.lock:
+                found.differences[task.name], found.other_use[task.name] = difference, uses
+
+    @contextmanager
+    def _driver(self, task: AnyTask, is_known: bool) -> Iterator[Any]:
+        """Yield a device's driver: of the session that is kept, or of its own where the device is described anew."""
+        sessions = self.converger.worker.sessions
+        with ExitStack() as stack:
+            stack.enter_context(self.converger.alone(task.name))
+            if is_known:
+                if stack.enter_context(self.converger.worker.leased(task.name)) is None:
+                    raise Conflict(f"{task.name} is being worked on by another replica: ask again")
+                driver = sessions.driver(task.device, task.backbone)
+                stack.push(lambda kind, _error, _at: sessions.drop(task.name) if kind else None)
+            else:
+                driver = sessions.platforms.driver(login_for(task.device, sessions.settings), task.backbone)
+                stack.callback(driver.close)
+            yield driver
+
+
+def _compared(
+    task: Task[W, M, C, D], driver: Spoken[M, C, D], now: datetime
+) -> tuple[ElementDifference, tuple[OtherUse, ...]]:
+    """Read a device and return its difference, and what is in other use there."""
+    difference = task.kind.difference(task.wanted, driver.read(task.managed))
+    task.kind.refuse_outside(task.name, task.managed, difference)
+    lines = driver.lines(difference) if isinstance(driver, SaysLines) else ()
+    made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
+    return made.model_copy(update={task.kind.element.value: difference}), other_use(task.name, task.site, difference)
+
+
+def _next(queue: deque[AnyTask]) -> AnyTask | None:
+    try:
+        return queue.popleft()
+    except IndexError:
+        return None
+
+
+def _elements(unit: Unit) -> dict[Name, Element]:
+    try:
+        return dict(read_topology(unit).elements)
+    except NotFound:
+        return {}
+
+
+def _concerned(unit: Unit) -> list[Name]:
+    """Return the switches and edges whose wanted state or description the unit changed, in name order."""
+    changed = {one.removeprefix("element:") for one in unit.changed if one.startswith("element:")}
+    elements = _elements(unit)
+    return sorted(name for name, one in elements.items() if name in changed and kind_of(one) in KINDS)
