@@ -8,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from sbf_service.access.limits import Limits
 from sbf_service.access.local import LocalUsers
 from sbf_service.secret_source import SecretSource
 from virtcloud.model.access import QuotaLimits
@@ -143,6 +144,7 @@ class Settings(Document):
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
     rates: Rates = Rates()
+    limits: Limits = Limits()
     timing: Timing = Timing()
 
     @model_validator(mode="after")

@@ -38,6 +38,8 @@ Every call but making a token may be repeated: the same key and body again chang
 document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:problem:<name>` and whose `detail` says
 what was wanted, what was found, and what to do. Long polls take `after` and `wait`: they answer as soon as there is
 something newer than `after`, or after `wait` seconds with what there is.
+
+A body longer than the service's `limits.body` is 413 `beyond-limit`, before it is read.
 """
 
 DENIED = answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)

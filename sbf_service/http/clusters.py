@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
+from sbf_service.access.limits import check_spec
 from sbf_service.access.rights import Action, may
 from sbf_service.calls import Fence
 from sbf_service.http.caller import Caller, Who
@@ -61,6 +62,7 @@ def routes(service: Service) -> APIRouter:
     async def put(key: Key, request: ClusterRequest, caller: Who, dry_run: DryRun = False) -> Response:
         caller.must(Action.CREATE_CLUSTER, subject_of_request(request))
         caller.may_create_now()
+        check_spec(service.settings.limits, request.spec)
         if dry_run:
             return await run_in_threadpool(_preview, service, key, request, caller)
         return await run_in_threadpool(_put, service, key, request, caller)

@@ -12,8 +12,9 @@ from sbf_service.access.local import HOW, local_principal
 from sbf_service.access.principal import Principal
 from sbf_service.access.tokens import Token
 from sbf_service.http import caller, peer
+from sbf_service.http.body import BodyTooLong, bounded, declared
 from sbf_service.http.caller import Caller
-from sbf_service.http.problems import answer
+from sbf_service.http.problems import answer, too_long
 from sbf_service.log import get_log
 from sbf_service.service import Service
 from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudError
@@ -48,7 +49,11 @@ class Gate:
                 self.service.meters.denied(error.slug)
             await answer(error)(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        most = self.service.settings.limits.body
+        if declared(scope) > most:
+            await too_long(BodyTooLong(most))(scope, receive, send)
+            return
+        await self.app(scope, bounded(receive, most), send)
 
     async def _principal(self, scope: Scope) -> Principal:
         return await self._shown(scope) or self._local(scope)

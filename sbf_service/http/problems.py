@@ -11,10 +11,12 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
+from sbf_service.http.body import BodyTooLong
 from sbf_service.log import get_log
 from virtcloud.model.documents import explain
 from virtcloud.model.errors import (
     BadInput,
+    BeyondLimit,
     Conflict,
     ElementError,
     Forbidden,
@@ -91,6 +93,13 @@ def answer(error: VirtcloudError) -> ProblemResponse:
     return made
 
 
+def too_long(error: HTTPException) -> ProblemResponse:
+    """Return the answer to a body that is too long; the rest of it is not read, so the connection ends."""
+    made = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
+    made.headers["connection"] = "close"
+    return made
+
+
 async def _known(request: Request, error: Exception) -> Response:
     return answer(error) if isinstance(error, VirtcloudError) else await _unexpected(request, error)
 
@@ -102,6 +111,8 @@ async def _malformed(_request: Request, error: Exception) -> Response:
 
 async def _framework(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
+    if isinstance(error, BodyTooLong):
+        return too_long(error)
     if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text
         return answer(BadInput("body: not JSON: expected UTF-8, got something else"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")

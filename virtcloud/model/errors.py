@@ -4,6 +4,7 @@
 
     VirtcloudError
     ├── BadInput              what was given cannot be right            exit code 2, HTTP 422
+    │   ├── BeyondLimit       … since it is larger than SBF's settings allow
     │   └── BadDocument       … and stands at a line of a file
     ├── Unauthenticated       SBF does not know who calls               exit code 2, HTTP 401
     ├── Forbidden             who calls may not do that                 HTTP 403
@@ -67,6 +68,12 @@ class BadInput(VirtcloudError, ValueError):
         """Keep the message, and where the fault is."""
         super().__init__(message)
         self.path = path
+
+
+class BeyondLimit(BadInput):
+    """One call asks for more than the settings of this SBF allow; the message names the limit."""
+
+    slug = "beyond-limit"
 
 
 class BadDocument(BadInput):
