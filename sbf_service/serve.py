@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from sbf_service import tls
+from sbf_service.device_login import log_credential_faults
 from sbf_service.http.app import create_app
 from sbf_service.http.peer import Protocol
 from sbf_service.service import Service
@@ -43,6 +44,7 @@ class Server(uvicorn.Server):
         return Protocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def _read_again(self) -> None:
+        log_credential_faults(self.service.settings)
         if self.config.ssl is not None:
             tls.read_again(self.config.ssl, self.service.settings)
 
@@ -66,6 +68,8 @@ def listen(service: Service) -> list[socket.socket]:
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:
     """Answer until SIGTERM or SIGINT; on SIGHUP the certificate is read anew."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it: a reload must not end a start
+    log_credential_faults(service.settings)
     context = tls.make_context(service.settings)
     config = uvicorn.Config(
         create_app(service),

@@ -1,17 +1,16 @@
 """Sessions with devices: kept between converges, dropped on error or when the device is described anew."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from sbf_service.device_login import login_for
 from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
 from sbf_service.drivers.line import NoticesLoss
-from sbf_service.secret_source import fetch
 from sbf_service.settings import Settings
-from virtcloud.model.element import Device, Edge, Switch, kind_of
-from virtcloud.model.errors import Refused
+from virtcloud.model.element import Device, Edge, Switch
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
@@ -82,33 +81,6 @@ class Sessions:
             kept = self._open.pop(name, None)
         if kept is not None:
             kept[2].close()
-
-
-def login_for(device: Device, settings: Settings) -> Login:
-    """Say how to reach a device; fetches its secrets. Raises Refused when that cannot be done."""
-    timing, named = settings.timing, f"{kind_of(device)} {device.name}"
-    plain = Login(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
-    if device.credential is None:
-        return plain
-    credential = settings.credentials.get(device.credential)
-    if credential is None:
-        raise Refused(f"{named}: its credential {device.credential} is not in the service's settings")
-    try:
-        password, enable = (
-            None if source is None else fetch(source, timing.secret_timeout)
-            for source in (credential.password, credential.enable)
-        )
-    except Refused as error:
-        raise Refused(f"{named}: a secret of credential {device.credential}: {error}") from error
-    return replace(
-        plain,
-        username=credential.username,
-        key_file=credential.key_file,
-        password=password,
-        enable=enable,
-        known_hosts=credential.known_hosts,
-        ca_file=credential.ca_file,
-    )
 
 
 def _switch(device: Device) -> Switch:

@@ -12,6 +12,7 @@ from typing import Any
 from sbf_service.drivers.driver import Login
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
@@ -152,12 +153,9 @@ def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
 
 
 def host_and_port(address: str, usual: int = SSH_PORT) -> tuple[str, int]:
-    """Split ``host``, ``host:port`` or ``[IPv6]:port``."""
-    if address.startswith("["):
-        host, _, rest = address[1:].partition("]")
-        return host, int(rest.removeprefix(":") or usual)
-    host, colon, port = address.partition(":")
-    return (address, usual) if ":" in port else (host, int(port) if colon else usual)
+    """Return the host and the TCP port of a device's address; ``usual`` where it names no port."""
+    parsed = DeviceAddress(address)
+    return parsed.host, parsed.port or usual
 
 
 def _first_line(error: Exception) -> str:

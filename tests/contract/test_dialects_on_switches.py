@@ -8,7 +8,7 @@ from emulators import PLATFORMS as EMULATED
 from emulators.bench import POOL, Bench, MakeBench, driver_for, login_for
 from emulators.switch import Port
 
-from sbf_service.converge.sessions import login_for as login_for_settings
+from sbf_service.device_login import login_for as login_for_settings
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.registry import PLATFORMS

@@ -47,7 +47,7 @@ class Installation:
 
 
 @contextmanager
-def serving(folder: Path, **changes: str) -> Iterator[Installation]:
+def serving(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
     """Run the service with a certificate for 127.0.0.1."""
     authority = Authority("authority")
     certificate, key = authority.sign(folder, "sbf")
@@ -56,7 +56,7 @@ def serving(folder: Path, **changes: str) -> Iterator[Installation]:
     found = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
     found |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
     config = folder / "sbf.toml"
-    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
+    config.write_text("".join(_toml(name, value) for name, value in found.items()))
     made = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
     token = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own
     with (
@@ -68,6 +68,14 @@ def serving(folder: Path, **changes: str) -> Iterator[Installation]:
             yield Installation(folder, port, authority.write(folder), process, token)
         finally:
             process.terminate()
+
+
+def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
+    """Write a key, or tables of keys; the tables come last in what is written."""
+    if isinstance(value, str):
+        return f"{name} = {json.dumps(value)}\n"
+    tables = ((f"[{name}.{one}]\n", table) for one, table in value.items())
+    return "".join(head + "".join(_toml(*pair) for pair in table.items()) for head, table in tables)
 
 
 def until(reached: object) -> None:
@@ -140,6 +148,19 @@ def test_a_signal_has_the_certificate_read_anew_and_one_that_cannot_be_is_not_ta
     installation.process.send_signal(signal.SIGHUP)
     until(lambda: "certificate_taken" in log.read_text())
     assert installation.shown() != before
+
+
+def test_an_unusable_credential_is_logged_at_start_and_on_a_signal(tmp_path: Path) -> None:
+    """The service answers all the same: the devices of other credentials work."""
+    credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
+    with serving(tmp_path, credentials={"site": credential}) as made:
+        log = tmp_path / "log"
+        until(lambda: log.read_text().count("credential_unusable") == 1)
+        assert f"key_file {tmp_path}/absent cannot be read" in log.read_text()
+        with Client(made.url, token=made.token, ca_file=made.authority) as client:
+            assert client.sbf.whoami().name == "eva"
+        made.process.send_signal(signal.SIGHUP)
+        until(lambda: log.read_text().count("credential_unusable") == 2)
 
 
 def test_callers_must_show_a_certificate_where_that_is_set(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.values import DeviceAddress, Name, PortName
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ class Device(Element):
     """
 
     platform: str
-    address: str | None = None
+    address: DeviceAddress | None = None
     credential: Name | None = None
     keep_session: bool = True
 

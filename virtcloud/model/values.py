@@ -74,6 +74,41 @@ class PortName(Text):
     meaning = "a port name"
 
 
+class DeviceAddress(Text):
+    """Where a device's management interface answers: ``host``, ``host:port``, an IPv6 address or ``[IPv6]:port``."""
+
+    __slots__ = ()
+    pattern = r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]]+)(:[0-9]{1,5})?"
+    meaning = "an address such as 192.0.2.10, switch.example.org:2222 or [2001:db8::1]:22, the port 1 to 65535"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value``, and the port if there is one."""
+        made = super().__new__(cls, value)
+        host, port = made._parts
+        if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65535)):  # noqa: PLR2004 - RFC 9293
+            raise BadInput(f"expected {cls.meaning}, got {value!r}")
+        return made
+
+    @property
+    def host(self) -> str:
+        """The host's name or address, without brackets."""
+        return self._parts[0]
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port, where one is given."""
+        port = self._parts[1]
+        return int(port) if port else None
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        if self.startswith("["):
+            host, _, rest = self[1:].partition("]")
+            return host, rest[1:]
+        host, _, port = self.partition(":")
+        return (self, "") if ":" in port else (host, port)
+
+
 class PortRef(Text):
     """A port of an element, written ``element:port``."""
 

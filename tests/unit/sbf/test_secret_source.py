@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sbf_service.converge.sessions import login_for
+from sbf_service.device_login import credential_faults, login_for
 from sbf_service.secret_source import SecretSource, fetch
 from sbf_service.settings import Settings, read_settings
 from virtcloud.model.element import Switch
@@ -98,3 +98,36 @@ def test_a_secret_that_cannot_be_had_is_told_with_device_and_credential() -> Non
         "switch sw1: a secret of credential site: the service's environment variable NO_SUCH: "
         "expected a secret, got nothing"
     )
+
+
+@pytest.mark.parametrize("key", ["key_file", "known_hosts", "ca_file"])
+def test_a_missing_credential_file_is_named_not_the_device(tmp_path: Path, key: str) -> None:
+    credential = {"username": "x", key: str(tmp_path / "absent")}
+    with pytest.raises(Refused) as raised:
+        login_for(SWITCH, Settings.model_validate({"credentials": {"site": credential}}))
+    assert str(raised.value) == (
+        f"switch sw1: credential site: {key} {tmp_path}/absent cannot be read: No such file or directory; "
+        "put the file there, readable by the service's user, or correct the service's settings"
+    )
+
+
+def test_every_fault_of_a_credential_shows_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT", raising=False)
+    good = tmp_path / "good"
+    good.write_text("secret")
+    credentials = {
+        "a": {"username": "x", "key_file": str(good), "password": {"file": str(good)}},
+        "b": {"username": "x", "known_hosts": str(tmp_path / "absent"), "password": {"env": "ABSENT"}},
+        "c": {
+            "username": "x",
+            "password": {"file": str(tmp_path / "absent")},
+            "enable": {"command": ["absent"]},
+        },
+    }
+    found = credential_faults(Settings.model_validate({"credentials": credentials}))
+    assert [(name, fault.split()[0]) for name, fault in found] == [
+        ("b", "known_hosts"),
+        ("b", "password.env"),
+        ("c", "password.file"),
+        ("c", "enable.command"),
+    ]
