@@ -14,8 +14,8 @@ from typing import Any
 
 from sbf_service.converge.converger import Converger
 from sbf_service.converge.kind import C, D, M, Spoken, W
-from sbf_service.converge.sessions import login_for
 from sbf_service.converge.task import KINDS, Task, task_in
+from sbf_service.device_login import login_for
 from sbf_service.drivers.driver import SaysLines
 from sbf_service.log import get_log
 from sbf_service.other_use import other_use
