@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from virtcloud.model.document import Document
 from virtcloud.model.documents import read_document
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import BadDocument, Refused
 
 FILE = "image.yaml"
 
@@ -40,25 +39,36 @@ KINDS: dict[str, type[Image]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> Image:
     """Read the image ``name``; its files are given as absolute paths.
 
-    Raises :class:`Refused` when there is none or a file of it is missing, :class:`BadDocument` when its description is
-    malformed.
+    Raise :class:`Refused` when there is none, a file of it is missing, or its description is malformed: a repeated
+    attempt does not help, so a cluster that needs the image fails after a few refusals and not at its deadline.
     """
     path = folder / name / FILE
     try:
-        text = path.read_text()
+        text = path.read_text(errors="replace")
     except OSError as error:
         known = ", ".join(sorted(one.parent.name for one in folder.glob(f"*/{FILE}"))) or "none"
         raise Refused(f"image {name}: cannot read {path}: {error.strerror}; this machine has: {known}") from error
-    image = _parse(text, path)
+    try:
+        image = _parse(text, path)
+    except BadDocument as error:
+        faults = "; ".join(str(error).splitlines())
+        raise Refused(f"image {name}: its description is malformed: {faults}; correct {path}") from error
     return image.model_copy(update=_absolute(image, path.parent))
+
+
+class _Kind(Document):
+    """The key that decides which other keys an image has."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["lxc", "qemu"]
 
 
 def _parse(text: str, path: Path) -> Image:
     try:
-        kind = dict(yaml.safe_load(text)).get("kind")
-    except (yaml.YAMLError, TypeError, ValueError):
-        kind = None  # the model says what is wrong, and at which line
-    return read_document(text, str(path), KINDS.get(str(kind), LxcImage))
+        return read_document(text, str(path), KINDS[read_document(text, str(path), _Kind).kind])
+    except RecursionError as error:
+        raise BadDocument(f"{path}:1: expected a flat mapping, got one that is nested too deeply") from error
 
 
 def _absolute(image: Image, folder: Path) -> dict[str, Path]:
