@@ -27,8 +27,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path, path: Path) -> Iterator[Start]:
-    """Give what starts an agent whose SBF is away, and waits until it listens."""
+def config(tmp_path: Path, path: Path) -> Path:
+    """The settings of an agent whose SBF is away."""
     settings = {
         "element": "brno-h1",
         "sbf": "unix:///nowhere/sbf.sock",
@@ -38,6 +38,12 @@ def start(tmp_path: Path, path: Path) -> Iterator[Start]:
     }
     config = tmp_path / "agent.toml"
     config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+    return config
+
+
+@pytest.fixture
+def start(config: Path) -> Iterator[Start]:
+    """Give what starts that agent, and waits until it listens."""
     started = []
 
     def begin() -> subprocess.Popen[bytes]:
@@ -85,3 +91,41 @@ def test_an_agent_that_was_killed_is_followed_by_one_that_knows_the_same(path: P
     assert path.exists(), "nobody could remove it"
     start()
     assert [one["cluster"] for one in ask(path, {"do": "list"})["clusters"]] == ["12.pbs"]
+
+
+BROKEN = """
+import sys
+from virtcloud.agent.local.removals import Removals
+from virtcloud.cli import main
+
+def broken(self, beat):
+    raise RuntimeError("out of order")
+
+Removals._run = broken
+main(prog_name="virtcloud")
+"""
+
+
+def test_an_agent_whose_thread_ends_says_so_and_ends_with_an_error(tmp_path: Path, config: Path) -> None:
+    argv = [sys.executable, "-c", BROKEN, "agent", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603
+    assert done.returncode == 1
+    words = "the agent ends, since the thread removals ended with RuntimeError: out of order"
+    assert done.stderr.splitlines()[-1] == f"virtcloud: {words}; its supervisor starts it again"
+
+
+def test_the_service_manager_is_told_that_it_is_up_and_fed_while_it_works(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SBF is away: each attempt to reach it is work, too."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        process = start()
+        told = [manager.recv(100) for _ in range(3)]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        while told[-1] != b"STOPPING=1":
+            told.append(manager.recv(100))
+    assert told[:3] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]

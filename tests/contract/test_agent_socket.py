@@ -1,5 +1,6 @@
 """A job's cluster through a host's agent: its real socket, and a real SBF that knows the agent by its token."""
 
+import errno
 import shutil
 import threading
 import time
@@ -15,6 +16,7 @@ from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.http.app import create_app
 from sbf_service.store import elements
+from virtcloud.agent.local import ledger
 from virtcloud.agent.local.probes import IP
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.client import SbfClient
@@ -460,3 +462,23 @@ def test_the_files_of_a_running_job_are_there_again_after_the_machine_started_an
     shutil.rmtree(host.settings.jobs)
     host = live(AWAY)
     until((host.settings.jobs / JOB / "hosts").exists)
+
+
+def test_a_removal_that_a_full_disk_keeps_from_being_recorded_is_completed_when_there_is_room(
+    world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.up("12.pbs")
+    with monkeypatch.context() as full:
+        thread = next(one for one in threading.enumerate() if one.name == "removals")
+        full.setattr(ledger, "_write", lambda path, content: _full() if b'"gone"' in content else real(path, content))
+        assert host.ask("remove", "12.pbs", wait=2)["missing"] == [NO_ROOM.format(folder=host.settings.state / "jobs")]
+        assert thread.is_alive()
+    assert host.ask("remove", "12.pbs", wait=30)["gone"]
+
+
+NO_ROOM = "cannot keep cluster 12.pbs in {folder}: No space left on device"
+real = ledger._write
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

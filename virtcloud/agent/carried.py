@@ -30,7 +30,11 @@ class CarriedGuest:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """All of it."""
+    """All of it.
+
+    ``silent`` has an error for each hypervisor that did not answer; its guests are not among ``guests``.
+    """
 
     segments: tuple[CarriedSegment, ...] = ()
     guests: tuple[CarriedGuest, ...] = ()
+    silent: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from virtcloud.agent.domain import Site, domain_xml
 from virtcloud.agent.images import Image, QemuImage, read_image
 from virtcloud.agent.ports import Domain, Hypervisor
 from virtcloud.model.element import Hypervisor as Kind
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
 
 POLL_S = 0.1
@@ -44,13 +44,15 @@ class Guests:
         self._settings = settings
         self._pause = pause
 
-    def guests(self) -> tuple[CarriedGuest, ...]:
-        """Read what bears our mark."""
-        return tuple(
+    def read(self) -> tuple[tuple[CarriedGuest, ...], tuple[str, ...]]:
+        """Return the guests that bear our mark, and an error for each hypervisor that does not answer."""
+        domains, silent = self._domains()
+        carried = (
             CarriedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
-            for _, one in self._domains()
+            for _, one in domains
             if one.owner
         )
+        return tuple(carried), tuple(silent)
 
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest unless it runs.
@@ -61,7 +63,7 @@ class Guests:
         name, wanted = names.domain(segment.id, guest.name), digest(segment, guest)
         image = read_image(self._settings.images, guest.image)
         hypervisor = self._hypervisor(image, guest)
-        for existing in filter(None, (one.domain(name) for one in self._hypervisors.values())):
+        for existing in self._existing(name, hypervisor):
             _check_ours(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted:
                 return
@@ -69,10 +71,14 @@ class Guests:
         hypervisor.start(domain_xml(segment, guest, image, wanted, self._site(image, hypervisor)))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
-        """Stop guests, all at a time: each is asked to end, and ended when its grace is over."""
+        """Stop guests, all at a time: each is asked to end, and ended when its grace is over.
+
+        Raise :class:`Unreachable` when one was not found and may run on a hypervisor that does not answer.
+        """
+        domains, silent = self._domains()
         ours = [
             (hypervisor, one)
-            for hypervisor, one in self._domains()
+            for hypervisor, one in domains
             if one.owner and one.owner.cluster == cluster and one.owner.guest in guests
         ]
         for hypervisor, domain in ours:
@@ -80,6 +86,8 @@ class Guests:
         self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
+        if silent and len(ours) < len(guests):
+            raise Unreachable("; ".join(silent))
 
     def ensure_no_logs(self, cluster: str) -> None:
         """Remove the console logs of a cluster that has left: nothing of it stays."""
@@ -93,8 +101,31 @@ class Guests:
             self._pause(POLL_S)
             waited += POLL_S
 
-    def _domains(self) -> Iterator[tuple[Hypervisor, Domain]]:
-        return ((hypervisor, one) for hypervisor in self._hypervisors.values() for one in hypervisor.domains())
+    def _domains(self) -> tuple[list[tuple[Hypervisor, Domain]], list[str]]:
+        """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
+        found: list[tuple[Hypervisor, Domain]] = []
+        silent: list[str] = []
+        for hypervisor in self._hypervisors.values():
+            try:
+                found += [(hypervisor, one) for one in hypervisor.domains()]
+            except Unreachable as error:
+                silent.append(str(error))
+        return found, silent
+
+    def _existing(self, name: str, own: Hypervisor) -> Iterator[Domain]:
+        """Yield the domains of this name; raise Unreachable when the guest's ``own`` hypervisor does not answer.
+
+        A silent other hypervisor is passed over: the kernel refuses a second interface with the name of the guest's.
+        """
+        for hypervisor in self._hypervisors.values():
+            try:
+                found = hypervisor.domain(name)
+            except Unreachable:
+                if hypervisor is own:
+                    raise
+                continue
+            if found:
+                yield found
 
     def _hypervisor(self, image: Image, guest: GuestWanted) -> Hypervisor:
         kind = Kind(image.kind)

@@ -1,12 +1,18 @@
-"""One hypervisor through libvirt. The only module that knows of libvirt; no libvirtError leaves it."""
+"""One hypervisor through libvirt. The only module that imports libvirt; no libvirtError leaves it.
+
+Every call has a deadline (:mod:`virtcloud.agent.bounded`): a libvirtd that hangs answers no call and closes no socket.
+libvirt's own keepalive messages would not cover opening a connection, and would need an event loop.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
 import libvirt
 
+from virtcloud.agent.bounded import BoundedCalls
 from virtcloud.agent.domain import NAMESPACE, Ownership, ownership
 from virtcloud.agent.ports import Domain
 from virtcloud.model.errors import Refused, Unreachable
@@ -18,17 +24,32 @@ _CONNECTION_LOST = frozenset(
 )
 
 
-class Libvirt:
-    """The real one; it connects when it is first needed, and again when libvirtd was restarted."""
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """In seconds: for a call that reads, and for one that starts or ends a domain (libvirt itself waits up to 30)."""
 
-    def __init__(self, uri: str) -> None:
-        """Remember where libvirtd is; nothing is connected yet."""
+    read_s: float = 15.0
+    change_s: float = 60.0
+    close_s: float = 2.0
+
+
+class Libvirt:
+    """A hypervisor's libvirtd; it connects when it is first needed, and again when libvirtd was restarted."""
+
+    def __init__(self, uri: str, deadlines: Deadlines | None = None) -> None:
+        """Keep the address of libvirtd; no connection is made yet."""
         libvirt.registerErrorHandler(_silent, None)  # libvirt prints every error to stderr otherwise
         self._uri = uri
+        self._deadlines = deadlines or Deadlines()
+        self._calls = BoundedCalls(f"libvirt ({uri})", "is libvirtd hung? systemctl restart libvirtd")
         self._connection: Any = None
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection, unless libvirtd is hung: the connection then ends with this process."""
+        with suppress(Unreachable):
+            self._calls.run("close the connection", self._close, self._deadlines.close_s)
+
+    def _close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(libvirt.libvirtError):  # it may be broken already
@@ -45,7 +66,7 @@ class Libvirt:
     def start(self, xml: str) -> None:
         """Start a transient domain: it is forgotten by libvirt when it ends."""
         name = ET.fromstring(xml).findtext("name")  # noqa: S314 - we wrote it
-        self._call(f"start domain {name}", lambda at: at.createXML(xml, 0), repeat=False)
+        self._call(f"start domain {name}", lambda at: at.createXML(xml, 0), repeat=False, changes=True)
 
     def shut_down(self, name: str) -> None:
         """Ask a domain to end; it may not listen, and it may be gone."""
@@ -53,13 +74,18 @@ class Libvirt:
 
     def destroy(self, name: str) -> None:
         """End a domain; one that is gone already is no error."""
-        self._call(f"destroy domain {name}", lambda at: _end(at, name))
+        self._call(f"destroy domain {name}", lambda at: _end(at, name), changes=True)
 
     def accelerates(self) -> bool:
         """Say whether its capabilities have KVM; that it is listed does not prove that it works."""
         return self._call("read capabilities", lambda at: "<domain type='kvm'" in at.getCapabilities())
 
-    def _call(self, what: str, ask: Callable[[Any], T], *, repeat: bool = True) -> T:
+    def _call(self, what: str, ask: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
+        """Ask libvirtd; raise Unreachable when it does not answer in time, Refused when it says no."""
+        seconds = self._deadlines.change_s if changes else self._deadlines.read_s
+        return self._calls.run(what, lambda: self._asked(what, ask, repeat=repeat), seconds)
+
+    def _asked(self, what: str, ask: Callable[[Any], T], *, repeat: bool) -> T:
         """Ask libvirtd; a connection that was lost meanwhile is made once more, where asking again does no harm."""
         fresh = self._connection is None
         try:
@@ -67,10 +93,10 @@ class Libvirt:
         except libvirt.libvirtError as error:
             if not _lost(error):
                 raise Refused(f"libvirt ({self._uri}) could not {what}: {error}") from error
-            self.close()
+            self._close()
             if fresh or not repeat:
                 raise Unreachable(f"libvirt ({self._uri}) was lost while asked to {what}: {error}") from error
-        return self._call(what, ask, repeat=False)
+        return self._asked(what, ask, repeat=False)
 
     def _connected(self) -> Any:  # noqa: ANN401 - libvirt has no types
         if self._connection is None:

@@ -92,7 +92,15 @@ class Relay:
         except OSError:
             time.sleep(PAUSE_S)  # too many are open at this moment
         else:
+            self._begin(link)
+
+    def _begin(self, link: socket.socket) -> None:
+        """Answer in a thread; where this machine has none left, the caller is refused and the relay goes on."""
+        try:
             threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+        except RuntimeError as error:
+            with link, suppress(OSError):
+                link.sendall(f"failed: the relay cannot start a thread: {error}\n".encode())
 
     def _answer(self, link: socket.socket) -> None:
         with link, suppress(OSError):  # whoever asked may be gone

@@ -7,6 +7,8 @@ SBF does not answer       everything keeps running; asked again with growing pau
 a step fails              the other clusters' steps are done; trouble is told; all is tried again, with
                           growing pauses, or at once when something else is wanted or a job asks for its
                           cluster
+a hypervisor is silent    the network is converged without it; a cluster's segment is removed before its
+                          guests; no revision is confirmed until every hypervisor was read
 a cluster is refused      SBF is told so by name, that it need not wait for the cluster's deadline
 three times in a row
 the machine differs from  drifted is told first, then it is put right and confirmed again
@@ -16,13 +18,13 @@ asked to stop             at once, between two steps; the machine stays as it is
 """
 
 import threading
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.carried import Carried
-from virtcloud.agent.difference import BuildSegment, StartGuest, Step, difference
+from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, difference
 from virtcloud.agent.stopping import Stop, Stopped
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.values import ClusterKey
@@ -89,8 +91,12 @@ class Converger:
         stop: Stop,
         timing: Timing,
         woken: threading.Event | None = None,
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Converge ``machine``, which SBF calls ``element``; who sets ``woken`` ends a pause."""
+        """Converge ``machine``, which SBF calls ``element``; setting ``woken`` ends a pause.
+
+        ``progress`` is called after each completed piece of work.
+        """
         self._element = element
         self._service = service
         self._machine = machine
@@ -100,6 +106,7 @@ class Converger:
         self._failures = 0
         self._refusals: dict[str, int] = {}
         self._woken = woken or threading.Event()
+        self._progress = progress
 
     def wake(self) -> None:
         """End a pause between two tries, from any thread: somebody waits for what failed."""
@@ -118,6 +125,7 @@ class Converger:
         try:
             with self._stop.interruptible():
                 document = self._fetch()
+            self._progress()
             self._settle(document)
         except VirtcloudError as error:
             known = isinstance(error, ServiceUnreachable)
@@ -126,6 +134,7 @@ class Converger:
             with self._stop.interruptible():
                 self._woken.wait(self._retry_pause())
                 self._woken.clear()
+        self._progress()
 
     def _fetch(self) -> WantedDocument:
         """Wait for another revision, or for the time to look again; in steps, where somebody may wake us meanwhile."""
@@ -165,14 +174,17 @@ class Converger:
     def _converge(self, document: WantedDocument) -> Failures:
         """Make the machine what is wanted and confirm it; give what failed."""
         try:
-            steps = difference(document.wanted, self._machine.read())
-            drifted = bool(steps) and document.confirmed_revision >= document.revision
+            carried = self._machine.read()
+            steps = difference(document.wanted, carried)
+            drifted = bool(_certain(steps, carried)) and document.confirmed_revision >= document.revision
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_words(steps))
                 self._service.drifted(self._element, document.revision)
             failures = self._apply(steps, document) if steps else {}
             if not failures and steps:
-                failures = self._left(document)
+                failures, carried = self._left(document)
+            if carried.silent:
+                failures[""] = "; ".join(carried.silent)
         except ServiceUnreachable:
             raise
         except VirtcloudError as error:
@@ -186,32 +198,62 @@ class Converger:
         return failures
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> Failures:
-        """Do the steps; a cluster's failure ends that cluster's steps only; no guest starts without its network."""
+        """Apply the steps; a failure ends that cluster's steps only; no guest starts without its network.
+
+        A segment is removed also when its guests could not be stopped: a guest that stays has no network then.
+        """
         failures: Failures = {}
         unbuilt: set[str] = set()
         before, self._refusals = self._refusals, {}
         keys = _keys(document)
         for step in steps:
             self._stop.check()
-            if step.cluster in failures or (isinstance(step, StartGuest) and step.segment.id in unbuilt):
+            if _waits_for(step, failures, unbuilt):
                 continue
-            try:
-                self._machine.apply(step)
-            except VirtcloudError as error:
-                failures[step.cluster] = f"could not {step}: {error}"
-                unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
-                if isinstance(error, Refused | Unsafe):
-                    self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
-            else:
+            error = self._tried(step)
+            if error is None:
                 log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
+                continue
+            former = f"{failures[step.cluster]}; " if step.cluster in failures else ""
+            failures[step.cluster] = f"{former}could not {step}: {error}"
+            unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
+            if isinstance(error, Refused | Unsafe):
+                self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
         return failures
 
-    def _left(self, document: WantedDocument) -> Failures:
+    def _tried(self, step: Step) -> VirtcloudError | None:
+        """Apply a step; return its error. A defect of the agent fails this step only, and is retried like any error."""
+        try:
+            self._machine.apply(step)
+        except VirtcloudError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback
+            log.exception("fault", element=self._element, step=step)
+            return VirtcloudError(f"a fault in the agent: {type(error).__name__}: {error}; see its log")
+        finally:
+            self._progress()
+        return None
+
+    def _left(self, document: WantedDocument) -> tuple[Failures, Carried]:
+        """Read the machine again; return what is still to be done, and what was read."""
+        carried = self._machine.read()
         left: dict[str, list[str]] = {}
-        for step in difference(document.wanted, self._machine.read()):
+        for step in _certain(difference(document.wanted, carried), carried):
             left.setdefault(step.cluster, []).append(str(step))
         text = "read back after all steps were done, there is still to do: {}".format
-        return {cluster: text(", ".join(steps)) for cluster, steps in left.items()}
+        return {cluster: text(", ".join(steps)) for cluster, steps in left.items()}, carried
+
+
+def _waits_for(step: Step, failures: Container[str], unbuilt: Container[str]) -> bool:
+    """Return whether a former failure forbids this step."""
+    if isinstance(step, StartGuest) and step.segment.id in unbuilt:
+        return True
+    return step.cluster in failures and not isinstance(step, RemoveSegment)
+
+
+def _certain(steps: Iterable[Step], carried: Carried) -> list[Step]:
+    """Return the steps that are needed for certain: a guest of a silent hypervisor may run already."""
+    return [one for one in steps if not (carried.silent and isinstance(one, StartGuest))]
 
 
 def _keys(document: WantedDocument) -> dict[str, ClusterKey]:

@@ -15,8 +15,12 @@ class Machine:
         self._guests = guests
 
     def read(self) -> Carried:
-        """Read what the machine carries, from the kernel and the hypervisors, within what is ours."""
-        return Carried(self._links.segments(), self._guests.guests())
+        """Read what the machine carries, from the kernel and the hypervisors, within what is ours.
+
+        A hypervisor that does not answer raises nothing: the network converges without it.
+        """
+        guests, silent = self._guests.read()
+        return Carried(self._links.segments(), guests, silent)
 
     def apply(self, step: Step) -> None:
         """Do one step; it may be repeated. Raises what its part raises."""

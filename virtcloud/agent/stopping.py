@@ -1,6 +1,7 @@
 """Stopping promptly: a signal ends a wait at once, and a change between two steps."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ class Stop:
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Not asked yet; ``sleep`` waits some seconds."""
         self.requested = False
+        self.failure: str | None = None
+        self._on_signals = False
         self._interruptible = False
         self._sleep = sleep
 
@@ -23,12 +26,21 @@ class Stop:
         """Take SIGTERM and SIGINT as the request; only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.request())
+        self._on_signals = True
 
     def request(self) -> None:
         """Ask the agent to stop."""
         self.requested = True
         if self._interruptible:
             raise Stopped
+
+    def fail(self, reason: str) -> None:
+        """Ask the agent to stop, from any thread, because a part of it does not work; the first reason is kept."""
+        self.failure = self.failure or reason
+        self.requested = True
+        main = threading.main_thread().ident
+        if self._on_signals and main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)  # interrupts the main thread's wait
 
     def check(self) -> None:
         """Raise :class:`Stopped` if asked to stop."""

@@ -16,16 +16,20 @@ from virtcloud.scheduler.status import SchedulerStatus, write_status
 from virtcloud.scheduler.torque import Torque
 
 KINDS: dict[str, Callable[[Run], Scheduler]] = {"openpbs": OpenPbs, "torque": Torque}
+Start = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
+"""Start a thread: its name, its work (which gets what reports progress), and the seconds for one piece of work."""
+COMMANDS = 20
+"""A look that takes as long as so many commands of the scheduler hangs."""
 ENDING_S = 2.0
 """So long the end of the service waits for a look that is under way; what it does may be repeated."""
 
 
 @contextmanager
-def reconciling(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log) -> Iterator[None]:
-    """Reconcile, in a thread, as long as this context is open; ``address`` is SBF's."""
+def reconciling(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log, start: Start) -> Iterator[None]:
+    """Reconcile, in a thread that ``start`` starts, as long as this context is open; ``address`` is SBF's."""
     stop = threading.Event()
-    thread = threading.Thread(target=_run, args=(keys, sbf, address, log, stop), name="scheduler", daemon=True)
-    thread.start()
+    patience = keys.interval + COMMANDS * keys.timeout
+    thread = start("scheduler", lambda beat: _run(keys, sbf, address, log, stop, beat), patience)
     try:
         yield
     finally:
@@ -33,10 +37,13 @@ def reconciling(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log) -> 
         thread.join(ENDING_S)
 
 
-def _run(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log, stop: threading.Event) -> None:
+def _run(  # noqa: PLR0913, PLR0917 - what it works with
+    keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
+) -> None:
     rounds = make(keys, sbf, log)
     log.info("reconciling", scheduler=keys.kind, sbf=address)
     while True:
+        beat()
         report = rounds.round()
         status = SchedulerStatus(kind=keys.kind, sbf=address, interval_s=keys.interval, report=report)
         try:

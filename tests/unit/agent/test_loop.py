@@ -319,7 +319,8 @@ def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
     machine.apply = broken
     service.want(segment("a", 100))
     converger.round()
-    assert service.messages == ["a fault in the agent: TypeError: oops; see its log"]
+    fault = "a fault in the agent: TypeError: oops; see its log"
+    assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {fault}"]
 
 
 def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
@@ -335,3 +336,37 @@ def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
     service.want(segment("a", 100, ("g1",)))
     converger.run()
     assert ([str(step) for step in machine.steps], service.told) == (["build VLAN 100 on eth0"], [])
+
+
+def test_a_fault_of_ours_about_one_cluster_keeps_no_other_from_being_made(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    apply = machine.apply
+
+    def broken(step: Step) -> None:
+        if step.cluster == "a":
+            raise TypeError("oops")
+        apply(step)
+
+    machine.apply = broken
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert [step.cluster for step in machine.steps] == ["b"]
+
+
+def test_progress_is_reported_after_each_completed_piece_of_work(
+    service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    """A step that hangs reports nothing, and starves systemd's watchdog."""
+    reported: list[int] = []
+    seen: list[int] = []
+    apply = machine.apply
+
+    def apply_and_look(step: Step) -> None:
+        seen.append(len(reported))
+        apply(step)
+
+    machine.apply = apply_and_look
+    service.want(segment("a", 100, ("g1",)))
+    Converger("h1", service, machine, Stop(), Timing(), progress=lambda: reported.append(1)).round()
+    assert (seen, len(reported)) == ([1, 2], 4)

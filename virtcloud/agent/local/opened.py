@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from virtcloud.agent.alive import Start, unwatched
 from virtcloud.agent.jobport_files import JobFiles, Way
 from virtcloud.agent.local.callers import Callers
 from virtcloud.agent.local.desk import Desk, Office
@@ -30,10 +31,18 @@ class Reach:
 
 
 @contextmanager
-def opened(
-    element: Name, settings: AgentSettings, sbf: Clusters, wake: Callable[[], None], reach: Reach
+def opened(  # noqa: PLR0913, PLR0917 - what it is put together from
+    element: Name,
+    settings: AgentSettings,
+    sbf: Clusters,
+    wake: Callable[[], None],
+    reach: Reach,
+    start: Start = unwatched,
 ) -> Iterator[None]:
-    """Answer on the socket; raises BadInput when it cannot be opened. ``wake`` lets the converger look at once."""
+    """Answer on the socket; raise BadInput when it cannot be opened.
+
+    ``wake`` ends the converger's pause; ``start`` starts a thread.
+    """
     ledger = Ledger(settings.state / "jobs")
     places = Places(JobFiles(settings.jobs, reach.way), ledger)
     removals = Removals(element, sbf, ledger, places)
@@ -48,8 +57,8 @@ def opened(
     )
     desk = Desk(office)
     server = Server(settings.socket, Callers(frozenset(settings.socket_uids), ledger), desk.answer)
-    removals.start()
-    server.start()
+    removals.start(start)
+    server.start(start)
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 import threading
 
 from virtcloud.agent import log
+from virtcloud.agent.alive import Beat
 from virtcloud.agent.jobport import Facts, JobPort, Opening
 from virtcloud.agent.local.job import Job, Phase, reached
 from virtcloud.agent.local.ledger import Ledger
@@ -33,18 +34,21 @@ class Places:
             opened = self._reach(job, _opening(job, view, site)) if _is_same(job, self._ledger.get(job.cluster)) else {}
         return {**told, **named, **opened}
 
-    def resume(self) -> None:
-        """Open again what was open when the agent ended; what cannot be is told, and tried at the next question.
+    def resume(self, beat: Beat = lambda: None) -> None:
+        """Reopen the places that were open when the agent ended; a failure is logged, and retried when a hook asks.
 
         A script may outlive the signal by which its job is given up (``qsig -s TERM``): its place stays to its end.
         """
         for job in self._ledger.all():
+            beat()
             if job.phase in {Phase.ASKED, Phase.CANCELLED} and job.opening:
                 try:
                     with self._one_at_a_time:
                         self._opened(job.opening)
                 except VirtcloudError as error:
                     log.warning("place_not_opened", cluster=job.cluster, error=error)
+                except Exception:  # noqa: BLE001 - one job's place keeps no other job from its removal
+                    log.exception("fault", cluster=job.cluster)
 
     def close(self, job: Job) -> None:
         """Close the place of a run that is over; raises Refused. A later run's place under the same key stays."""

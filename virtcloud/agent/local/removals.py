@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from virtcloud.agent import log
+from virtcloud.agent.alive import Beat, Start, unwatched
 from virtcloud.agent.local import barrier
 from virtcloud.agent.local.job import UNCOUNTED, Job, Phase, gone
 from virtcloud.agent.local.ledger import Ledger
@@ -21,6 +22,8 @@ from virtcloud.model.views import ClusterView, Progress
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S, GROWTH = 0.2, 10.0, 1.3
 """Between two questions; a new removal starts again with the first pause."""
+BEAT_S, PATIENCE_S = 30.0, 600.0
+"""Seconds between two signs of life while no job leaves, and for one job at most."""
 
 
 class Removals:
@@ -35,33 +38,36 @@ class Removals:
         self._asked: set[Run] = set()
         self._missing: dict[Run, list[str]] = {}
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="removals", daemon=True)
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Open what was open, and begin."""
-        self._thread.start()
+    def start(self, start: Start = unwatched) -> None:
+        """Reopen the places that were open, and begin, in a thread that ``start`` starts."""
+        self._thread = start("removals", self._run, PATIENCE_S)
 
     def stop(self, seconds: float) -> None:
         """End, when what is being asked has been answered; after ``seconds`` it is left to itself."""
         self._closing.set()
         self._ledger.wake()
-        self._thread.join(seconds)
+        if self._thread is not None:
+            self._thread.join(seconds)
 
     def missing(self, job: Job) -> list[str]:
         """Say what keeps it here."""
         return self._missing.get(job.run) or ["SBF has not been asked yet"]
 
-    def _run(self) -> None:
-        self._places.resume()
+    def _run(self, beat: Beat) -> None:
+        self._places.resume(beat)
         pause, before = FIRST_PAUSE_S, frozenset[Run]()
         while not self._closing.is_set():
+            beat()
             leaving = self._leaving()
             for job in leaving:
                 self._try(job)
+                beat()
             now = frozenset(job.run for job in leaving)
             pause = FIRST_PAUSE_S if now - before else min(pause * GROWTH, LONGEST_PAUSE_S)
             before = now
-            self._ledger.pause(pause if leaving else None, unless=partial(self._is_news, now))
+            self._ledger.pause(pause if leaving else BEAT_S, unless=partial(self._is_news, now))
 
     def _is_news(self, seen: frozenset[Run]) -> bool:
         return self._closing.is_set() or any(job.run not in seen for job in self._leaving())
@@ -72,17 +78,21 @@ class Removals:
     def _try(self, job: Job) -> None:
         """Close its place and end it, each whether or not the other can be done."""
         missing = [words for step in (self._close, self._end) if (words := _told(step, job))]
+        missing = missing or [words for words in [_told(self._forget, job)] if words]
         if missing and self._missing.get(job.run) != missing:
             log.info("not_gone_yet", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
         self._missing[job.run] = missing
         if not missing:
-            self._ledger.change(job.cluster, lambda now: gone(now) if now and now.is_run(job) else now)
             self._asked.discard(job.run)
             del self._missing[job.run]
             log.info("gone", cluster=job.cluster, attempt=job.attempt)
 
     def _close(self, job: Job) -> None:
         self._places.close(job)
+
+    def _forget(self, job: Job) -> None:
+        """Record that this host is rid of the run; on a full disk this is repeated until it succeeds."""
+        self._ledger.change(job.cluster, lambda now: gone(now) if now and now.is_run(job) else now)
 
     def _end(self, job: Job) -> str | None:
         """Ask SBF to end it, or how far it is with that; None: this host is rid of it."""

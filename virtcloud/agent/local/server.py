@@ -1,7 +1,7 @@
 """The socket: a thread accepts, and one for each connection reads one request and writes one answer."""
 
-import errno
 import json
+import select
 import socket
 import stat
 import struct
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from virtcloud.agent import log
+from virtcloud.agent.alive import Beat, Start, unwatched
 from virtcloud.agent.local.callers import Callers
 from virtcloud.agent.local.requests import Request, parse
 from virtcloud.model.errors import BadInput, TooManyRequests, VirtcloudError
@@ -20,6 +21,8 @@ MOST_CONNECTIONS = {True: 128, False: 8}
 """At once, of callers who may ask everything and of others: nobody can keep a batch system out."""
 LONGEST_LINE = 1 << 18
 PIECE = 1 << 16
+BEAT_S, PAUSE_S, PATIENCE_S = 5.0, 1.0, 120.0
+"""Seconds between two signs of life while nobody calls, after a failure to accept, and for one caller at most."""
 LINE_S = 5.0
 """So long a caller may take for its line, and to take the answer."""
 CREDENTIALS = struct.Struct("3i")
@@ -36,17 +39,22 @@ class Server:
         self._places = {trusted: threading.BoundedSemaphore(most) for trusted, most in MOST_CONNECTIONS.items()}
         self._socket = _listening(path)
         self._inode = path.stat().st_ino
-        self._thread = threading.Thread(target=self._accept, name="socket", daemon=True)
+        self._closing = threading.Event()
+        self._end, self._ends = socket.socketpair()
+        self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Accept from now on."""
-        self._thread.start()
+    def start(self, start: Start = unwatched) -> None:
+        """Accept from now on, in a thread that ``start`` starts."""
+        self._thread = start("socket", self._accept, PATIENCE_S)
 
     def stop(self, seconds: float) -> None:
         """Accept no more, remove the path, and let who is being answered have it, within ``seconds``."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join()
-        self._socket.close()
+        self._closing.set()
+        self._end.send(b"\0")
+        if self._thread is not None:
+            self._thread.join(seconds)
+        for one in (self._socket, self._end, self._ends):
+            one.close()
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
         ends = time.monotonic() + seconds
@@ -54,22 +62,38 @@ class Server:
             for _ in range(most):
                 self._places[trusted].acquire(timeout=max(0, ends - time.monotonic()))
 
-    def _accept(self) -> None:
-        while True:
+    def _accept(self, beat: Beat) -> None:
+        """Accept until told to end; whatever one caller meets, the next one is accepted."""
+        self._socket.setblocking(False)
+        poll = select.poll()
+        for one in (self._socket, self._ends):
+            poll.register(one, select.POLLIN)
+        while not self._closing.is_set():
+            beat()
+            poll.poll(BEAT_S * 1000)
             try:
                 talk, _ = self._socket.accept()
-            except OSError as error:
-                if error.errno == errno.EINVAL:  # it was shut down
-                    return
-                log.warning("not_accepted", error=error)  # no descriptor left, say: those that answer free some
-                time.sleep(1)
+                self._admit(talk)
+            except BlockingIOError:
                 continue
-            uid = _peer(talk)
-            places = self._places[self._callers.is_trusted(uid)]
-            if places.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(talk, uid, places), name="request", daemon=True).start()
-            else:
-                _send(talk, _fault(TooManyRequests("too many requests wait here already: ask again")))
+            except OSError as error:
+                log.warning("not_accepted", error=error)  # no descriptor left, say: those that answer free some
+                time.sleep(PAUSE_S)
+
+    def _admit(self, talk: socket.socket) -> None:
+        """Answer a caller in a thread of its own; raise OSError for one that left."""
+        talk.settimeout(LINE_S)
+        uid = _peer(talk)
+        places = self._places[self._callers.is_trusted(uid)]
+        if not places.acquire(blocking=False):
+            _send(talk, _fault(TooManyRequests("too many requests wait here already: ask again")))
+            return
+        try:
+            threading.Thread(target=self._serve, args=(talk, uid, places), name="request", daemon=True).start()
+        except RuntimeError as error:  # this machine has no thread left, or no memory for one
+            places.release()
+            log.warning("not_answered", error=error)
+            _send(talk, _fault(TooManyRequests(f"the agent cannot start a thread ({error}): ask again")))
 
     def _serve(self, talk: socket.socket, uid: int, places: threading.BoundedSemaphore) -> None:
         try:

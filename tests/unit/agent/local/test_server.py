@@ -18,7 +18,7 @@ from virtcloud.agent.local import server as module
 from virtcloud.agent.local.callers import Callers
 from virtcloud.agent.local.ledger import Ledger
 from virtcloud.agent.local.requests import AskState, Request
-from virtcloud.agent.local.server import Server
+from virtcloud.agent.local.server import MOST_CONNECTIONS, Server
 from virtcloud.model.errors import BadInput, Gone
 
 LIST = b'{"do": "list"}\n'
@@ -219,3 +219,20 @@ def test_an_agent_that_ends_leaves_anothers_socket_in_its_place(path: Path) -> N
 def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="AF_UNIX path too long; set 'socket' in the settings"):
         Server(tmp_path / ("x" * 120), callers(), answer)
+
+
+def test_a_machine_without_threads_left_answers_so_and_accepts_the_next_caller(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening(path):
+        monkeypatch.setattr(threading.Thread, "start", _no_thread)
+        refused = [say(path, b"") for _ in range(MOST_CONNECTIONS[True] + 1)]
+        monkeypatch.undo()
+        answered = say(path, LIST)
+    words = "the agent cannot start a thread (can't start new thread): ask again"
+    assert [one["detail"] for one in refused] == [words] * (MOST_CONNECTIONS[True] + 1), "no place is lost"
+    assert answered == {"ok": True, "was": "list"}
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
