@@ -30,6 +30,9 @@ class Spoken(Protocol[M_contra, C_co, D_contra]):
     def apply(self, difference: D_contra) -> None:
         """Make a change."""
 
+    def save(self) -> bool:
+        """Make the running configuration the startup configuration. Return whether that was a step of its own."""
+
     def close(self) -> None:
         """End the session."""
 

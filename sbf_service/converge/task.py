@@ -8,9 +8,12 @@ from sbf_service.converge.edges import EDGES
 from sbf_service.converge.kind import C, D, Kind, M, W
 from sbf_service.converge.switches import SWITCHES
 from sbf_service.drivers.edge import Backbone
+from sbf_service.store.carried import carried_items, saved_items
 from sbf_service.store.elements import kept_by, target_of
 from sbf_service.store.pools import cluster_keys
 from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
+from sbf_service.store.saves import may_save
 from sbf_service.store.session import Store, Unit
 from virtcloud.model.element import Device, ElementKind, kind_of
 from virtcloud.model.values import Name, VlanId
@@ -22,7 +25,9 @@ KINDS: Mapping[ElementKind, Kind[Any, Any, Any, Any]] = {one.element: one for on
 class Task(Generic[W, M, C, D]):
     """A device, what it must carry and may be touched of it, and under which fencing number.
 
-    ``kept`` is what it was confirmed to carry already, of what is wanted.
+    ``kept`` is what it was confirmed to carry already, of what is wanted. ``saved`` is what its startup configuration
+    was last verified to have, ``unsaved`` that it may be another one since, ``may_save`` that no failed save asks for a
+    pause.
     """
 
     kind: Kind[W, M, C, D]
@@ -36,6 +41,13 @@ class Task(Generic[W, M, C, D]):
     managed: M
     backbone: Backbone | None
     users: Mapping[VlanId, str]
+    saved: frozenset[object] = frozenset()
+    unsaved: bool = False
+    may_save: bool = True
+
+    def is_saved(self, carried: C) -> bool:
+        """Return whether the startup configuration has what the device carries, as far as the database knows."""
+        return not self.unsaved and carried_items(carried) == self.saved
 
     @property
     def name(self) -> Name:
@@ -56,7 +68,7 @@ def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
 
 def task_in(unit: Unit, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
     """Return a device's task as this unit of work sees the database. Raises NotFound."""
-    target, topology = target_of(unit, name), read_topology(unit)
+    target, topology, row = target_of(unit, name), read_topology(unit), element_row(unit, name)
     device, site = topology.element(name), topology.site_of[name].name
     kind = KINDS.get(kind_of(device))
     if kind is None or not isinstance(device, Device):
@@ -73,4 +85,7 @@ def task_in(unit: Unit, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
         managed=kind.managed(unit, device, site, target.wanted),
         backbone=kind.backbone(unit, name),
         users=cluster_keys(unit, site),
+        saved=saved_items(row),
+        unsaved=row.unsaved_since is not None,
+        may_save=may_save(unit, row),
     )

@@ -8,13 +8,17 @@ from typing import Any, Protocol
 
 from sbf_service.converge.kind import C, D, M, W
 from sbf_service.converge.task import Task, read_task
+from sbf_service.converge.trouble import Trouble
 from sbf_service.log import get_log
 from sbf_service.settings import Timing
 from sbf_service.store.audit import record
 from sbf_service.store.elements import confirm, set_back, set_trouble
 from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
+from sbf_service.store.pools import clusters_about
 from sbf_service.store.revisions import element_row, grow
+from sbf_service.store.saves import expect_save, record_failed_save, record_saved
 from sbf_service.store.session import Store, Unit
+from sbf_service.store.tables import ElementRow
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name
 
@@ -42,19 +46,19 @@ class Transactions(Protocol):
         """Read what a device must carry, from one snapshot. Raise NotFound."""
 
     def announce(self, task: Task[W, M, C, D], difference: D, why: str, *, drifted: bool) -> bool:
-        """Record a change before the device receives it, and extend the lease.
+        """Record a change, and that it is to be saved, before the device receives it; extend the lease.
 
         Return False when the difference is no longer within what may be touched: nothing is recorded then. A drifted
         device's confirmed revision is reset. Raise LeaseLostError.
         """
 
     def confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> bool:
-        """Record that a device was read to carry what the task wants. Return whether more is wanted by now.
+        """Record that a device carries what the task wants, and has saved it. Return whether more is wanted by now.
 
         Raise LeaseLostError; a device that was ``changed`` without its lease is then read again by the next worker.
         """
 
-    def fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+    def fail(self, name: Name, fence: int, trouble: Trouble) -> None:
         """Record an element's trouble; without its lease, have the element read again by the next worker instead."""
 
 
@@ -89,6 +93,7 @@ class StoreTransactions:
                 task.kind.refuse_outside(task.name, managed, difference)
             except Unsafe:
                 return False
+            expect_save(unit, task.name)
             if drifted:
                 set_back(unit, task.name, why, self.timing.drain)
             record(unit, task.change, why=why, element=task.name, difference=difference)
@@ -107,16 +112,27 @@ class StoreTransactions:
             raise LeaseLostError(task.name)
         return overtaken
 
-    def fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+    def fail(self, name: Name, fence: int, trouble: Trouble) -> None:
         """Record an element's trouble, and log it when it is new."""
         with self.store.change(who=self.holder) as unit:
-            event = f"{element_row(unit, name).kind}_trouble"
+            row = element_row(unit, name)
             mine = holds_lease(unit, name, fence)
-            news = mine and set_trouble(unit, name, message, self.timing.drain, reachable=reachable)
+            news = mine and self._trouble(unit, row, trouble)
             if not mine:
                 grow(unit, [name])
+            event = f"{row.kind}_trouble"
         if news:
-            log.warning(event, element=name, trouble=message)
+            log.warning(event, element=name, trouble=trouble.message)
+
+    def _trouble(self, unit: Unit, row: ElementRow, trouble: Trouble) -> bool:
+        if trouble.saved is not None:
+            record_saved(unit, row, trouble.saved)
+        if trouble.unsaved:
+            record_failed_save(unit, row.name)
+        clusters = clusters_about(unit, row.site, trouble.about)
+        return set_trouble(
+            unit, row.name, trouble.message, self.timing.drain, reachable=trouble.reachable, clusters=clusters
+        )
 
     def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
         if not keep_lease(unit, name, fence, self.timing.lease):

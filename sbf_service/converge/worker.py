@@ -1,20 +1,25 @@
-"""Converging one device once: lease, read, difference, change, read back, confirm (DESIGN.md §3).
+"""Converging one device once: lease, read, difference, change, read back, save, read again, confirm (DESIGN.md §3).
 
-No database transaction is open while the device is talked to. What will be changed is in the audit log before the
-device hears of it, so that a crash in between leaves no change without its row.
+No database transaction is open while the device is talked to. What will be changed is in the audit log, and its save
+recorded as pending, before the device receives it: a crash in between leaves no change without its row, and no running
+configuration that stays unsaved.
+
+A save is between two readings that show what is wanted: a device that restarted before it is found out by the second
+one, and a restart after it brings back what was saved.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.sessions import Sessions
 from sbf_service.converge.task import Task
 from sbf_service.converge.transactions import LeaseLostError, Transactions
+from sbf_service.converge.trouble import StoppedError, Trouble, trouble_of
 from sbf_service.log import get_log
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Unreachable, printable
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -68,13 +73,15 @@ class Worker:
             task = self.transactions.read_task(name, fence)
             return self._converge(task, self.sessions.driver(task.device, task.backbone))
         except ElementError as error:
-            self._fail(name, fence, str(error), reachable=not isinstance(error, Unreachable))
+            self._fail(name, fence, trouble_of(error))
+        except StoppedError as stopped:
+            self._fail(name, fence, stopped.trouble)
         except (LeaseLostError, DatabaseUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
             log.fault("converge_fault", error, element=name)
             message = printable(f"fault in the service: {type(error).__name__}: {error}")
-            self._fail(name, fence, message, reachable=True)
+            self._fail(name, fence, Trouble(message))
         return Outcome.FAILED
 
     def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> Outcome:
@@ -85,9 +92,12 @@ class Worker:
             kind.refuse_outside(task.name, task.managed, difference)
             if not self._announce(task, difference, carried):
                 return Outcome.OVERTAKEN
-            driver.apply(difference)
-            carried = driver.read(task.managed)
-            kind.refuse_leftover(task.name, task.wanted, carried)
+            carried = self._change(task, driver, difference, carried)
+        if difference or not task.is_saved(carried):
+            if not task.may_save:
+                log.info("save_postponed", element=task.name, revision=task.revision)
+                return Outcome.FAILED
+            carried = self._save(task, driver, carried)
         overtaken = self.transactions.confirm(task, carried, changed=bool(difference))
         return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
 
@@ -100,9 +110,58 @@ class Worker:
             log.info(task.change, element=task.name, revision=task.revision, difference=difference)
         return announced
 
-    def _fail(self, name: Name, fence: int, message: str, *, reachable: bool) -> None:
+    def _change(self, task: Task[W, M, C, D], driver: Spoken[M, C, D], difference: D, before: C) -> C:
+        """Apply a difference and return what was read back. Raise StoppedError for what was refused or is missing.
+
+        What was obeyed all the same is saved: other clusters use it. A try that changed nothing saves nothing.
+        """
+        refusal: Refused | None = None
+        try:
+            driver.apply(difference)
+        except Refused as error:
+            refusal = error
+        after = driver.read(task.managed)
+        refusal = refusal or _leftover(task, after)
+        if refusal is not None:
+            raise StoppedError(self._partly_saved(task, driver, before, after, refusal)) from refusal
+        return after
+
+    def _partly_saved(
+        self, task: Task[W, M, C, D], driver: Spoken[M, C, D], before: C, after: C, refusal: Refused
+    ) -> Trouble:
+        """Save what a refused change did all the same, if anything; return the trouble."""
+        trouble = trouble_of(refusal)
+        if before == after:
+            return replace(trouble, saved=after) if task.is_saved(before) else trouble
+        if not task.may_save:
+            return trouble
+        try:
+            again = driver.read(task.managed) if driver.save() else after
+        except ElementError as error:
+            return replace(trouble_of(error, unsaved=True), message=f"{refusal}; {error}")
+        return replace(trouble, saved=after) if again == after else trouble
+
+    def _save(self, task: Task[W, M, C, D], driver: Spoken[M, C, D], carried: C) -> C:
+        """Save, and return what the device carries after it. Raise StoppedError unless that is what is wanted."""
+        try:
+            if driver.save():
+                carried = driver.read(task.managed)
+                task.kind.refuse_leftover(task.name, task.wanted, carried)
+        except ElementError as error:
+            raise StoppedError(trouble_of(error, unsaved=True)) from error
+        return carried
+
+    def _fail(self, name: Name, fence: int, trouble: Trouble) -> None:
         self.sessions.drop(name)
-        self.transactions.fail(name, fence, message, reachable=reachable)
+        self.transactions.fail(name, fence, trouble)
+
+
+def _leftover(task: Task[W, M, C, D], carried: C) -> Refused | None:
+    try:
+        task.kind.refuse_leftover(task.name, task.wanted, carried)
+    except Refused as error:
+        return error
+    return None
 
 
 def _why(task: Task[W, M, C, D], difference: D) -> str:

@@ -47,7 +47,7 @@ class CandidateSession(Protocol):
         """Activate the candidate for :data:`REVERT_IN` seconds."""
 
     def confirm(self) -> None:
-        """Keep what was committed, also over a restart, and let others in."""
+        """Keep what was committed, and let others in; over a restart too, unless the session is :class:`SavesApart`."""
 
     def take_back(self) -> None:
         """Throw the candidate away, or what was committed and not confirmed, and let others in."""
@@ -62,6 +62,14 @@ class HearsNeighbours(Protocol):
 
     def neighbours(self) -> tuple[Neighbour, ...]:
         """Give all that are heard; raises ValueError with what is not understood."""
+
+
+@runtime_checkable
+class SavesApart(Protocol):
+    """A session with a device whose confirmed commit does not outlive a restart."""
+
+    def save(self) -> None:
+        """Write the startup configuration. Raises Refused unless the device prints that it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +117,13 @@ class CandidateSwitch:
         except (Refused, Unsafe):
             self._session.take_back()
             raise
+
+    def save(self) -> bool:
+        """Write the startup configuration, where a confirmed commit did not."""
+        if not isinstance(self._session, SavesApart):
+            return False
+        self._session.save()
+        return True
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give what would be put into the candidate; nothing for no change."""

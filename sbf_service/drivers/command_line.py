@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, Refusal, quoted
+from sbf_service.drivers.conversation import Conversation, Refusal, quoted
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import (
     changing_lines,
@@ -42,12 +42,11 @@ class CommandLineSwitch:
         return carried_from(self._name, self._dialect, self._seen, managed)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Make the change and save once.
+        """Make the change; :meth:`save` is a step of its own.
 
         Lists of allowed VLANs are emptied first and read back: no VLAN is created, and no port made a trunk, before
         its list was read as empty (DESIGN.md §7.4). That reading is the only one, and there is none when no port needs
-        preparing. A line that is refused keeps none of the others from being done: they may be another cluster's. What
-        was done is saved, then the refusal is raised.
+        preparing. A line that is refused keeps none of the others from being done: they may be another cluster's.
         """
         seen, self._seen = self._seen or self._look(), None
         taken = difference.create & seen.reserved
@@ -60,9 +59,13 @@ class CommandLineSwitch:
             difference, unclosed = self._closed(difference, seen)
             faults += unclosed
         faults += self._tell(changing_lines(self._dialect, difference, seen))
-        faults += self._device.tell(self._dialect.save, SAVING_PATIENCE)
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(str(one) for one in faults[:QUOTED_FAULTS])}")
+
+    def save(self) -> bool:
+        """Write the startup configuration. Raise Refused unless the switch prints that it did."""
+        self._device.save(self._dialect.save, self._dialect.saved)
+        return True
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of this change, saving included; nothing for no change."""

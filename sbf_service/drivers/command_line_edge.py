@@ -39,10 +39,10 @@ class CommandLineEdge:
         return carried_from(replace(self._filled(seen), backbone=backbone), seen, managed)
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Make the change and save once.
+        """Make the change; :meth:`save` is a step of its own.
 
         Where the device has a candidate, a refused line throws all of it away. Elsewhere it keeps only what
-        is about the same service, VLAN or port from being done; what was done is saved, then the refusal is raised.
+        is about the same service, VLAN or port from being done.
         """
         if not difference:
             return
@@ -53,6 +53,11 @@ class CommandLineEdge:
         faults += self._finished(faults)
         if faults:
             raise Refused(f"{self._whom}: {'; '.join(faults[:QUOTED_FAULTS])}")
+
+    def save(self) -> bool:
+        """Write the startup configuration, where a commit did not. Raise Refused unless the edge prints that it did."""
+        self._device.save(self._dialect.save, self._dialect.saved)
+        return bool(self._dialect.save)
 
     def lines(self, difference: EdgeDifference) -> tuple[str, ...]:
         """Give the lines of this change, saving included; nothing for no change."""
@@ -87,15 +92,11 @@ class CommandLineEdge:
         return next((str(fault) for line in step.lines for fault in self._device.tell([line])), None)
 
     def _finished(self, faults: list[str]) -> Iterator[str]:
-        """Leave the configuration and save; with a candidate, activate it or throw it away."""
-        atomic = bool(self._dialect.give_up)
-        if faults and atomic:
+        """Leave the configuration; with a candidate, activate it or throw it away."""
+        if faults and self._dialect.give_up:
             yield from self._moved(self._dialect.give_up)
             return
-        left = self._moved(self._dialect.leave)
-        yield from left
-        if not (left and atomic):
-            yield from map(str, self._device.tell(self._dialect.save, SAVING_PATIENCE))
+        yield from self._moved(self._dialect.leave)
 
     def _moved(self, lines: Lines) -> list[str]:
         """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""

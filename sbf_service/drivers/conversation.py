@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 from sbf_service.drivers.line import CommandLine, NoticesLoss
 from virtcloud.model.errors import Refused
 
-SAVING_PATIENCE = 6
-"""A device that writes its flash may be silent for so many times as long as otherwise."""
+SAVING_PATIENCE = 3
+"""A device that writes its flash may be silent for so many times as long as otherwise; then it is saved again later."""
 ERROR_LINES = 3
 """An answer that is a refusal says so at once; further down the words of an error may be somebody's description."""
 QUOTED_CHARACTERS = 300
@@ -77,6 +77,16 @@ class Conversation:
                 if fault and not self._may_fail(line):
                     yield Refusal(line, quoted(answer))
 
+    def save(self, told: Sequence[str], saved: re.Pattern[str]) -> None:
+        """Send the lines that save. Raise Refused unless the last one prints what ``saved`` describes."""
+        answer = ""
+        for line in told:
+            (answer,) = self._exchange([line], self._line.prompt, SAVING_PATIENCE)
+            if self._words.errors.search(answer):
+                raise not_saved(self._whom, line, answer)
+        if told and not saved.search(answer):
+            raise not_saved(self._whom, told[-1], answer)
+
     def close(self) -> None:
         """End the session."""
         self._line.close()
@@ -102,6 +112,12 @@ class Conversation:
 def batched_lines(told: Sequence[str], size: int) -> Iterator[list[str]]:
     """Split lines into those that are sent together."""
     yield from (list(told[start : start + size]) for start in range(0, len(told), size))
+
+
+def not_saved(whom: str, line: str, answer: str) -> Refused:
+    """Return the error for a device that did not print that it saved."""
+    told = f"told {line!r}, it said {quoted(answer) or 'nothing'!r}, which does not mean that it saved"
+    return Refused(f"{whom}: {told}: a restart would bring back its old configuration; it is saved again later")
 
 
 def quoted(said: str) -> str:

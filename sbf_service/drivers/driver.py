@@ -72,7 +72,17 @@ class Driver(Protocol):
         """
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Make this change; may be repeated. What came of it is for :meth:`read` to say."""
+        """Apply this change to the running configuration; may be repeated. What came of it is for :meth:`read` to say.
+
+        Raises Refused for a line that was refused; other lines may have been obeyed.
+        """
+
+    def save(self) -> bool:
+        """Make the running configuration the startup configuration; may be repeated.
+
+        Returns False where that is no step of its own: an applied change is persistent, or no change outlives a
+        restart. Raises Refused in the device's words unless the device printed that it saved.
+        """
 
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""

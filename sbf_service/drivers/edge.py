@@ -49,6 +49,9 @@ class EdgeDriver(Protocol):
     def apply(self, difference: EdgeDifference) -> None:
         """Make this change, in its order; may be repeated. What came of it is for :meth:`read` to say."""
 
+    def save(self) -> bool:
+        """Make the running configuration the startup configuration, as :meth:`driver.Driver.save` does."""
+
     def close(self) -> None:
         """End the session; may be repeated, and never raises."""
 

@@ -50,6 +50,10 @@ class LinuxBridge:
         """Make the change; all of it in as few round trips as a terminal line allows."""
         refuse(self._shell.whom, batch(self._shell, "bridge", self._commands(difference)))
 
+    def save(self) -> bool:
+        """Return False: the kernel forgets the VLANs at a restart, so that none of them comes back."""
+        return False
+
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of the batch."""
         return tuple(f"bridge {line}" for line in self._commands(difference))

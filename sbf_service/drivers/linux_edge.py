@@ -60,6 +60,10 @@ class LinuxEdge:
         failures = [one for program, lines in self._steps(difference) for one in batch(self._shell, program, lines)]
         refuse(self._shell.whom, [one for one in failures if not _is_so_already(one)])
 
+    def save(self) -> bool:
+        """Return False: no circuit outlives a restart, and the service devices are missed when it is read."""
+        return False
+
     def lines(self, difference: EdgeDifference) -> tuple[str, ...]:
         """Give the lines of this change, in order; nothing for no change."""
         return tuple(f"{program} {line}" for program, lines in self._steps(difference) for line in lines)

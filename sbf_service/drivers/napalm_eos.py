@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from sbf_service.drivers.candidate import REVERT_IN
+from sbf_service.drivers.conversation import not_saved
 from sbf_service.drivers.dialects.arista_eos import DIALECT, LLDP
 from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
@@ -73,15 +74,30 @@ class EosSession(NapalmSession):
         self._patiently(lambda driver: driver.commit_config(revert_in=REVERT_IN))
 
     def confirm(self) -> None:
-        """Commit once more, and write the startup configuration."""
-        self._patiently(lambda driver: driver.confirm_commit())
+        """Commit once more; not by NAPALM, which writes the startup configuration then and ignores what EOS prints."""
+        self._patiently(self._confirmed)
         self._changing = False
+
+    def save(self) -> None:
+        """Write the startup configuration. Raise Refused unless EOS prints that it did."""
+        (command,) = DIALECT.save
+        answers: list[str] = []
+        self._patiently(lambda driver: answers.append(str(driver.cli([command])[command])))
+        if DIALECT.errors.search(answers[0]) or not DIALECT.saved.search(answers[0]):
+            raise not_saved(f"switch {self._login.device.name}", command, answers[0])
 
     def take_back(self) -> None:
         """Abort the session, committed or not: NAPALM's rollback may bring back the startup configuration instead."""
         if self._changing:
             self._patiently(lambda driver: driver.discard_config())
             self._changing = False
+
+    def _confirmed(self, driver: Any) -> None:  # noqa: ANN401
+        if not driver._get_pending_commits().get(driver.config_session):  # noqa: SLF001 - as NAPALM confirms
+            why = "the commit that was to be confirmed is not there any more"
+            raise Unreachable(f"{self._whom()}: {why}; it is read again")
+        driver.device.run_commands([f"configure session {driver.config_session} commit"], encoding="text")
+        driver.config_session = None
 
     def _settled(self, driver: Any) -> None:  # noqa: ANN401
         if not self._changing and driver.has_pending_commit():

@@ -85,6 +85,14 @@ class OpenVSwitch:
         if code:
             raise Refused(f"switch {self._name}: told {TELL!r} and more, the switch said {quoted(said)!r}")
 
+    def save(self) -> bool:
+        """Write the database to the disk: a transaction is in its file, and may still be in memory only."""
+        code, said = self._shell.run("sync 2>&1")
+        if code:
+            words = f"'sync' failed, its database may not be on the disk: the switch said {quoted(said)!r}"
+            raise Refused(f"switch {self._name}: {words}")
+        return True
+
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the one command that makes the change."""
         told = commands(difference)

@@ -52,6 +52,7 @@ def families(found: Figures) -> Iterator[Metric]:
         ("elements_behind", "behind", "Elements that have not confirmed what is wanted of them."),
         ("elements_unreachable", "unreachable", "Elements that do not answer, or whose agents are silent."),
         ("elements_troubled", "troubled", "Elements that say what is wrong."),
+        ("elements_unsaved", "unsaved", "Switches and edges whose running configuration may not be saved."),
     ):
         counts = [(labels, getattr(one, attribute)) for labels, one in found.elements.items()]
         yield _gauge(name, help_, ("site", "kind"), counts)

@@ -26,6 +26,20 @@ def circuits_carried(row: ElementRow) -> Circuits | None:
     return _CIRCUITS.validate_json(row.carried)
 
 
+def saved_items(row: ElementRow) -> frozenset[object]:
+    """Return what a device's startup configuration was last verified to have, as :func:`carried_items` does."""
+    return _items(ports_carried(row) or {}) | frozenset(circuits_carried(row) or ())
+
+
+def carried_items(carried: DeviceCarried) -> frozenset[object]:
+    """Return what a device carries, comparable with what it carried before: circuits, or pairs of port and VLAN ID."""
+    return frozenset(carried.circuits) if isinstance(carried, EdgeCarried) else _items(carried.ports)
+
+
+def _items(ports: PortVlans) -> frozenset[object]:
+    return frozenset((port, vlan) for port, vlans in ports.items() for vlan in vlans)
+
+
 def keep_carried(row: ElementRow, carried: DeviceCarried) -> None:
     """Keep it. An edge that is confirmed has no circuit that is not whole."""
     if isinstance(carried, EdgeCarried):

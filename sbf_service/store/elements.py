@@ -7,11 +7,12 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, func, select
 
 from sbf_service.store.audit import record
-from sbf_service.store.carried import circuits_carried, keep_carried, ports_carried
+from sbf_service.store.carried import circuits_carried, ports_carried
 from sbf_service.store.host_changes import confirmed_change
 from sbf_service.store.moves import settle_clusters, touch_clusters
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
+from sbf_service.store.saves import record_saved
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import has_part, live_clusters, on_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
@@ -62,7 +63,7 @@ def confirm(
     """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
 
     May be repeated; an older revision than one confirmed already changes nothing. Raises Conflict for one that is not
-    wanted yet.
+    wanted yet. ``carried`` is what a device was read to carry, and has in its startup configuration.
     """
     row = element_row(unit, name)
     if revision > row.wanted_revision:
@@ -152,13 +153,14 @@ def _view(row: ElementRow) -> ElementView:
         last_seen=row.last_seen,
         carried=ports_carried(row),
         circuits=circuits_carried(row),
+        unsaved_since=row.unsaved_since,
     )
 
 
 def _seen(unit: Unit, row: ElementRow, carried: DeviceCarried | None) -> None:
     row.last_seen = row.checked_at = unit.now
     if carried is not None:
-        keep_carried(row, carried)
+        record_saved(unit, row, carried)
 
 
 def _placed(element: str) -> ColumnElement[bool]:

@@ -37,6 +37,7 @@ class ElementFigures:
     behind: int
     unreachable: int
     troubled: int
+    unsaved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,8 @@ def _sites(unit: Unit) -> tuple[Site, ...]:
 
 def _elements(unit: Unit) -> dict[tuple[str, str], ElementFigures]:
     behind = ElementRow.confirmed_revision < ElementRow.wanted_revision
-    conditions = (behind, ElementRow.reachable.is_(False), ElementRow.trouble.is_not(None))
+    troubled, unsaved = ElementRow.trouble.is_not(None), ElementRow.unsaved_since.is_not(None)
+    conditions = (behind, ElementRow.reachable.is_(False), troubled, unsaved)
     sums = [func.sum(case((condition, 1), else_=0)) for condition in conditions]
     rows = select(ElementRow.site, ElementRow.kind, func.count(), *sums).where(ElementRow.present)
     found = unit.session.execute(rows.group_by(ElementRow.site, ElementRow.kind).order_by(ElementRow.site))

@@ -103,6 +103,12 @@ def cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
     return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
 
+def clusters_about(unit: Unit, site: str, about: Mapping[int, str]) -> dict[str, str]:
+    """Return what is about each VLAN ID of a site as what is about the cluster that holds it, by the cluster's id."""
+    rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(about)))
+    return {cluster_id: about[vlan] for vlan, cluster_id in unit.session.execute(rows)} if about else {}
+
+
 def excluded_at(site: Site, reserved: Reserved) -> VlanSet:
     """Give the numbers that no cluster may have at a site, whatever its pool says."""
     return _together(frozenset(reserved(device) for device in site.devices))

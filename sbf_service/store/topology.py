@@ -66,6 +66,7 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
         if before.get(name) != element:
             row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
+            row.unsaved_since = row.unsaved_since or (unit.now if row.carried is not None else None)
             unit.changed.add(f"element:{name}")
     unit.session.flush()
     for row in unit.session.scalars(select(ElementRow)):

@@ -42,6 +42,7 @@ def converge(bench: Bench, b: str = "", a: str = "") -> SwitchDifference:
     difference = switch_difference(wanted, bench.driver.read(managed))
     if difference:
         bench.driver.apply(difference)
+        bench.driver.save()
     assert not switch_difference(wanted, bench.driver.read(managed))
     return difference
 

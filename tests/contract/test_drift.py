@@ -127,5 +127,5 @@ def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
     converger._start_due()
     with converger._lock:
         assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
-    assert world.switches["brno-sw1"].calls == ["read", "apply", "read"]
+    assert world.switches["brno-sw1"].calls == ["read", "apply", "read", "save", "read"]
     assert world.switches["praha-sw1"].calls == others

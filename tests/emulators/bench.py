@@ -40,11 +40,12 @@ class Bench:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Make ports carry these numbers; give what is left to do after reading back."""
+        """Make ports carry these numbers and save; give what is left to do after reading back."""
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = switch_difference(wanted, self.read())
         if difference:
             self.driver.apply(difference)
+            self.driver.save()
         return switch_difference(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:

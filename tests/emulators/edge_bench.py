@@ -215,9 +215,10 @@ class Bench:
         return carried
 
     def converge(self, *vlans: int) -> EdgeDifference:
-        """Make the first port carry these VLANs' clusters; give what is left to do after reading back."""
+        """Make the first port carry these VLANs' clusters and save; give what is left to do after reading back."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
         self.driver.apply(edge_difference(wanted, self.read()))
+        self.driver.save()
         return edge_difference(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:

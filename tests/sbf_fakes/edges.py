@@ -22,6 +22,7 @@ class FakeEdge:
     name: str
     circuits: set[Circuit] = field(default_factory=set)
     parts: set[Part] = field(default_factory=set)
+    startup: frozenset[Circuit] = frozenset()
     cut_off: bool = False
     cut_off_after: int | None = None
     refuses: bool = False
@@ -75,6 +76,11 @@ class FakeEdgeDriver:
         self.edge.applied.append(difference)
         if not self.edge.lies:
             self._change(difference)
+
+    def save(self) -> bool:
+        self.edge.answer("save")
+        self.edge.startup = frozenset(self.edge.circuits)
+        return True
 
     def close(self) -> None:
         self.edge.calls.append("close")

@@ -1,6 +1,7 @@
 """Switches in memory that keep state, and can be cut off, refuse, lie, lose their memory and hang."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import Event
 
@@ -18,6 +19,8 @@ class FakeSwitch:
     name: str
     ports: dict[str, set[int]] = field(default_factory=dict)
     access: set[str] = field(default_factory=set)
+    startup: tuple[dict[str, set[int]], set[str]] = field(default_factory=lambda: ({}, set()))
+    save_fails: str = ""
     cut_off: bool = False
     cut_off_after: int | None = None
     refuses: bool = False
@@ -29,10 +32,21 @@ class FakeSwitch:
     sessions: int = 0
     ended_session: bool = False
     before_apply: Callable[[], None] = lambda: None
+    before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
         """What each port that carries anything carries, as ranges."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
+
+    @property
+    def saves(self) -> int:
+        """How often it was asked to save."""
+        return self.calls.count("save")
+
+    def reboot(self) -> None:
+        """Start from what was saved last, and end the session."""
+        self.ports, self.access = deepcopy(self.startup)
+        self.ended_session = True
 
     def restart(self) -> None:
         """Forget everything, as a switch that was never saved, and end the session."""
@@ -75,6 +89,14 @@ class FakeDriver:
         self.switch.applied.append(difference)
         if not self.switch.lies:
             self._change(difference)
+
+    def save(self) -> bool:
+        self.switch.answer("save")
+        self.switch.before_save()
+        if self.switch.save_fails:
+            raise Refused(f"switch {self.switch.name}: told 'save', it said {self.switch.save_fails!r}")
+        self.switch.startup = deepcopy((self.switch.ports, self.switch.access))
+        return True
 
     def is_lost(self) -> bool:
         return self.switch.ended_session

@@ -45,7 +45,11 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
     if as_json:
         show.json_document(view)
         return
-    show.table(COLUMNS, [_row(view)], "")
+    show.table(COLUMNS[:-1], [_row(view)[:-1]], "")
+    if view.unsaved_since:
+        click.echo(f"\n{_unsaved(view)}: a restart could bring back what it carried before")
+    if view.trouble:
+        click.echo(f"\ntrouble: {view.trouble}")
     if view.carried is not None:
         click.echo()
         show.table(("port", "VLANs"), [(port, vlans or "none") for port, vlans in view.carried.items()], "no ports")
@@ -110,8 +114,13 @@ def _row(view: ElementView) -> tuple[object, ...]:
         view.confirmed_revision,
         seen,
         _carries(view),
-        view.trouble,
+        show.short("; ".join(part for part in (_unsaved(view), view.trouble) if part)),
     )
+
+
+def _unsaved(view: ElementView) -> str | None:
+    """Return since when the running configuration may differ from the startup configuration."""
+    return f"not saved since {show.moment(view.unsaved_since)}" if view.unsaved_since else None
 
 
 def _carries(view: ElementView) -> str | None:

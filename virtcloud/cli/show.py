@@ -14,6 +14,8 @@ from virtcloud.model.document import Document
 from virtcloud.model.views import ClusterView
 
 PIPE_WIDTH = 1000
+SHORT = 80
+"""Characters of a message that a table shows; the whole of it is for who asks for one element or for JSON."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
@@ -33,6 +35,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str
 def moment(at: datetime) -> str:
     """Write a moment in the reader's time zone."""
     return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def short(text: str | None) -> str | None:
+    """Return the beginning of a text that is too long for a table's column, on one line."""
+    words = " ".join(text.split()) if text else text
+    return f"{words[:SHORT].rstrip()}…" if words and len(words) > SHORT + 1 else words
 
 
 def vlans(view: ClusterView) -> str:

@@ -39,6 +39,8 @@ A message names the thing, what was wanted, what was seen, and what to do.
 """
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 _UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
@@ -248,9 +250,17 @@ class Unreachable(ElementError):
 
 
 class Refused(ElementError):
-    """The element said no; the message carries its words."""
+    """The element said no; the message carries its words.
+
+    ``about`` has what is about single VLAN IDs, where all of the message is: no other cluster is concerned then.
+    """
 
     slug = "refused"
+
+    def __init__(self, message: str, about: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Keep the message, and what of it is about which VLAN ID."""
+        super().__init__(message)
+        self.about = {vlan: printable(text) for vlan, text in about.items()}
 
 
 class Unsafe(ElementError):

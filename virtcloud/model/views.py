@@ -82,6 +82,8 @@ class ElementView(Document):
     """An element with its two revisions.
 
     ``carried`` is what a switch was last seen to carry, per port, ``circuits`` what a provider edge was.
+    ``unsaved_since`` is set while the running configuration of a device may not be its startup configuration: a restart
+    could then bring back what it carried before.
     """
 
     name: Name
@@ -93,6 +95,7 @@ class ElementView(Document):
     last_seen: datetime | None = None
     carried: dict[PortName, VlanSet] | None = None
     circuits: tuple[Circuit, ...] | None = None
+    unsaved_since: datetime | None = None
 
 
 class Pool(Document):

@@ -45,6 +45,7 @@ def _section(name: str, dialect: Dialect) -> str:
         "put untagged on an access port": dialect.access,
         "take an access port out of all": tuple(line for lines in dialect.vacate for line in lines),
         "save": dialect.save,
+        "it then prints (a pattern)": (dialect.saved.pattern,),
         "ask for neighbours": (dialect.lldp.show,) if dialect.lldp else (),
     }
     told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)

@@ -5,6 +5,8 @@ A port without ``switchport mode`` is an access port.
 From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
 published configurations: ``allowed vlan none``. From memory, to be checked on a device: ``section interface``, ``show
 vlan internal usage``.
+
+``copy running-config startup-config`` prints ``Copy completed successfully.`` (recorded eAPI answers).
 """
 
 import re
@@ -15,6 +17,7 @@ from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
 
 PORTS = PortNames({"Ethernet": (), "Port-Channel": ()})
+SAVED = re.compile(r"^Copy completed successfully\.\s*\Z", re.MULTILINE)
 INTERNAL = "show vlan internal usage"
 
 
@@ -64,6 +67,7 @@ DIALECT = Dialect(
         ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
     ),
     save=("copy running-config startup-config",),
+    saved=SAVED,
     errors=re.compile(r"^\s*%(?! ?Warning).*|^Error.*", re.MULTILINE),
     may_fail=frozenset({INTERNAL}),
     ports=PORTS,

@@ -6,6 +6,9 @@ would carry all. ``vlan trunk native`` is not said, since it allows all VLANs to
 From networking-generic-switch: what is told. From published configurations: how ports look. From recorded sessions
 (ntc-templates): neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what is
 left when the last number goes, lists of VLANs.
+
+``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
+sessions and guides).
 """
 
 import re
@@ -80,6 +83,7 @@ DIALECT = Dialect(
     access=("interface {port}", "shutdown", "no routing", "vlan access {vlan}", "no shutdown", "exit"),
     vacate=(("interface {port}", "shutdown", "no routing", "vlan access 1", "exit"),),
     save=("copy running-config startup-config",),
+    saved=re.compile(r"\[Success\]\s*\Z"),
     errors=re.compile(
         r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE
     ),

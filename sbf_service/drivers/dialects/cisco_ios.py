@@ -6,6 +6,10 @@ become a trunk if its neighbour asks (DTP).
 From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
 memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes
 the VLANs.
+
+``write memory`` prints ``[OK]`` when it worked (Netmiko's tests, Cisco's guides), on the same line as the compressed
+size where the configuration is compressed; ``startup-config file open failed (Device or resource busy)`` is a failure
+without a ``%`` (recorded by Netspoc, whose driver retries it).
 """
 
 import re
@@ -29,6 +33,7 @@ PORTS = PortNames(
     }
 )
 ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command rejected.*", re.MULTILINE)
+SAVED = re.compile(r"\[OK\]\s*\Z")
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
@@ -83,6 +88,7 @@ DIALECT = Dialect(
         ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
     ),
     save=("write memory",),
+    saved=SAVED,
     errors=ERRORS,
     may_fail=frozenset({"switchport", ENCAPSULATION, INTERNAL}),
     answers={r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": ""},

@@ -4,6 +4,10 @@ A port without ``switchport mode`` is an access port or a routed one, never a tr
 
 From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
 memory, to be checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
+
+``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides), on a Nexus 5000 with ``Copy
+complete, now saving to disk (please wait)...`` (published sessions). ``Configuration update aborted: timed out`` has no
+``%`` and no ``ERROR`` (a published case of Cisco's support).
 """
 
 import re
@@ -15,6 +19,10 @@ from sbf_service.drivers.dialects.reading import interfaces, trunk, vlan_table
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Ethernet": (), "port-channel": ()})
+ERRORS = re.compile(
+    r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*|^.*Configuration update aborted.*", re.MULTILINE
+)
+SAVED = re.compile(r"^Copy complete(?:, now saving to disk \(please wait\)\.\.\.|\.)\s*\Z", re.MULTILINE)
 RESERVED = "show system vlan reserved"
 
 
@@ -66,7 +74,8 @@ DIALECT = Dialect(
         ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
     ),
     save=("copy running-config startup-config",),
-    errors=re.compile(r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*", re.MULTILINE),
+    saved=SAVED,
+    errors=ERRORS,
     may_fail=frozenset({RESERVED}),
     ports=PORTS,
     reserved=VlanSet([1, *range(3968, 4095)]),

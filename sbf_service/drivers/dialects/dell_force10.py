@@ -6,6 +6,8 @@ description and no name: names may not start with a digit and have 32 characters
 From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``; (Ansible's
 dellos9_facts): neighbours. From memory, to be checked on a device: how a port is made a ``switchport``, how a list
 that is too long for a row goes on.
+
+From memory: ``write memory`` prints a row of ``!``, and what it synchronizes in a stack.
 """
 
 import re
@@ -103,6 +105,7 @@ DIALECT = Dialect(
         ("interface {port}", "no switchport", "exit"),
     ),
     save=("write memory",),
+    saved=re.compile(r"\A\s*(?:!+\s*|Synchronizing data to [^\n]*\s*|\d+ bytes successfully copied\s*)+\Z"),
     errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),
     ports=PORTS,
     shows_every_port=False,

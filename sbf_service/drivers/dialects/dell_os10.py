@@ -6,6 +6,8 @@
 From networking-generic-switch: what is told. From recorded sessions: neighbours, which are shown as OS9 shows them.
 From memory, to be checked on a device: ``show running-configuration interface`` without a name and how it looks,
 ``interface range vlan``, 4094.
+
+A save that worked prints nothing (published sessions with ``write memory``) or, from memory, ``Copy completed``.
 """
 
 import re
@@ -60,6 +62,7 @@ DIALECT = Dialect(
     ),
     vacate=(("interface {port}", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),),
     save=("copy running-configuration startup-configuration",),
+    saved=re.compile(r"\A\s*(?:Copy completed\.?\s*)?\Z"),
     errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),
     ports=PORTS,
     reserved=VlanSet([1, 4094]),

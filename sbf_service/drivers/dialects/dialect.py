@@ -101,6 +101,8 @@ class Dialect:
     allow: Lines
     remove: Lines
     save: Lines
+    saved: re.Pattern[str]
+    """What the last line of ``save`` prints when the startup configuration was written; anything else is a failure."""
     errors: re.Pattern[str]
     trunk: Lines = ()
     """Makes a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that

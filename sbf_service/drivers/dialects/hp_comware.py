@@ -5,6 +5,10 @@ A port that becomes a trunk carries VLAN 1 and nothing else, until that is undon
 From networking-generic-switch: VLANs. From recorded sessions (ntc-templates): neighbours, in Comware 7. From
 published configurations: how trunks look and are told. From memory, to be checked on a device: ``display vlan``,
 ``undo port trunk permit vlan all``, ten ranges in a command.
+
+``save force`` ends with ``Saved the current configuration to mainboard device successfully.`` or ``Configuration is
+saved to device successfully.``, in a stack with ``Save next configuration file successfully.`` (H3C's guides, published
+sessions).
 """
 
 import re
@@ -93,6 +97,7 @@ DIALECT = Dialect(
     ),
     vacate=(("interface {port}", "shutdown", "port link-type access", "undo port access vlan", "quit"),),
     save=("save force",),
+    saved=re.compile(r"\A(?!.*\b(?i:fail)).*\bsuccessfully\.\s*\Z", re.DOTALL),
     errors=re.compile(r"^\s*% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many).*|^\s*Error.*", re.MULTILINE),
     answers={r"\[Y/N\]:?\s*": "n"},
     ports=PORTS,

@@ -4,7 +4,7 @@ Ports are put into VLANs, and no port carries what it was not put into. A VLAN i
 if others' ports are, the switch asks, and we say no.
 
 All of it is from memory, to be checked on a device; Netmiko knows the prompts. Only what is shown of neighbours is
-from recorded sessions (ntc-templates).
+from recorded sessions (ntc-templates). ``write memory`` prints nothing when it worked: whatever it prints is a failure.
 """
 
 import re
@@ -68,6 +68,7 @@ DIALECT = Dialect(
     access=("interface {port} disable", "vlan {vlan} untagged {port}", "interface {port} enable"),
     vacate=(("interface {port} disable",), ("no vlan {vlan} untagged {port}",)),
     save=("write memory",),
+    saved=re.compile(r"\A\s*\Z"),
     errors=re.compile(
         r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"
         r"|Default VLAN can|Operation failed|The following ports will be moved).*",

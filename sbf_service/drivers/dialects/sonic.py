@@ -6,6 +6,9 @@ take VLANs as they are.
 From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``.
 From Cisco's guide for SONiC: neighbours, which are shown as lldpcli(8) shows them. From memory, to be checked on a
 device: ``config switchport mode``.
+
+``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests); the shell's words about
+one that failed come after that line.
 """
 
 import re
@@ -64,6 +67,7 @@ DIALECT = Dialect(
     access=(ACCESS, "sudo -n config vlan member add -u {vlan} {port}"),
     vacate=(("sudo -n config vlan member del {vlan} {port}",),),
     save=("sudo -n config save -y",),
+    saved=re.compile(r"^Running command: .*config_db\.json\s*\Z", re.MULTILINE),
     errors=re.compile(
         r"^\s*(?:Error|Usage|sudo|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*", re.MULTILINE
     ),

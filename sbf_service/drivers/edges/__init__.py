@@ -25,6 +25,7 @@ def _section(name: str, dialect: EdgeDialect) -> str:
         rows |= {f"{what}: {piece}": lines for piece, lines in recipe.make.items()}
     rows |= {f"take away {piece}": lines for piece, lines in dialect.unmake.items()}
     rows |= {"activate": dialect.leave, "throw away": dialect.give_up, "save": dialect.save}
+    rows |= {"it then prints (a pattern)": (dialect.saved.pattern,) if dialect.save else ()}
     told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
     return f"### `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}"
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.dialects.arista_eos import PORTS as EOS_PORTS
+from sbf_service.drivers.dialects.arista_eos import SAVED
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.dialects.reading import vlan_set
 from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, service_named
@@ -100,6 +101,7 @@ DIALECT = EdgeDialect(
     },
     prepare=PREPARE,
     save=("copy running-config startup-config",),
+    saved=SAVED,
     errors=re.compile(r"^\s*%(?! ?Warning).*|^Error.*", re.MULTILINE),
     global_vlans=True,
     ports=PORTS,

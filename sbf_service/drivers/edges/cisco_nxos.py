@@ -12,6 +12,7 @@ a name has no block of its own.
 import re
 from collections.abc import Iterator, Sequence
 
+from sbf_service.drivers.dialects.cisco_nxos import ERRORS, SAVED
 from sbf_service.drivers.dialects.cisco_nxos import PORTS as NXOS_PORTS
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.dialects.reading import vlan_set
@@ -92,7 +93,8 @@ DIALECT = EdgeDialect(
     },
     prepare=PREPARE,
     save=("copy running-config startup-config",),
-    errors=re.compile(r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*", re.MULTILINE),
+    saved=SAVED,
+    errors=ERRORS,
     global_vlans=True,
     reserved=VlanSet([1, *range(3968, 4095)]),
     ports=PORTS,

@@ -90,6 +90,9 @@ class EdgeDialect:
     unmake: Mapping[str, Lines]
     errors: re.Pattern[str]
     save: Lines = ()
+    """Empty where what was activated is persistent."""
+    saved: re.Pattern[str] = re.compile(r"(?!)")
+    """What the last line of ``save`` prints when the startup configuration was written; anything else is a failure."""
     prepare: Lines = ()
     """For a port that does not take circuits as it is."""
     configure: Lines = ("configure terminal",)

@@ -1,5 +1,6 @@
 """What a driver says beforehand is word for word what it then tells its switch, on every platform."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import PortSeen, Seen
+from virtcloud.model.errors import Refused
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -40,6 +42,8 @@ def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> Non
     said = driver.lines(CHANGE)
     assert line.told == []
     driver.apply(CHANGE)
+    with suppress(Refused):  # the line answers nothing, which few platforms do when they saved
+        driver.save()
     assert list(said) == line.told
 
 
