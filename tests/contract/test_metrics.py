@@ -205,5 +205,5 @@ def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) 
     known = {name.removesuffix("_bucket") for name, _ in scrape(world)}
     watched = {name for rule in rules for name in re.findall(r"virtcloud_\w+", rule["expr"])}
     described = set(re.findall(r"`(virtcloud_\w+)`", page))
-    assert len(rules) == 5
+    assert len(rules) == 6
     assert (watched | described) - known == set()
