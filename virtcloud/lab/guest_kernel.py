@@ -3,6 +3,7 @@
 What is fetched is unpacked into the lab's cache, a few files of it; nothing is installed, no boot loader hears of it.
 """
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -49,7 +50,7 @@ def find() -> GuestKernel | None:
         if modules.is_dir():
             return GuestKernel(image, _modules(list(modules.rglob("*.ko*"))))
     image = FETCHED / "vmlinuz"
-    return GuestKernel(image, _modules(list(FETCHED.iterdir()))) if image.exists() else None
+    return GuestKernel(image, _modules(list(FETCHED.iterdir()))) if os.access(image, os.R_OK) else None
 
 
 def _modules(files: Sequence[Path]) -> tuple[Path, ...]:
@@ -116,6 +117,7 @@ def _keep(package: Path, target: Path) -> None:
     fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
         _unpack(package, fresh)
+        fresh.chmod(0o755)
         fresh.rename(target)
     except OSError:
         if not target.exists():  # otherwise another lab was quicker

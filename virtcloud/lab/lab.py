@@ -1,5 +1,6 @@
 """The lab as Python sees it."""
 
+import errno
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -171,6 +172,18 @@ def _nothing_left_on_error(state: State) -> Iterator[None]:
     with ended_by_interrupt():
         try:
             yield
+        except OSError as error:
+            remove(state)
+            raise LabFailed(_os_error(error)) from error
         except BaseException:
             remove(state)
             raise
+
+
+def _os_error(error: OSError) -> str:
+    """Describe an error of the operating system; a full disk with its remedy."""
+    name = error.filename2 or error.filename  # of a copy the second is its target
+    where = f"{name}: " if name else ""
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    remedy = "; make room there, or set VIRTCLOUD_LAB_STATE to a folder with room" if full else ""
+    return f"the lab could not be started, and was removed: {where}{error.strerror or error}{remedy}"

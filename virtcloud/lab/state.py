@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.fabric.nodes import branch
 from virtcloud.lab.file import LabFile
 from virtcloud.lab.names import SBF_SOCKET
@@ -28,8 +29,17 @@ class State:
 
     @classmethod
     def of_machine(cls) -> "State":
-        """Give the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``."""
-        return cls(Path(os.environ.get(VARIABLE, DEFAULT)).absolute())
+        """Return the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``.
+
+        Raise LabImpossible when it exists and the caller may not enter it.
+        """
+        folder = Path(os.environ.get(VARIABLE, DEFAULT)).absolute()
+        if _is_closed(folder):
+            raise LabImpossible(
+                f"the lab's folder {folder} belongs to another user, who started the lab: run this as root, for "
+                "instance with sudo"
+            )
+        return cls(folder)
 
     @property
     def socket(self) -> Path:
@@ -80,6 +90,14 @@ class State:
         for name in ("log", "keys", "images"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
+
+
+def _is_closed(folder: Path) -> bool:
+    """Return whether a folder exists that this process may not read and enter."""
+    try:
+        return folder.exists() and not os.access(folder, os.R_OK | os.X_OK)
+    except PermissionError:
+        return True
 
 
 def _read(path: Path) -> dict[str, Any]:
