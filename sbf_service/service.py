@@ -18,6 +18,7 @@ from sbf_service.settings import Settings
 from sbf_service.store.engine import make_engine
 from sbf_service.store.migrate import migrate
 from sbf_service.store.session import Clock, Store, database_clock
+from sbf_service.threads import BoundedThreads
 from sbf_service.throttle import Throttle
 from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
@@ -38,6 +39,8 @@ class Service:
     meters: Meters
     recognizer: Recognizer
     throttle: Throttle
+    device_threads: BoundedThreads
+    """For calls that read devices: these can take long, and must take no thread from other calls."""
 
     def reserved(self, device: Device) -> VlanSet:
         """Say which numbers a switch or a provider edge keeps for itself."""
@@ -76,7 +79,8 @@ def make_service(
     recognizer = Recognizer(store)
     notifier.listen(converger.wake)
     notifier.listen(recognizer.heard)
-    return Service(settings, store, notifier, converger, found, meters, recognizer, Throttle(settings.rates))
+    threads = BoundedThreads(settings.device_threads, "readings of devices")
+    return Service(settings, store, notifier, converger, found, meters, recognizer, Throttle(settings.rates), threads)
 
 
 def replica_name(settings: Settings) -> str:

@@ -141,6 +141,13 @@ class Settings(Document):
     )
     replica: Name | None = Field(None, description="This service's name, where several share one database.")
     workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
+    device_threads: int = Field(
+        16,
+        ge=1,
+        le=1000,
+        description="How many devices are read at the same time because callers ask (`element diff --read`, "
+        "`element reconcile`, `site verify`); further calls are answered 503.",
+    )
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
     rates: Rates = Rates()

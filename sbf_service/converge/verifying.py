@@ -1,8 +1,10 @@
 """Reading the neighbours of a site's switches, all at once, because somebody asks whether the cables are right."""
 
-import time
-from dataclasses import dataclass, field
-from threading import Lock, Thread
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
 
 from sbf_service.cables import compare
 from sbf_service.converge.converger import Converger
@@ -12,10 +14,11 @@ from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store
+from sbf_service.threads import BoundedThreads
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, Refused, VirtcloudError
-from virtcloud.model.topology import Topology
+from virtcloud.model.topology import Site, Topology
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
@@ -24,18 +27,27 @@ LIMIT_S = 60.0
 """A switch that has not answered by then is left out; the others' answers do not wait for it."""
 
 
-@dataclass(slots=True)
-class _Answers:
-    """What the switches answered so far; written by a thread for each of them."""
+Heard = Mapping[Name, tuple[Neighbour, ...]]
+Unread = Mapping[Name, str]
 
-    heard: dict[Name, tuple[Neighbour, ...]] = field(default_factory=dict)
-    unread: dict[Name, str] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)
 
-    def taken(self) -> tuple[dict[Name, tuple[Neighbour, ...]], dict[Name, str]]:
-        """Give what is there now; what comes later changes nothing of it."""
-        with self.lock:
-            return dict(self.heard), dict(self.unread)
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The site whose cables are to be verified, as the topology has it at ``at``."""
+
+    topology: Topology
+    site: Site
+    at: datetime
+    platform_of: PlatformOf
+
+    def compare(self, heard: Heard, unread: Unread) -> SiteCables:
+        """Return the site's cables, compared with what its switches hear."""
+        cables = compare(self.topology, self.site, heard, self._form)
+        return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))
+
+    def _form(self, element: Name, port: str) -> str:
+        found = self.topology.element(element)
+        return self.platform_of(found).port(port) if isinstance(found, Switch) else port.strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,50 +57,39 @@ class Verifying:
     store: Store
     converger: Converger
     platform_of: PlatformOf
+    threads: BoundedThreads
     limit_s: float = LIMIT_S
 
-    def site(self, name: Name) -> SiteCables:
-        """Ask every switch of a site whom it hears. Raises NotFound; what a switch says of trouble is in the answer."""
+    def plan(self, name: Name) -> Plan:
+        """Read a site. Raise NotFound."""
         with self.store.read() as unit:
-            topology, now = read_topology(unit), unit.now
-        site = topology.site(name)
-        heard, unread = self._ask(site.switches)
-        cables = compare(topology, site, heard, lambda element, port: self._form(topology, element, port))
-        return SiteCables(site=name, at=now, cables=cables, unread=unread)
+            topology = read_topology(unit)
+            return Plan(topology, topology.site(name), unit.now, self.platform_of)
 
-    def _form(self, topology: Topology, element: Name, port: str) -> str:
-        found = topology.element(element)
-        return self.platform_of(found).port(port) if isinstance(found, Switch) else port.strip()
+    async def ask(self, plan: Plan) -> tuple[Heard, Unread]:
+        """Ask every switch of the site whom it hears: as many at once as there are threads; no thread waits for them.
 
-    def _ask(self, switches: tuple[Switch, ...]) -> tuple[dict[Name, tuple[Neighbour, ...]], dict[Name, str]]:
-        answers, until = _Answers(), time.monotonic() + self.limit_s
-        threads = [
-            Thread(target=self._take, args=(one, answers), name=f"verify-{one.name}", daemon=True) for one in switches
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0, until - time.monotonic()))
-        heard, unread = answers.taken()
-        late = {one.name for one in switches} - set(heard) - set(unread)
-        return heard, unread | {name: f"switch {name} has not answered for {self.limit_s:g} s" for name in sorted(late)}
+        Return what each heard, and why the others could not be read. Raise ServiceBusy when no thread is free now.
+        """
+        self.threads.require_one()
+        switches = plan.site.switches
+        found = await asyncio.gather(*(self._ask(one) for one in switches))
+        answers = {one.name: answer for one, answer in zip(switches, found, strict=True)}
+        heard = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
+        return heard, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
 
-    def _take(self, switch: Switch, answers: _Answers) -> None:
+    async def _ask(self, switch: Switch) -> tuple[Neighbour, ...] | str:
+        """Return a switch's neighbours, or why they could not be read."""
+        asked = self.threads.run(partial(self._neighbours, switch), patience=self.limit_s)
         try:
-            found, why = self._neighbours(switch), ""
+            return await asyncio.wait_for(asked, self.limit_s)
+        except TimeoutError:
+            return f"switch {switch.name} has not answered for {self.limit_s:g} s"
         except VirtcloudError as error:
-            found, why = (), str(error)
+            return str(error)
         except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
             log.fault("verify_fault", error, element=switch.name)
-            found, why = (
-                (),
-                f"switch {switch.name}: a fault in the service, which is in its log: {type(error).__name__}",
-            )
-        with answers.lock:
-            if why:
-                answers.unread[switch.name] = why
-            else:
-                answers.heard[switch.name] = found
+            return f"switch {switch.name}: a fault in the service, which is in its log: {type(error).__name__}"
 
     def _neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
         worker = self.converger.worker

@@ -1,9 +1,11 @@
 """Elements: what would be changed on them now, and reading a device because somebody asks."""
 
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.access.rights import Action
 from sbf_service.converge.looking import Looking
@@ -16,7 +18,12 @@ from virtcloud.model.preview import ElementDifference, ElementReconciliation
 from virtcloud.model.values import Name
 
 ReadNow = Annotated[bool, Query(description="Read the device now, instead of taking what it was last seen to carry.")]
-NOT_READ = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+NOT_READ = (
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
 FROM_DEVICE = (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
 
 
@@ -31,11 +38,14 @@ def routes(service: Service) -> APIRouter:
         summary="Say what would be changed on an element now; changes nothing",
         responses=answers(*NOT_READ, *FROM_DEVICE),
     )
-    def get(name: Name, caller: Who, read: ReadNow = False) -> ElementDifference:
-        must_on_element(service.store, caller, Action.COMPARE_ELEMENT, name)
-        if read:
-            caller.may_read_devices_now()
-            return looking.difference(name)
+    async def get(name: Name, caller: Who, read: ReadNow = False) -> ElementDifference:
+        await run_in_threadpool(must_on_element, service.store, caller, Action.COMPARE_ELEMENT, name)
+        if not read:
+            return await run_in_threadpool(known, name)
+        caller.may_read_devices_now()
+        return await service.device_threads.run(partial(looking.difference, name))
+
+    def known(name: Name) -> ElementDifference:
         with service.store.read() as unit:
             return element_difference(unit, name)
 
@@ -46,9 +56,9 @@ def routes(service: Service) -> APIRouter:
         summary="Read a switch or provider edge now, and change what differs from its wanted state",
         responses=answers(*NOT_READ),
     )
-    def reconcile(name: Name, caller: Who) -> ElementReconciliation:
-        must_on_element(service.store, caller, Action.RECONCILE_ELEMENT, name)
+    async def reconcile(name: Name, caller: Who) -> ElementReconciliation:
+        await run_in_threadpool(must_on_element, service.store, caller, Action.RECONCILE_ELEMENT, name)
         caller.may_read_devices_now()
-        return looking.reconcile(name)
+        return await service.device_threads.run(partial(looking.reconcile, name))
 
     return router

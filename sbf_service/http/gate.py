@@ -56,7 +56,7 @@ class Gate:
         await self.app(scope, bounded(receive, most), send)
 
     async def _principal(self, scope: Scope) -> Principal:
-        return await self._shown(scope) or self._local(scope)
+        return await self._shown(scope) or await self._local(scope)
 
     async def _shown(self, scope: Scope) -> Principal | None:
         """Say whose token is shown, if one is. Only so many that are not valid are logged: no log is filled so."""
@@ -81,8 +81,8 @@ class Gate:
             raise Unauthenticated(UNREADABLE)
         return self.service.recognizer.ask(shown)
 
-    def _local(self, scope: Scope) -> Principal:
-        found = scope.get(peer.KEY)
+    async def _local(self, scope: Scope) -> Principal:
+        found = await peer.peer_of(scope)
         if found is None:
             raise Unauthenticated(f"this SBF wants a token: {HOW}")
         return local_principal(found.uid, found.name, os.geteuid(), self.service.settings.local_users)

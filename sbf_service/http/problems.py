@@ -24,6 +24,7 @@ from virtcloud.model.errors import (
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
+    ServiceBusy,
     ServiceUnreachable,
     TooManyRequests,
     Unauthenticated,
@@ -88,7 +89,7 @@ def answer(error: VirtcloudError) -> ProblemResponse:
     made = problem(status_of(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
         made.headers["www-authenticate"] = "Bearer"
-    if isinstance(error, TooManyRequests):
+    if isinstance(error, TooManyRequests | ServiceBusy):
         made.headers["retry-after"] = str(error.retry_after_s)
     return made
 

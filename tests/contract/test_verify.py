@@ -1,5 +1,6 @@
 """``site verify``: the switches of a site are asked beside the converger, and none hides what another says."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -13,6 +14,7 @@ from sbf_service.converge.sessions import Platforms
 from sbf_service.converge.verifying import Verifying
 from sbf_service.drivers.driver import DriverFacts, Login, Platform
 from sbf_service.neighbour import Neighbour
+from virtcloud.model.cables import SiteCables
 from virtcloud.model.element import Switch
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
@@ -76,6 +78,15 @@ def switch(world: World, name: str) -> FakeSwitch:
     return world.switches[name]
 
 
+def verified(world: World, limit_s: float) -> SiteCables:
+    service = world.service
+    verifying = Verifying(
+        service.store, service.converger, service.platforms.of_switch, service.device_threads, limit_s
+    )
+    plan = verifying.plan(Name("brno"))
+    return plan.compare(*asyncio.run(verifying.ask(plan)))
+
+
 def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:
     answer = ask(world, "POST", "/v1/sites/brno/verify")
     assert answer.status_code == 200
@@ -100,8 +111,7 @@ def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(
 
 def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World) -> None:
     switch(world, "brno-sw2").hangs = Event()
-    verifying = Verifying(world.service.store, world.service.converger, world.service.platforms.of_switch, limit_s=0.3)
-    found = verifying.site(Name("brno"))
+    found = verified(world, limit_s=0.3)
     assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
     assert str(found.cables[0].state) == "right"
     switch(world, "brno-sw2").hangs.set()
@@ -125,9 +135,7 @@ def test_a_site_that_is_not_there_is_a_problem(world: World) -> None:
 
 def test_a_switch_is_not_asked_while_a_worker_talks_to_it(world: World) -> None:
     with world.service.converger.alone(Name("brno-sw1")):
-        found = Verifying(
-            world.service.store, world.service.converger, world.service.platforms.of_switch, limit_s=0.2
-        ).site(Name("brno"))
+        found = verified(world, limit_s=0.2)
     assert list(found.unread) == ["brno-sw1"]
     with world.service.converger.alone(Name("brno-sw1")):
         pass

@@ -26,7 +26,8 @@
     ├── TooManyRequests       a caller asks too often                   HTTP 429
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
-    │   └── DatabaseUnavailable  … because its database does not       HTTP 503
+    │   ├── DatabaseUnavailable  … because its database does not       HTTP 503
+    │   └── ServiceBusy       … because too many such calls run already HTTP 503, with Retry-After
     ├── SchedulerSilent       the batch system does not answer, or not in full
     ├── ClusterFailed         a cluster that was waited for will not be
     ├── TimedOut              what was waited for did not come in time; it may still
@@ -213,6 +214,17 @@ class DatabaseUnavailable(ServiceUnreachable):
     """SBF answers that its database does not; every call may be repeated, and nothing that is set up is touched."""
 
     slug = "database-unavailable"
+
+
+class ServiceBusy(ServiceUnreachable):
+    """SBF runs too many such calls already; nothing was changed. It may be asked again after ``retry_after_s``."""
+
+    slug = "service-busy"
+
+    def __init__(self, message: str, retry_after_s: int = 1) -> None:
+        """Keep the message, and when to try again."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class SchedulerSilent(VirtcloudError):

@@ -1,16 +1,42 @@
 """Who is at the other end of a socket, as the kernel says."""
 
+import asyncio
 import os
 import pwd
 import socket
+from threading import Event
 
-from sbf_service.http.peer import Peer, peer_of
+import pytest
+
+from sbf_service.http import peer
+from sbf_service.http.peer import Connected, Peer, peer_of, uid_of
 
 
 def test_the_kernel_says_who_connected_on_a_local_socket() -> None:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with one, other:
-        assert peer_of(one) == Peer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+        assert uid_of(one) == os.geteuid()
+
+
+def test_a_local_users_name_is_looked_up() -> None:
+    found = asyncio.run(peer_of({peer.KEY: Connected(os.geteuid())}))
+    assert found == Peer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+
+
+def test_a_directory_of_names_that_hangs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """getpwuid(3) may ask a server of the network: the event loop goes on meanwhile."""
+    release = Event()
+    monkeypatch.setattr(peer, "name_of", lambda _uid: str(release.wait()))
+
+    async def whole() -> bool:
+        lookup = asyncio.create_task(peer_of({peer.KEY: Connected(1000)}))
+        await asyncio.sleep(0.05)
+        waited = not lookup.done()
+        release.set()
+        await lookup
+        return waited
+
+    assert asyncio.run(whole())
 
 
 def test_who_comes_over_tcp_is_nobody_we_know() -> None:
@@ -19,4 +45,4 @@ def test_who_comes_over_tcp_is_nobody_we_know() -> None:
         socket.create_connection(server.getsockname()) as client,
         server.accept()[0] as accepted,
     ):
-        assert (peer_of(accepted), peer_of(client)) == (None, None)
+        assert (uid_of(accepted), uid_of(client)) == (None, None)
