@@ -97,7 +97,7 @@ def is_loopback(scope: Scope) -> bool:
     """Return whether a call comes from this machine, and is not one that a proxy on this machine passed on."""
     if scope.get(peer.KEY) is not None:
         return True
-    if any(name in FORWARDED for name, _ in scope["headers"]):
+    if any(name in FORWARDED for name, _ in scope.get("headers", ())):
         return False
     try:
         return _unmapped(str((scope.get("client") or ("",))[0])).is_loopback
