@@ -96,7 +96,7 @@ def test_a_hung_save_shows_no_prompt_again(switch: Switch, how: str, written: bo
     changed(switch).fail_save(how)
     with Client(switch) as client:
         said = client.overhear(SAVE[switch.platform])
-    assert switch.saving.strip() in said
+    assert switch.saving.replace("\r", "").strip() in said
     assert "sw1" not in said.replace(SAVE[switch.platform], "")
     assert (112 in switch.startup.vlans) is written
 

@@ -1,9 +1,15 @@
-"""Arista EOS."""
+"""Arista EOS.
+
+Where the words come from: "Copy completed successfully." from the EOS user manual; the form of a failed copy,
+``% Error copying SOURCE to TARGET (REASON)``, from pyntc's test data, the reasons being Linux's; "Authorization denied
+for command" from the documentation of scrapligo and of role-based access on EOS. Ports are access ports of VLAN 1, up.
+"""
 
 from typing import ClassVar
 
 from emulators.grammar import says
 from emulators.industry import TrunkLists
+from emulators.session import FILTERS
 from emulators.switch import Rejected, Session
 
 
@@ -15,7 +21,14 @@ class AristaEos(TrunkLists):
     modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{about})", "interface": "(config-if-{about})"}
     short: ClassVar = {"Ethernet": "Et", "Port-Channel": "Po"}
     internal: ClassVar = {1006: "Ethernet8"}
+    unauthorized = "% Authorization denied for command '{line}'"
+    filters: ClassVar = FILTERS
     saved = "Copy completed successfully."
+    save_failures: ClassVar = {
+        "no space": "% Error copying system:/running-config to flash:/startup-config (No space left on device)\n",
+        "read only": "% Error copying system:/running-config to flash:/startup-config (Read-only file system)\n",
+        "permission": "% Authorization denied for command 'write memory'\n",
+    }
 
     def prompt(self, session: Session) -> str:
         if session.mode == "user":

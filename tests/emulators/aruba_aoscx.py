@@ -1,10 +1,17 @@
-"""Aruba AOS-CX: naming a native VLAN allows all of them."""
+"""Aruba AOS-CX: naming a native VLAN allows all of them.
+
+Where the words come from: "Success" after ``write memory`` and ``copy running-config startup-config`` from the AOS-CX
+10.01 and 10.03 command references; "Copying configuration: [Success]" with its turning dash from recorded sessions of
+10.06 to 10.08 (Shasta's network guides); "[Failure]" and the text below it from a simulator, the reasons being ours.
+The words for a missing right are from memory. A 6300's ports are access ports of VLAN 1, up.
+"""
 
 from typing import ClassVar
 
 from emulators import lists
 from emulators.grammar import says
 from emulators.industry import Industry
+from emulators.session import FILTERS
 from emulators.switch import Port, Rejected, Session
 
 
@@ -16,7 +23,16 @@ class ArubaAosCx(Industry):
     first_mode = "exec"
     default_name = "DEFAULT_VLAN_1"
     modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan-{about})", "interface": "(config-if)"}
+    unauthorized = "Cannot execute command. Command not allowed."
+    filters: ClassVar = {name: FILTERS[name] for name in ("include", "exclude", "begin")}
+    saving = "Copying configuration: [/]\rCopying configuration: [-]\r"
     saved = "Copying configuration: [Success]"
+    saved_variants = ("Success\n",)
+    save_failures: ClassVar = {
+        "no space": "Copying configuration: [/]\rCopying configuration: [Failure]\n\nNo space left on device\n",
+        "busy": "Copying configuration: [/]\rCopying configuration: [Failure]\n\nConfiguration is locked\n",
+        "permission": "Cannot execute command. Command not allowed.\n",
+    }
 
     def invalid(self, session: Session, line: str) -> str:
         return f"Invalid input: {line.rsplit(maxsplit=1)[-1]}"

@@ -179,12 +179,21 @@ class CiscoIos(TrunkLists):
                 "ALL" if port.allowed is None else ",\n     ".join(lists.wrapped(port.allowed, "", "", 55)) or "NONE"
             )
             named = self.running.vlans.get(port.native, "Inactive")
+            native = self.running.vlans.get(port.trunk_native, "Inactive")
+            mode = {"access": "static access", "dynamic": "dynamic auto"}.get(port.mode, port.mode)
+            working = "down" if port.down else mode.replace("dynamic auto", "static access")
             rows += [
-                f"Name: {name.replace('GigabitEthernet', 'Gi')}",
+                f"Name: {self.shortened(name)}",
                 "Switchport: Enabled",
-                f"Administrative Mode: {port.mode}",
+                f"Administrative Mode: {mode}",
+                f"Operational Mode: {working}",
+                "Administrative Trunking Encapsulation: dot1q",
+                f"Access Mode VLAN: {port.native} ({named})",
+                f"Trunking Native Mode VLAN: {port.trunk_native} ({native})",
+                f"Trunking VLANs Enabled: {allowed}",
+                "Pruning VLANs Enabled: 2-1001",
+                "",
             ]
-            rows += [f"Trunking Native Mode VLAN: {port.native} ({named})", f"Trunking VLANs Enabled: {allowed}", ""]
         session.say("\n".join(rows))
 
     @says("exec", "show lldp neighbors detail")

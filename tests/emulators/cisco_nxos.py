@@ -1,10 +1,19 @@
-"""Cisco NX-OS."""
+"""Cisco NX-OS.
+
+Where the words come from: ``copy running-config startup-config`` and its success from the Nexus 9000 configuration
+guides, its shorter forms from recorded sessions of Nexus 5000 and 9000; "Configuration update aborted: …" from a TAC
+engineer's article ("timed out"), pyATS ("system not ready"), the Nexus driver of Arista/Cisco's APIC tools
+("another request …") and Ansible ("services in transient state"); "% Permission denied for the role" from the test
+data of several tools; "VLAN with the same name exists", said after the VLAN was created, from ncclient and Neutron;
+``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by default.
+"""
 
 from collections.abc import Callable
 from typing import ClassVar
 
 from emulators.grammar import says
 from emulators.industry import TrunkLists
+from emulators.session import FILTERS
 from emulators.switch import Port, Rejected, Session
 
 
@@ -18,7 +27,33 @@ class CiscoNxos(TrunkLists):
     modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan)", "interface": "(config-if)"}
     short: ClassVar = {"Ethernet": "Eth", "port-channel": "Po"}
     reserved = range(3968, 4095)
-    saved = f"[{'#' * 40}] 100%\nCopy complete, now saving to disk (please wait)...\nCopy complete."
+    factory_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", down=True)
+    unauthorized = "% Permission denied for the role"
+    filters: ClassVar = FILTERS
+    saving = f"[{'#' * 40}] 100%\n"
+    saved = "Copy complete, now saving to disk (please wait)...\nCopy complete."
+    saved_variants = (
+        f"[{'#' * 40}] 100%\nCopy complete, now saving to disk (please wait)...\n",
+        f"[{'#' * 40}] 100%\nCopy complete.\n",
+        f"[{'#' * 40}] 100%\n",
+    )
+    save_failures: ClassVar = {
+        "timed out": f"[{'#' * 40}]  99%Configuration update aborted: timed out\n",
+        "busy": "Configuration update aborted: another request for config change is already in progress\n",
+        "not ready": "Configuration update aborted: system not ready\n",
+        "transient": ("Configuration update aborted: services in transient state, wait for the system to stabilize\n"),
+        "permission": "% Permission denied for the role\n",
+    }
+
+    @says("exec", "copy running-config startup-config")
+    def write_memory(self, session: Session) -> None:
+        self.store(session)
+
+    @says("vlan", "name <text>")
+    def vlan_name(self, session: Session, text: str) -> None:
+        if any(name == text and str(number) not in session.about for number, name in self.running.vlans.items()):
+            raise Rejected("ERROR: VLAN with the same name exists")
+        super().vlan_name(session, text)
 
     def invalid(self, session: Session, line: str) -> str:
         return f"{' ' * (len(self.prompt(session)) + 1)}^\n% Invalid command at '^' marker."
@@ -52,6 +87,10 @@ class CiscoNxos(TrunkLists):
             "system current running vlan reservation: 3968-4094\nsystem future running vlan reservation: 3968-4094"
         )
 
+    @says("exec", "show running-config")
+    def show_running(self, session: Session) -> None:
+        session.say(f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}")
+
     @says("exec", "show running-config interface")
     def show_running_interface(self, session: Session) -> None:
         head = [
@@ -70,9 +109,9 @@ class CiscoNxos(TrunkLists):
             rows += ["", f"interface {name}", *(f"{indent}{line}" for line in port.lines)]
             rows += [] if port.mode == "routed" else [f"{indent}switchport"]
             rows += [] if port.mode in ("routed", default_mode) else [f"{indent}switchport mode {port.mode}"]
-            untagged = "trunk native" if port.mode == "trunk" else "access"
-            rows += [] if port.native == 1 else [f"{indent}switchport {untagged} vlan {port.native}"]
-            rows += self.allowed_lines(indent, port.allowed) + ([f"{indent}shutdown"] if port.down else [])
+            rows += self.untagged_lines(indent, port)
+            rows += self.allowed_lines(indent, port.allowed)
+            rows += [f"{indent}shutdown"] if port.down and port.mode != "routed" else []
         return rows
 
     @says("exec", "show lldp neighbors detail")

@@ -1,6 +1,7 @@
 """An administrator at a terminal: types lines into an emulated switch over SSH, reads what comes, uses no driver."""
 
 import re
+import socket
 import time
 from types import TracebackType
 from typing import Self
@@ -20,7 +21,7 @@ class Client:
     def __init__(self, switch: Switch, patience: float = 5) -> None:
         self._switch, self._patience = switch, patience
         host, port = switch.address.split(":")
-        self._transport = paramiko.Transport((host, int(port)))
+        self._transport = paramiko.Transport(socket.create_connection((host, int(port)), patience))
         self._transport.connect(username=switch.username, password=switch.password)
         self._channel = self._transport.open_session()
         self._channel.get_pty(width=200)

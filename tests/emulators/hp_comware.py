@@ -1,10 +1,17 @@
-"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``, a trunk carries VLAN 1 until told otherwise."""
+"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``, a trunk carries VLAN 1 until told otherwise.
+
+Where the words come from: the successes of ``save force`` and the questions of ``save`` from H3C's command references
+and recorded sessions of S5130, S5500, S6800 and HCL (the sentence of success differs between releases and roles of a
+device: four forms); "Failed to save the current configuration" from H3C's log message reference (CFG_SAVE_FAILED);
+"Permission denied." from Comware 7's role-based access. Ports are access ports of VLAN 1, up.
+"""
 
 from collections.abc import Callable
 from typing import ClassVar
 
 from emulators import lists
 from emulators.grammar import says
+from emulators.session import FILTERS
 from emulators.switch import Port, Rejected, Session, Switch
 from emulators.terminal import Hangup
 
@@ -20,10 +27,37 @@ class HpComware(Switch):
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(allowed={1})
     default_name = "VLAN 0001"
     more = "---- More ----"
+    unauthorized = "Permission denied."
+    filters: ClassVar = {name: FILTERS[name] for name in ("include", "exclude", "begin")}
+    saved_variants = (
+        "Validating file. Please wait....\nConfiguration is saved to device successfully.\n",
+        (
+            "Validating file. Please wait..................\n"
+            "The current configuration is saved to the active main board successfully.\n"
+            "Configuration is saved to device successfully.\n"
+        ),
+        (
+            "Validating file. Please wait...\nSaved the current configuration to mainboard device successfully.\n"
+            "Slot 1:\nSave next configuration file successfully.\n"
+        ),
+        (
+            "Saving the current configuration to the file. Please wait...\n"
+            "Saved the current configuration to mainboard device successfully.\n"
+        ),
+    )
+    save_failures: ClassVar = {
+        "failed": "Validating file. Please wait...\nFailed to save the current configuration.\n",
+        "no space": "Validating file. Please wait...\nFailed to save the current configuration: not enough space.\n",
+        "busy": "The system is busy with saving configuration. Please try again later.\n",
+        "permission": "Permission denied.\n",
+    }
     saving = "Validating file. Please wait...\n"
     saved = "Saved the current configuration to mainboard device successfully."
     first_mode = "user"
     falls_through: ClassVar = {"vlan": "system", "interface": "system"}
+
+    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+        port.mode, port.allowed = "trunk", set(range(1, 4095)) if allowed is None else allowed
 
     def configure(self, *lines: str) -> None:
         super().configure("system-view", *lines)
@@ -72,8 +106,17 @@ class HpComware(Switch):
 
     @says("user", "save")
     def save_asking(self, session: Session) -> None:
-        if session.ask("The current configuration will be written to the device. Are you sure? [Y/N]:").upper() == "Y":
-            self.save()
+        session.later(lambda: self._ask_and_save(session))
+
+    def _ask_and_save(self, session: Session) -> None:
+        if session.ask("The current configuration will be written to the device. Are you sure? [Y/N]:").upper() != "Y":
+            return
+        session.ask(
+            "Please input the file name(*.cfg)[flash:/startup.cfg]\n"
+            "(To leave the existing filename unchanged, press the enter key):"
+        )
+        if session.ask("flash:/startup.cfg exists, overwrite? [Y/N]:").upper() == "Y":
+            self.store(session)
 
     @says("system", "vlan <list...>")
     def vlan(self, session: Session, text: str) -> None:
@@ -187,6 +230,16 @@ class HpComware(Switch):
     @says("user", "display lldp neighbor-information verbose")
     def show_neighbours(self, session: Session) -> None:
         session.say(self.neighbours())
+
+    @says("user", "display current-configuration")
+    @says("system", "display current-configuration")
+    def display_current(self, session: Session) -> None:
+        session.say(self.running_config())
+
+    @says("user", "display saved-configuration")
+    @says("system", "display saved-configuration")
+    def display_saved(self, session: Session) -> None:
+        session.say(self.config_of(self.startup))
 
     def running_config(self) -> str:
         names = [line for n, name in sorted(self.running.vlans.items()) for line in (f"vlan {n}", f" name {name}", "#")]

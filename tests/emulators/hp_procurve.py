@@ -1,4 +1,9 @@
-"""HP ProCurve and Aruba-OS: escape sequences, "press any key", questions before a VLAN with ports is deleted."""
+"""HP ProCurve and Aruba-OS: escape sequences, "press any key", questions before a VLAN with ports is deleted.
+
+``write memory`` prints nothing on success (ArubaOS-Switch basic operation guide). No recording of a failed save was
+found: the failures are ours, and so are the words for a missing right. All ports are untagged in VLAN 1 and up by
+default.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -23,11 +28,23 @@ class HpProcurve(Industry):
     default_name = "DEFAULT_VLAN"
     more = "-- MORE --, next page: Space, next line: Enter, quit: Control-C"
     modes: ClassVar = {"config": "(config)", "vlan": "(vlan-{about})"}
+    unauthorized = "Not enough privileges to execute this command."
     saved = ""
+    save_failures: ClassVar = {
+        "no space": "Unable to write the configuration to flash: insufficient space.\n",
+        "busy": "Configuration is being changed by another session; not saved.\n",
+        "permission": "Not enough privileges to execute this command.\n",
+    }
 
     def __init__(self, *, max_vlans: int = 256, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]
         self.max_vlans = max_vlans
+
+    def become_access(self, port: Port, vlan: int) -> None:
+        port.native, port.allowed = vlan, set()
+
+    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+        port.allowed = set(self.running.vlans) - {port.native} if allowed is None else allowed
 
     def greeting(self, session: Session) -> None:
         session.terminal.write(f"{BANNER}Press any key to continue")

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from emulators import lists
 from emulators.grammar import says
-from emulators.switch import Rejected, Session, Switch
+from emulators.switch import Port, Rejected, Session, Switch
 from emulators.terminal import Hangup
 
 
@@ -135,10 +135,30 @@ class TrunkLists(Industry):
         for port in session.ports:
             port.mode = mode
 
-    @says("interface", "switchport access vlan <number>", "switchport trunk native vlan <number>")
+    @says("interface", "switchport access vlan <number>")
     def native(self, session: Session, number: str) -> None:
         for port in session.ports:
             port.native = int(number)
+
+    @says("interface", "switchport trunk native vlan <number>")
+    def trunk_native(self, session: Session, number: str) -> None:
+        for port in session.ports:
+            self.become_native(port, int(number))
+
+    @says("interface", "no switchport trunk native vlan")
+    def no_trunk_native(self, session: Session) -> None:
+        self.trunk_native(session, "1")
+
+    @says("interface", "no switchport mode")
+    def no_mode(self, session: Session) -> None:
+        self.switchport_mode(session, type(self).new_port().mode)
+
+    @says("exec", "show startup-config")
+    def show_startup(self, session: Session) -> None:
+        session.say(self.config_of(self.startup))
+
+    def become_native(self, port: Port, vlan: int) -> None:
+        port.trunk_native = vlan
 
     @says("interface", "no switchport access vlan")
     def no_access(self, session: Session) -> None:
@@ -207,14 +227,18 @@ class TrunkLists(Industry):
         rows = []
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f"{indent}{line}" for line in port.lines)]
-            if port.native != 1:
-                rows.append(
-                    f"{indent}switchport {'trunk native' if port.mode == 'trunk' else 'access'} vlan {port.native}"
-                )
+            rows += self.untagged_lines(indent, port)
             rows += self.allowed_lines(indent, port.allowed) + ([f"{indent}shutdown"] if port.down else [])
             rows += [] if port.mode == default_mode else [f"{indent}switchport mode {port.mode}"]
             rows.append("!")
         return rows
+
+    def untagged_lines(self, indent: str, port: Port) -> list[str]:
+        """Write both VLANs of untagged frames, that of an access port also on a trunk: it applies when it is one."""
+        access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
+        return access + (
+            [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]
+        )
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
         first = f"{indent}switchport trunk allowed vlan "

@@ -50,8 +50,8 @@ class Power:
             elif boot == "empty":
                 self.startup = self.factory_state()
             self.running = deepcopy(self.startup) if boot == "empty" else self.booted(deepcopy(self.startup))
-            self.boots += 1
         self.listen()
+        self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
         """Lose every session and whatever was not saved; return at once, be back after ``down`` seconds."""

@@ -46,7 +46,7 @@ class Session:
         if switch.slowness:
             switch.closing.wait(switch.slowness)
         switch.commands.append(line)
-        no = switch.forbidden_words(line, switch.unauthorized or switch.invalid(self, line))
+        no = switch.forbidden_words(line, switch.unauthorized.format(line=line) or switch.invalid(self, line))
         fault = switch.fault_for(line) if no is None else None
         if no is not None:
             self.write(no)

@@ -1,12 +1,20 @@
-"""SONiC: ``config …`` and ``show …`` in a Linux shell."""
+"""SONiC: ``config …`` and ``show …`` in a Linux shell.
+
+Where the words come from: sonic-utilities (``config/main.py``, ``config/vlan.py``): the line that ``config save``
+prints first, "Root privileges are required for this operation", the errors of ``config vlan``; the traceback of a save
+while another process writes the file, from a bug report to sonic-buildimage; the shell's and sudo's words are
+Debian's. Ports route by default.
+"""
 
 from collections.abc import Callable
 from copy import deepcopy
 from typing import ClassVar
 
 from emulators.grammar import says
-from emulators.switch import Port, Rejected, Session, Switch
+from emulators.switch import Port, Rejected, Session, State, Switch
 from emulators.terminal import Hangup
+
+SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json\n"
 
 
 class Sonic(Switch):
@@ -16,18 +24,36 @@ class Sonic(Switch):
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
     new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
     page = 0
-    saving = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json\n"
+    saving = SAVES
     saved = ""
+    save_failures: ClassVar = {
+        "no space": f'{SAVES}Traceback (most recent call last):\n  File "/usr/local/bin/config", line 8, in <module>\n'
+        "    sys.exit(config())\nOSError: [Errno 28] No space left on device\n",
+        "busy": f'{SAVES}Traceback (most recent call last):\n  File "/usr/local/bin/config", line 8, in <module>\n'
+        "    sys.exit(config())\njson.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n",
+        "read only": f"{SAVES}/bin/sh: 1: cannot create /etc/sonic/config_db.json: Read-only file system\n",
+        "root": "Root privileges are required for this operation\n",
+        "permission": "sudo: a password is required\n",
+    }
+    unauthorized = "sudo: a password is required"
     default_name = ""
 
     def __init__(self, *, knows_switchport: bool = True, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]
         self.knows_switchport = knows_switchport
-        del self.running.vlans[1]
+        self.running.vlans.pop(1, None)
         if not knows_switchport:
             for port in self.running.ports.values():
                 port.mode = "trunk"
         self.startup = deepcopy(self.running)
+
+    def factory_state(self) -> State:
+        state = super().factory_state()
+        state.vlans.clear()
+        return state
+
+    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+        port.mode, port.allowed = "trunk", set(self.running.vlans) if allowed is None else allowed
 
     def configure(self, *lines: str) -> None:
         silent = self.silent_session()
@@ -52,7 +78,8 @@ class Sonic(Switch):
     def add(self, session: Session, text: str) -> None:
         number = self.number(text)
         if number in self.running.vlans:
-            raise Rejected(f"Usage: config vlan add [OPTIONS] <vid>\n\nError: Vlan{number} already exists")
+            usage = "Usage: config vlan add [OPTIONS] <vid>\nTry 'config vlan add -h' for help."
+            raise Rejected(f"{usage}\n\nError: Vlan{number} already exists.")
         self.running.vlans[number] = ""
 
     @says("exec", "sudo -n config vlan del <number>", "sudo config vlan del <number>")

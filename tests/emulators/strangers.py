@@ -32,7 +32,7 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
         for name, allowed in (trunks or {}).items():
             switch.become_trunk(switch.running.ports[name], None if allowed == "all" else set(allowed))
         for name, vlan in (native or {}).items():
-            switch.running.ports[name].native = vlan
+            switch.become_native(switch.running.ports[name], vlan)
         for name in shut:
             switch.running.ports[name].down = True
         switch.startup = deepcopy(switch.running)
@@ -96,7 +96,7 @@ def _change(old: str | None, new: str | None) -> str:
 
 
 def _differences(old: "Port", new: "Port") -> list[str]:
-    fields = ("mode", "allowed", "native", "down", "lines")
+    fields = ("mode", "allowed", "native", "trunk_native", "down", "lines")
     return [
         f"{name} {getattr(old, name)!r} became {getattr(new, name)!r}"
         for name in fields

@@ -22,11 +22,16 @@ ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
 
 @dataclass
 class Port:
-    """A port; ``allowed`` None is the default of many: all VLANs. ``lines`` is whatever else is configured."""
+    """A port; ``allowed`` None is the default of many: all VLANs. ``lines`` is whatever else is configured.
+
+    ``native`` is the VLAN of untagged frames; where a platform keeps another one for when the port is a trunk, that is
+    ``trunk_native``.
+    """
 
     mode: str = "access"
     allowed: set[int] | None = None
     native: int = 1
+    trunk_native: int = 1
     down: bool = False
     lines: list[str] = field(default_factory=list)
 
@@ -168,6 +173,10 @@ class Switch(Faults, Saving, Power):
     def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
         """Make a port a trunk of ``allowed``, or of all VLANs (None), with no command."""
         port.mode, port.allowed = "trunk", allowed
+
+    def become_native(self, port: Port, vlan: int) -> None:
+        """Make ``vlan`` the one of a trunk's untagged frames, with no command."""
+        port.native = vlan
 
     def config_of(self, state: State) -> str:
         """Return a configuration as the device shows it."""
