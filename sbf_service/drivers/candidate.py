@@ -87,6 +87,7 @@ class CandidateWords:
     told: dict[str, Lines] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
+    vlans_are_local: bool = False
     facts: DriverFacts = field(default_factory=lambda: DriverFacts(VlanSet([1]), atomic=True, confirm_timer=True))
 
 

@@ -15,6 +15,7 @@ from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.line import CommandLine
 from sbf_service.neighbour import Neighbour
+from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -165,7 +166,26 @@ def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) 
             raise Unsafe(f"switch {name}, port {port}: {wanted}: {cure}")
         ports[port] = VlanSet() if found.open else found.tagged & managed.vlans
         opened += [port] if found.open else []
-    return SwitchCarried(vlans=seen.vlans & managed.vlans, ports=ports, open=tuple(opened))
+    vlans = seen.vlans & managed.vlans
+    return SwitchCarried(
+        vlans=vlans,
+        ports=ports,
+        open=tuple(opened),
+        names={vlan: seen.names.get(vlan) for vlan in vlans},
+        elsewhere=dict(_elsewhere(dialect, seen, managed)),
+    )
+
+
+def _elsewhere(dialect: NamesPorts, seen: Seen, managed: Managed) -> Iterator[tuple[PortName, VlanSet]]:
+    """Yield unmanaged ports with the managed numbers they carry; a port that carries all VLANs states none."""
+    ours = {dialect.ports.canonical(port) for port in (*managed.ports, *managed.members)}
+    for name, port in seen.ports.items():
+        if name not in ours and not port.member:
+            tagged = VlanSet() if port.open else port.tagged
+            untagged = VlanSet() if dialect.vlans_are_local else port.untagged
+            access = VlanSet() if port.access is None else VlanSet([port.access])
+            if found := stated_vlans(tagged, managed.vlans) | ((untagged | access) & managed.vlans):
+                yield PortName(name), found
 
 
 def _untagged(name: Name, port: PortName, found: PortSeen, managed: VlanSet) -> tuple[VlanSet, bool]:

@@ -19,12 +19,15 @@ D_contra = TypeVar("D_contra", contravariant=True)
 class Managed:
     """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is.
 
-    ``access`` are those of the ports on which numbers are untagged.
+    ``access`` are those of the ports on which numbers are untagged. ``members`` are the ports that aggregates among
+    ``ports`` are made of. ``created`` are the numbers that SBF recorded as its own on this switch.
     """
 
     ports: tuple[PortName, ...]
     vlans: VlanSet
     access: tuple[PortName, ...] = ()
+    members: tuple[PortName, ...] = ()
+    created: VlanSet = field(default_factory=VlanSet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Driver(Protocol):
     """One switch. It raises Unreachable, Refused and Unsafe, nothing else, and is used by one thread at a time."""
 
     def read(self, managed: Managed) -> SwitchCarried:
-        """Read what the managed ports carry of the managed numbers. Changes nothing.
+        """Read what the managed ports carry of the managed numbers, and what unmanaged ports do. Changes nothing.
 
         Raises Unsafe when the answer cannot be understood or a managed number is used in a way that is not ours.
         """

@@ -16,6 +16,7 @@ from sbf_service.drivers.line import CommandLine
 from sbf_service.drivers.lldpd import neighbours_by
 from sbf_service.drivers.shell import Shell
 from sbf_service.neighbour import Neighbour
+from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -81,7 +82,13 @@ def carried_from(name: Name, entries: Mapping[str, list[VlanEntry]], managed: Ma
         else:
             ports[port] = _tagged(name, port, entries.get(port, []), managed.vlans)
     exists = VlanSet(number for vlans in ports.values() for number in vlans)
-    return SwitchCarried(vlans=exists, ports=ports, open=tuple(opened))
+    elsewhere = {
+        PortName(port): stated_vlans((number for entry in found for number in entry.numbers), managed.vlans)
+        for port, found in entries.items()
+        if port not in {*managed.ports, *managed.members}
+    }
+    used = {port: vlans for port, vlans in elsewhere.items() if vlans}
+    return SwitchCarried(vlans=exists, ports=ports, open=tuple(opened), elsewhere=used)
 
 
 def commands(difference: SwitchDifference) -> Iterator[str]:

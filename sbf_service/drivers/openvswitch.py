@@ -20,6 +20,7 @@ from sbf_service.drivers.line import CommandLine
 from sbf_service.drivers.lldpd import neighbours_by
 from sbf_service.drivers.shell import Shell, parts, quoted
 from sbf_service.neighbour import Neighbour
+from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -44,6 +45,12 @@ class Port:
     mode: str
     tag: int | None
     trunks: frozenset[int]
+
+    @property
+    def vlans(self) -> VlanSet:
+        """The VLANs that it names; a trunk without a list carries every VLAN and names none."""
+        listed = self.trunks if self.is_trunk else frozenset()
+        return VlanSet(number for number in (*listed, self.tag) if number and 0 < number < STOPPER)
 
     @property
     def is_trunk(self) -> bool:
@@ -129,7 +136,9 @@ def carried_from(name: Name, ports: Mapping[str, Port], managed: Managed) -> Swi
         carried[port] = found or VlanSet()
         opened += [port] if found is None else []
     exist = VlanSet(number for vlans in carried.values() for number in vlans)
-    return SwitchCarried(vlans=exist, ports=carried, open=tuple(opened))
+    others = {PortName(name): port for name, port in ports.items() if name not in {*managed.ports, *managed.members}}
+    used = {name: vlans for name, port in others.items() if (vlans := stated_vlans(port.vlans, managed.vlans))}
+    return SwitchCarried(vlans=exist, ports=carried, open=tuple(opened), elsewhere=used)
 
 
 def commands(difference: SwitchDifference) -> list[str]:

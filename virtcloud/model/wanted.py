@@ -35,17 +35,50 @@ class SwitchWanted(Document):
         return VlanSet(number for carried in self.ports.values() for number in carried)
 
 
+class ForeignVlan(Document):
+    """A VLAN ID of the pool that a device uses for somebody else: it is never created, deleted, renamed or entered.
+
+    ``name`` is the VLAN's name where SBF did not create it and the device shows names; ``ports`` are the unmanaged
+    ports that carry it. With neither, the VLAN was there before SBF would have created it.
+    """
+
+    vlan: VlanId
+    name: str | None = None
+    ports: tuple[PortName, ...] = ()
+
+    @property
+    def use(self) -> str:
+        """The evidence, as messages quote it."""
+        named = None if self.name is None else f"it is named {self.name!r}"
+        ports = f"unmanaged port{'s' * (len(self.ports) > 1)} {', '.join(self.ports)}" if self.ports else None
+        told = " and ".join(one for one in (named, ports and f"it is on {ports}") if one)
+        return told or "it exists and SBF did not create it"
+
+
 class SwitchCarried(Document):
     """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it.
 
     ``open`` are managed ports without a list of their own: they carry every VLAN there is, or would if their neighbour
     asked. In ``ports`` they stand as empty: nothing was ever allowed on them by us. An access port is open when it is
     anything but untagged in one managed number or in no VLAN: in the switch's default one, say.
+
+    ``names`` are the names of the existing VLANs, None where the device shows none; the whole is None for a device
+    without a table of VLANs, where a VLAN exists by the ports that carry it. ``elsewhere`` are the managed numbers on
+    unmanaged ports, but for trunks that carry every VLAN: these are no statement about one. ``foreign`` follows from
+    both (``sbf_service/ownership.py``); what is foreign and not SBF's own stands neither in ``vlans`` nor in ``ports``.
     """
 
     vlans: VlanSet
     ports: dict[PortName, VlanSet]
     open: tuple[PortName, ...] = ()
+    names: dict[VlanId, str | None] | None = None
+    elsewhere: dict[PortName, VlanSet] = Field(default_factory=dict)
+    foreign: tuple[ForeignVlan, ...] = ()
+
+    @property
+    def foreign_vlans(self) -> VlanSet:
+        """The VLAN IDs that are in other use."""
+        return VlanSet(one.vlan for one in self.foreign)
 
 
 class SwitchDifference(Document):
@@ -74,23 +107,30 @@ class SwitchDifference(Document):
 
 
 def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDifference:
-    """Compute what makes ``carried`` into ``wanted``. Ports that are not wanted-managed are never named.
+    """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these are on no port added to.
 
-    Open ports are closed once the switch is to carry anything at all: what is created for one port would be carried on
-    them too. An access port is closed in any case: one that carries nobody is in no VLAN.
+    Ports that are not wanted-managed are never named. Open ports are closed once the switch is to carry anything at
+    all: what is created for one port would be carried on them too. An access port is closed in any case: one that
+    carries nobody is in no VLAN.
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
-    add = _kept({port: vlans - seen[port] for port, vlans in wanted.ports.items()})
+    add = _kept({port: vlans - seen[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
     remove = _kept({port: seen[port] - vlans for port, vlans in wanted.ports.items()})
     return SwitchDifference(
         access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
         close=tuple(close),
-        create=wanted.vlans - carried.vlans,
-        delete=carried.vlans - wanted.vlans,
+        create=wanted.vlans - carried.vlans - carried.foreign_vlans,
+        delete=carried.vlans - wanted.vlans - carried.foreign_vlans,
         add=add,
         remove=remove,
     )
+
+
+def blocked_vlans(wanted: SwitchWanted, carried: SwitchCarried) -> VlanSet:
+    """Return the wanted VLAN IDs in other use that a port lacks: they cannot be set up there."""
+    lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
+    return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
 
 
 def _kept(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:

@@ -18,7 +18,6 @@ WORDS = CandidateWords(
     lines=partial(lines, DIALECT),
     told={
         "create a VLAN": DIALECT.create,
-        "create several": DIALECT.create_many,
         "delete": DIALECT.delete,
         "set an empty list": DIALECT.prepare,
         "make a port a trunk": DIALECT.trunk,

@@ -17,10 +17,10 @@ from typing import Any
 from sbf_service.drivers.candidate import CandidateWords
 from sbf_service.drivers.candidates.xml import parsed, said_in
 from sbf_service.drivers.dialects.dialect import EVERY, PortNames, PortSeen, Seen
-from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, blocks, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
+from sbf_service.ownership import vlan_name
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
@@ -92,7 +92,8 @@ def see(shown: Sequence[str]) -> Seen:
     if not interfaces:
         raise ValueError(f"no interface in {beginning(shown[0])!r}")
     parents = {PORTS.canonical(name.split()[0]) for name in interfaces if "." not in name}
-    return Seen(VlanSet(domains.ours), {parent: _port(parent, interfaces, domains) for parent in parents})
+    ports = {parent: _port(parent, interfaces, domains) for parent in parents}
+    return Seen(VlanSet(domains.ours), ports, names={number: vlan_name(number) for number in domains.ours})
 
 
 def _domains(body: Sequence[str]) -> _Domains:
@@ -218,5 +219,6 @@ WORDS = CandidateWords(
     lines=lines,
     told=TOLD,
     ports=PORTS,
+    vlans_are_local=True,
     facts=DriverFacts(VlanSet(), atomic=True, confirm_timer=True, access=True),
 )

@@ -13,10 +13,10 @@ from typing import Any
 from sbf_service.drivers.candidate import CandidateWords
 from sbf_service.drivers.candidates.xml import parsed, said_in
 from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen, Seen
-from sbf_service.drivers.dialects.lines import vlan_name
 from sbf_service.drivers.dialects.reading import beginning, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
+from sbf_service.ownership import vlan_name
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
@@ -54,16 +54,15 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosSeen(Seen):
-    """A switch with what has to be named to delete something: VLANs' names, and members as they are written."""
+    """A switch with what has to be named to delete something: members as they are written, beside VLANs' names."""
 
-    names: Mapping[VlanId, str] = field(default_factory=dict)
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
 
 def see(shown: Sequence[str]) -> JunosSeen:
     """Understand the XML of VLANs and interfaces; raises ValueError."""
     root = _root(shown[0], "configuration")
-    names = dict(_vlans(root))
+    names = dict[int, str](_vlans(root))
     members = {PORTS.canonical(name): _members(unit, names) for name, unit in _units(root)}
     ports = {PORTS.canonical(name): _port(unit, members[PORTS.canonical(name)]) for name, unit in _units(root)}
     return JunosSeen(
@@ -129,9 +128,9 @@ def _other_uses(root: Any) -> Iterator[tuple[str, VlanSet]]:  # noqa: ANN401
         yield PORTS.canonical(interface.findtext("name")), numbers
 
 
-def _members(unit: Any, names: Mapping[VlanId, str]) -> dict[str, VlanSet]:  # noqa: ANN401
+def _members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
     """Give what each member, as it is written, stands for: ``all``, a name, a number or a range."""
-    numbers: dict[str, set[VlanId]] = {}
+    numbers: dict[str, set[int]] = {}
     for number, name in names.items():
         numbers.setdefault(name, set()).add(number)
     written = [one.text.strip() for one in _active(unit, "vlan/members")]

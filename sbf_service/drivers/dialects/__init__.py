@@ -35,7 +35,6 @@ def _section(name: str, dialect: Dialect) -> str:
     rows = {
         "read": dialect.show,
         "create a VLAN": dialect.create,
-        "create several": dialect.create_many,
         "delete": dialect.delete,
         "set an empty list, read back before all else": dialect.prepare,
         "make a port a trunk": dialect.trunk,

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
+from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Ethernet": (), "Port-Channel": ()})
 SAVED = re.compile(r"^Copy completed successfully\.\s*\Z", re.MULTILINE)
@@ -25,7 +26,8 @@ def see(answers: Sequence[str]) -> Seen:
     """Understand the table of VLANs, the ports' lines and the internal VLANs."""
     table, lines, internal = answers
     ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
-    return Seen(vlan_table(table), ports, used_numbers(internal))
+    names = vlan_table(table)
+    return Seen(VlanSet(names), ports, used_numbers(internal), names)
 
 
 LLDP = Lldp(
@@ -47,7 +49,6 @@ DIALECT = Dialect(
     show=("show vlan", "show running-config section interface", INTERNAL),
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
-    create_many=("vlan {vlans}", "exit"),
     delete=("no vlan {vlans}",),
     prepare=("interface {port}", "switchport", "switchport trunk allowed vlan none", "exit"),
     trunk=("interface {port}", "switchport mode trunk", "exit"),

@@ -33,15 +33,19 @@ PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": (
 def see(answers: Sequence[str]) -> Seen:
     """Understand the VLANs and the interfaces of the configuration."""
     (text,) = answers
-    heads = [head.removeprefix("vlan ") for head, _ in blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)]
-    if not heads:
+    found = {head.removeprefix("vlan "): body for head, body in blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)}
+    if not found:
         raise ValueError(f"no VLAN in {beginning(text)!r}")
-    vlans = VlanSet(number for head in heads for number in vlan_set(head, f"vlan {head}"))
+    vlans = VlanSet(number for head in found for number in vlan_set(head, f"vlan {head}"))
+    names = {int(head): name for head, body in found.items() if head.isdigit() for name in starting(body, "name ")}
     bodies = interfaces(text, PORTS)
-    return Seen(vlans, {name: _port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)})
+    ports = {name: _port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)}
+    return Seen(vlans, ports, names=names)
 
 
 def _port(lines: list[str]) -> PortSeen:
+    if starting(lines, "lag "):
+        return PortSeen(member=True)
     off = "no shutdown" not in lines
     allowed = starting(lines, "vlan trunk allowed ")
     untagged = numbers_after(lines, "vlan access ", "vlan trunk native ")
@@ -74,7 +78,6 @@ DIALECT = Dialect(
     show=("show running-config",),
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
-    create_many=("vlan {vlans}", "exit"),
     delete=("no vlan {vlans}",),
     prepare=("interface {port}", "no routing", "vlan trunk allowed 1", "exit"),
     allow=("interface {port}", "vlan trunk allowed {vlans}", "exit"),

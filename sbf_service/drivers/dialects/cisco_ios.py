@@ -42,7 +42,8 @@ def see(answers: Sequence[str]) -> Seen:
     """Understand the table of VLANs, the ports' lines and the internal VLANs."""
     table, lines, internal = answers
     ports = {name: trunk(body, "dynamic") for name, body in interfaces(lines, PORTS).items()}
-    return Seen(vlan_table(table), ports, used_numbers(internal))
+    names = vlan_table(table)
+    return Seen(VlanSet(names), ports, used_numbers(internal), names)
 
 
 LLDP = Lldp(
@@ -63,12 +64,11 @@ DIALECT = Dialect(
     netmiko="cisco_ios",
     show=(
         "show vlan brief",
-        "show running-config | include ^interface|^ switchport|^ no switchport|^ shutdown",
+        "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown",
         INTERNAL,
     ),
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
-    create_many=("vlan {vlans}", "exit"),
     delete=("no vlan {vlans}",),
     prepare=("interface {port}", "switchport", "switchport trunk allowed vlan none", "exit"),
     trunk=("interface {port}", ENCAPSULATION, "switchport mode trunk", "exit"),

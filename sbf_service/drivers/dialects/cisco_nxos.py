@@ -32,7 +32,8 @@ def see(answers: Sequence[str]) -> Seen:
     ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
     ranges = re.findall(r"running vlan reservation: *(\d+)-(\d+)", reserved)
     kept = VlanSet(number for first, last in ranges for number in range(int(first), min(int(last), 4094) + 1))
-    return Seen(vlan_table(table), ports, kept)
+    names = vlan_table(table)
+    return Seen(VlanSet(names), ports, kept, names)
 
 
 LLDP = Lldp(
@@ -54,7 +55,6 @@ DIALECT = Dialect(
     show=("show vlan brief", "show running-config interface", RESERVED),
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
-    create_many=("vlan {vlans}", "exit"),
     delete=("no vlan {vlans}",),
     prepare=("interface {port}", "switchport", "switchport trunk allowed vlan none", "exit"),
     trunk=("interface {port}", "switchport mode trunk", "exit"),

@@ -40,16 +40,19 @@ def see(answers: Sequence[str]) -> Seen:
     if head is None:
         raise ValueError(f"no table of VLANs in {beginning(text)!r}")
     column = head.end() - head.start()
+    described = slice(head[0].index("Description"), column)
     vlans: list[int] = []
+    names: dict[int, str] = {}
     members: list[tuple[str, str, int]] = []
     for line in text[head.end() :].splitlines()[1:]:
         row = ROW.fullmatch(line[:column].rstrip())
         if row:
             vlans.append(int(row["number"]))
+            names[vlans[-1]] = line[described].strip()
         elif line[:column].strip() or (line.strip() and not vlans):
             raise ValueError(line)
         members += [(how, port, vlans[-1]) for how, port in _members(line[column:])]
-    return Seen(VlanSet(vlans), members_seen(members, tagged="T", untagged="U"))
+    return Seen(VlanSet(vlans), members_seen(members, tagged="T", untagged="U"), names=names)
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:

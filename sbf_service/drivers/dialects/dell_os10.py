@@ -11,7 +11,7 @@ A save that worked prints nothing (published sessions with ``write memory``) or,
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sbf_service.drivers.dialects import dell_force10
 from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
@@ -26,10 +26,20 @@ def see(answers: Sequence[str]) -> Seen:
     (text,) = answers
     found = interfaces(text, PORTS)
     vlans = VlanSet(int(name.removeprefix("vlan")) for name in found if name.startswith("vlan"))
-    return Seen(vlans, {name: _port(body) for name, body in found.items() if not name.startswith(("vlan", "mgmt"))})
+    ports = {name: _port(body) for name, body in found.items() if not name.startswith(("vlan", "mgmt"))}
+    return Seen(vlans, ports, names=dict(_names(found)))
+
+
+def _names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield the descriptions of VLANs, which are the names that SBF gives them."""
+    for name, body in found.items():
+        if name.startswith("vlan"):
+            yield from ((int(name.removeprefix("vlan")), text.strip('"')) for text in starting(body, "description "))
 
 
 def _port(lines: list[str]) -> PortSeen:
+    if starting(lines, "channel-group "):
+        return PortSeen(member=True)
     untagged = numbers_after(lines, "switchport access vlan ")
     off = "shutdown" in lines
     if "switchport mode trunk" not in lines:
@@ -46,7 +56,6 @@ DIALECT = Dialect(
     show=("show running-configuration interface",),
     see=see,
     create=("interface vlan {vlan}", "description {name}", "exit"),
-    create_many=("interface range vlan {vlans}", "exit"),
     delete=("no interface vlan {vlan}",),
     prepare=(),
     trunk=("interface {port}", "switchport mode trunk", "exit"),

@@ -35,6 +35,8 @@ class PortSeen:
     access: VlanId | None = None
     off: bool = False
     dormant: VlanSet | None = None
+    member: bool = False
+    """It is part of an aggregate, whose configuration it repeats."""
 
     @property
     def is_closed(self) -> bool:
@@ -45,11 +47,15 @@ class PortSeen:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A whole switch as it was read; ports by their canonical names. ``reserved`` is what it keeps for itself."""
+    """A whole switch as it was read; ports by their canonical names. ``reserved`` is what it keeps for itself.
+
+    ``names`` are the names of VLANs, where the platform shows them.
+    """
 
     vlans: VlanSet
     ports: Mapping[str, PortSeen]
     reserved: VlanSet = field(default_factory=VlanSet)
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,10 @@ class NamesPorts(Protocol):
     def shows_every_port(self) -> bool:
         """Say whether a port that is not shown is not there."""
 
+    @property
+    def vlans_are_local(self) -> bool:
+        """Return whether a VLAN ID means another VLAN on each port, as on routers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
@@ -107,8 +117,6 @@ class Dialect:
     trunk: Lines = ()
     """Makes a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that
     never allows every VLAN."""
-    create_many: Lines = ()
-    """For runs of numbers, where the platform has ranges; such VLANs have no name, since names are given singly."""
     empty: Lines = ()
     """Instead of ``remove`` where nothing at all would be left on the port."""
     access: Lines = ()
@@ -124,13 +132,14 @@ class Dialect:
     """Questions (patterns at the end of what was said) and what is answered."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
+    vlans_are_local: bool = False
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     to: str = "-"
     comma: str = ","
     most_ranges: int = 20
     """How many ranges a command takes."""
     runs_only: bool = False
-    """``create_many`` and ``delete`` take one range."""
+    """``delete`` takes one range."""
     at_once: int = 1
     """How many lines may be sent before the first is answered."""
     privileged: bool = False

@@ -43,6 +43,8 @@ def see(answers: Sequence[str]) -> Seen:
 
 
 def _port(lines: list[str]) -> PortSeen:
+    if starting(lines, "port link-aggregation group "):
+        return PortSeen(member=True)
     untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
     off = "shutdown" in lines
     if "port link-type hybrid" in lines:
@@ -82,7 +84,6 @@ DIALECT = Dialect(
     configure=("system-view",),
     leave=("return",),
     create=("vlan {vlan}", "name {name}", "quit"),
-    create_many=("vlan {vlans}",),
     delete=("undo vlan {vlans}",),
     prepare=("interface {port}", "port link-type trunk", "undo port trunk permit vlan all", "quit"),
     allow=("interface {port}", "port trunk permit vlan {vlans}", "quit"),

@@ -35,7 +35,8 @@ def see(answers: Sequence[str]) -> Seen:
     ports = members_seen(members, "tagged", "untagged")
     off = {PORTS.canonical(head.split()[1]) for head, body in blocks(text) if _is_disabled(head, body)}
     shown = {name: replace(port, off=name in off) for name, port in ports.items()}
-    return Seen(VlanSet(number for number, _ in found), shown)
+    names = {number: name.strip('"') for number, body in found for name in starting(body, "name ")}
+    return Seen(VlanSet(number for number, _ in found), shown, names=names)
 
 
 def _is_disabled(head: str, body: Sequence[str]) -> bool:

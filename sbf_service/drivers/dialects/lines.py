@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator
 
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Lines, NamesPorts, PortSeen, Seen
-from virtcloud.model.values import PortName, VlanId
+from sbf_service.ownership import vlan_name
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
@@ -38,7 +39,7 @@ def changing_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -
         *(line for port in vacated for line in _vacation(dialect, seen, port)),
         *_removals(dialect, difference, seen),
         *_written(dialect, dialect.delete, difference.delete, dialect.runs_only),
-        *_creations(dialect, difference.create),
+        *_written(dialect, dialect.create, difference.create),
         *_additions(dialect, difference, seen),
         *(line for port, vlans in occupied for line in _written(dialect, dialect.access, vlans, port=port)),
     ]
@@ -72,11 +73,6 @@ def _is_closed(found: PortSeen, vacated: bool) -> bool:
     return found.is_closed
 
 
-def vlan_name(number: VlanId) -> str:
-    """Give a VLAN's name on devices."""
-    return f"vc-{number}"
-
-
 def port_seen(dialect: NamesPorts, seen: Seen, port: PortName) -> PortSeen | None:
     """Find a port by any form of its name; None where the device has none of it."""
     found = seen.ports.get(dialect.ports.canonical(port))
@@ -103,13 +99,6 @@ def _vacation(dialect: Dialect, seen: Seen, port: PortName) -> Iterator[str]:
     for template in dialect.vacate:
         repeated = before.untagged - DEFAULT if any("{vlan}" in line for line in template) else None
         yield from _written(dialect, template, repeated, port=port)
-
-
-def _creations(dialect: Dialect, vlans: VlanSet) -> Iterator[str]:
-    if dialect.create_many and len(vlans) > 1:
-        yield from _written(dialect, dialect.create_many, vlans, dialect.runs_only)
-    else:
-        yield from _written(dialect, dialect.create, vlans)
 
 
 def _additions(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> Iterator[str]:

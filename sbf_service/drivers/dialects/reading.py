@@ -66,11 +66,14 @@ def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
     off = "shutdown" in lines
     listed = reduce(_said, starting(lines, ALLOWED), EVERY)
     dormant = None if listed == EVERY else listed
+    member = bool(starting(lines, "channel-group "))
     if mode not in ("trunk", "dynamic") or "no switchport" in lines:
         number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
-        return PortSeen(untagged=untagged, access=number, off=off, dormant=dormant)
+        return PortSeen(untagged=untagged, access=number, off=off, dormant=dormant, member=member)
     ready = mode == "trunk" and listed != EVERY
-    return PortSeen(listed, ready=ready, open=listed == EVERY, untagged=untagged, off=off, dormant=dormant)
+    return PortSeen(
+        listed, ready=ready, open=listed == EVERY, untagged=untagged, off=off, dormant=dormant, member=member
+    )
 
 
 def access_number(lines: Iterable[str], start: str) -> VlanId:
@@ -95,19 +98,20 @@ def _said(allowed: VlanSet, words: str) -> VlanSet:
     return vlan_set(words, ALLOWED + words)
 
 
-def vlan_table(text: str) -> VlanSet:
-    """Read the numbers of a table that starts with ``VLAN Name``: rows may go on below, indented."""
-    head = re.search(r"^VLAN +Name .*\n[- ]+\n", text, re.MULTILINE)
+def vlan_table(text: str) -> dict[int, str]:
+    """Read the names of a table that starts with ``VLAN Name``, by number: rows may go on below, indented."""
+    head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:
         raise ValueError(f"no table of VLANs in {beginning(text)!r}")
-    numbers = set()
+    name = slice(len(head[1]), len(head[1]) + len(head[2]))
+    names = {}
     for line in text[head.end() :].splitlines():
         row = re.match(r"(\d{1,4}) +\S", line)
         if row:
-            numbers.add(int(row[1]))
+            names[int(row[1])] = line[name].strip()
         elif line.strip() and not line.startswith(" " * 20):
             raise ValueError(line)
-    return VlanSet(numbers)
+    return names
 
 
 def used_numbers(text: str) -> VlanSet:

@@ -194,14 +194,16 @@ def told(platform: str, difference: SwitchDifference, tagged: str = "") -> list[
 @pytest.mark.parametrize(
     ("platform", "expected"),
     [
-        ("cisco_ios", ["vlan 100-198,205,300-301", "exit"]),
-        ("dell_os10", ["interface range vlan 100-198", "exit", "interface range vlan 205", "exit"]),
-        ("hp_comware", ["vlan 100 to 198", "vlan 205"]),
+        ("cisco_ios", ["vlan 100", "name vc-100", "exit", "vlan 101", "name vc-101", "exit"]),
+        (
+            "dell_os10",
+            ["interface vlan 100", "description vc-100", "exit", "interface vlan 101", "description vc-101", "exit"],
+        ),
+        ("hp_comware", ["vlan 100", "name vc-100", "quit", "vlan 101", "name vc-101", "quit"]),
     ],
 )
-def test_many_are_created_in_ranges_where_the_dialect_has_them(platform: str, expected: list[str]) -> None:
-    difference = SwitchDifference(create=VlanSet.parse("100-198,205,300-301"))
-    assert told(platform, difference)[: len(expected)] == expected
+def test_every_created_vlan_gets_its_name(platform: str, expected: list[str]) -> None:
+    assert told(platform, SwitchDifference(create=VlanSet.parse("100-101"))) == expected
 
 
 def test_a_command_takes_no_more_ranges_than_the_device_allows() -> None:
@@ -236,8 +238,9 @@ def test_no_dialect_ever_says_all_vlans() -> None:
 def test_the_table_shows_every_platform_and_what_it_is_told() -> None:
     shown = table()
     assert all(f"`{name}`" in shown for name in (*DIALECTS, "linux_bridge"))
-    assert "| create several | `vlan {vlans}` / `exit` |" in shown
-    assert "`show running-config \\| include ^interface\\|^ switchport\\|^ no switchport\\|^ shutdown`" in shown
+    assert "| create a VLAN | `vlan {vlan}` / `name {name}` / `exit` |" in shown
+    filtered = r"^interface\|^ switchport\|^ no switchport\|^ channel-group\|^ shutdown"
+    assert f"`show running-config \\| include {filtered}`" in shown
 
 
 ACCESS = {

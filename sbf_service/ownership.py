@@ -1,0 +1,96 @@
+"""Which VLANs on a device are SBF's, and which are in other use (DESIGN.md §3, Ownership). Pure.
+
+A VLAN is SBF's when it has SBF's name, or when the database records that SBF created it and nobody gave it another
+name. Everything else that exists is somebody else's, whatever the pool says; and so is, for as long as it lasts, a
+VLAN that an unmanaged port carries.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan, SwitchCarried
+
+_DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
+"""What platforms name a VLAN that nobody named: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
+
+
+_ALL = frozenset(range(2, 4095))
+
+
+def vlan_name(number: VlanId) -> str:
+    """Return the name that SBF gives to a VLAN on devices."""
+    return f"vc-{number}"
+
+
+def owned_vlans(carried: SwitchCarried, created: VlanSet) -> VlanSet:
+    """Return the existing VLAN IDs that are SBF's by their name or by the record ``created``."""
+    if carried.names is None:
+        return carried.vlans & created
+    return VlanSet(number for number, name in carried.names.items() if _is_owned(number, name, created))
+
+
+def with_foreign(carried: SwitchCarried, created: VlanSet) -> SwitchCarried:
+    """Return a reading with what is in other use on the device; may be repeated.
+
+    What SBF created stays on managed ports in the reading, so that it can be taken off them; what it did not create is
+    left out, so that no difference names it.
+    """
+    foreign = tuple(_foreign(carried, created))
+    others = VlanSet(one.vlan for one in foreign) - owned_vlans(carried, created)
+    return carried.model_copy(
+        update={
+            "vlans": carried.vlans - others,
+            "ports": {port: vlans - others for port, vlans in carried.ports.items()},
+            "foreign": foreign,
+        }
+    )
+
+
+def stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
+    """Return the managed VLAN IDs that an unmanaged port uses, by the VLANs it carries.
+
+    A port that carries every VLAN states no use of any single one.
+    """
+    found = frozenset(listed)
+    return VlanSet() if found >= _ALL else managed & found
+
+
+def existing_vlans(carried: SwitchCarried) -> VlanSet:
+    """Return every managed VLAN ID that exists on the device, whoever created it."""
+    return carried.vlans if carried.names is None else VlanSet(carried.names)
+
+
+def _foreign(carried: SwitchCarried, created: VlanSet) -> Iterator[ForeignVlan]:
+    ports = _ports_by_vlan(carried)
+    owned = owned_vlans(carried, created)
+    unowned = VlanSet() if carried.names is None else VlanSet(carried.names) - owned
+    for number in VlanSet(ports) | unowned:
+        name = (carried.names or {}).get(number) if number in unowned else None
+        yield ForeignVlan(vlan=number, name=name, ports=tuple(sorted(ports.get(number, ()))))
+
+
+def _ports_by_vlan(carried: SwitchCarried) -> dict[VlanId, list[PortName]]:
+    found: dict[VlanId, list[PortName]] = {}
+    for port, vlans in carried.elsewhere.items():
+        for number in vlans:
+            found.setdefault(number, []).append(port)
+    return found
+
+
+def _is_owned(number: VlanId, name: str | None, created: VlanSet) -> bool:
+    if name == vlan_name(number):
+        return True
+    return number in created and (not name or is_default_name(number, name))
+
+
+def is_default_name(number: int, name: str) -> bool:
+    """Return whether a name is the one that platforms give to a VLAN which nobody named."""
+    found = _DEFAULT_NAME.fullmatch(name)
+    return found is not None and int(found[1]) == number
+
+
+def foreign_words(foreign: Iterable[ForeignVlan]) -> str:
+    """Describe VLANs in other use, for messages."""
+    return "; ".join(f"VLAN {one.vlan} is in other use: {one.use}" for one in foreign)
