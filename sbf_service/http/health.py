@@ -1,17 +1,34 @@
-"""Whether the service lives, and whether it can do its work."""
+"""Whether the service lives, and whether it can do its work.
 
-from collections.abc import Iterator
+Both are open to everybody. Whether the database can be read and written is asked every few seconds at most, by one call
+for all that wait for the answer, so that asking often costs SBF nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from sqlalchemy.exc import SQLAlchemyError
 
 from sbf_service.http.problems import answers, problem
 from sbf_service.service import Service
-from sbf_service.store.readiness import is_migrated
+from sbf_service.store.readiness import is_migrated, write_probe
 from virtcloud.model.document import Document
 from virtcloud.model.errors import ServiceUnreachable
+
+FRESH_S = 2.0
+"""An answer about the database is used for so long."""
+PATIENCE_S = 5.0
+SILENT = f"the database has not answered for {PATIENCE_S:g} s: see whether it is reachable, and the service's log"
+OTHER_VERSION = "the database does not have the tables of this version: restart sbf, it brings them"
+UNREADABLE = "the database does not answer: see the service's log"
+UNWRITABLE = "the database cannot be written: see the service's log, and whether its disk is full"
+IDLE = "the workers do not work: they are started with the service, and look around each second; see its log"
 
 
 class Health(Document):
@@ -20,9 +37,29 @@ class Health(Document):
     status: str = "ok"
 
 
+@dataclass
+class Readiness:
+    """What the database lacks, as ``look`` says; asked again when the last answer is older than ``FRESH_S``."""
+
+    look: Callable[[], Sequence[str]]
+    clock: Callable[[], float] = time.monotonic
+    _began: float = 0
+    _looking: "asyncio.Task[Sequence[str]] | None" = field(default=None)
+
+    async def lacking(self) -> Sequence[str]:
+        """Return what the database lacks; waits ``PATIENCE_S`` seconds at most."""
+        looking = self._looking
+        if looking is None or (looking.done() and self.clock() - self._began >= FRESH_S):
+            self._began = self.clock()
+            looking = self._looking = asyncio.create_task(run_in_threadpool(self.look))
+        done, _ = await asyncio.wait({looking}, timeout=PATIENCE_S)
+        return looking.result() if done else [SILENT]
+
+
 def routes(service: Service) -> APIRouter:
     """Give the routes."""
     router = APIRouter(tags=["service"])
+    readiness = Readiness(lambda: database_lacks(service))
 
     @router.get("/healthz", operation_id="get_health", summary="Say that the process lives; asks nobody")
     async def live() -> Health:
@@ -31,23 +68,27 @@ def routes(service: Service) -> APIRouter:
     @router.get(
         "/readyz",
         operation_id="get_readiness",
-        summary="Say whether the database answers and is of this version, and the workers work",
+        summary="Return whether the database can be read and written and is of this version, and the workers work",
         response_model=Health,
         responses=answers(HTTPStatus.SERVICE_UNAVAILABLE),
     )
-    def ready() -> Health | Response:
-        lacking = list(_lacking(service))
+    async def ready() -> Health | Response:
+        lacking = [*await readiness.lacking(), *([] if service.converger.alive else [IDLE])]
         return problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "; ".join(lacking)) if lacking else Health()
 
     return router
 
 
-def _lacking(service: Service) -> Iterator[str]:
+def database_lacks(service: Service) -> Sequence[str]:
+    """Return what is wrong with the database; nothing when it can be read and written."""
     try:
         with service.store.read() as unit:
             if not is_migrated(unit):
-                yield "the database does not have the tables of this version: restart sbf, it brings them"
+                return [OTHER_VERSION]
     except (ServiceUnreachable, SQLAlchemyError):
-        yield "the database does not answer: see the service's log"
-    if not service.converger.alive:
-        yield "the workers do not work: they are started with the service, and look around each second; see its log"
+        return [UNREADABLE]
+    try:
+        write_probe(service.store, service.converger.worker.holder)
+    except (ServiceUnreachable, SQLAlchemyError):
+        return [UNWRITABLE]
+    return []

@@ -234,6 +234,15 @@ class QuotaRow(Base):
     lease_s: Mapped[float | None] = mapped_column(Float)
 
 
+class ReplicaRow(Base):
+    """When a replica last wrote, which it does to find out whether the database can be written (``readiness.py``)."""
+
+    __tablename__ = "replicas"
+
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    wrote_at: Mapped[datetime] = mapped_column(Instant)
+
+
 class TokenRow(Base):
     """Who holds a token, of which only the SHA-256 is kept. ``sites``: a site administrator's, with commas."""
 

@@ -1,0 +1,23 @@
+"""A row of each replica, which it writes to find out whether the database can be written."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import NAME, Instant
+
+revision: str = "0016"
+down_revision: str | None = "0015"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.create_table(
+        "replicas",
+        sa.Column("name", NAME, nullable=False),
+        sa.Column("wrote_at", Instant(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_replicas")),
+    )
