@@ -2,21 +2,27 @@
 
 No Torque is here. What it does was read in its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): sisters'
 ``prologue.parallel`` end before the first host's ``prologue`` begins, the environment is all but empty, and
-``epilogue.precancel`` is run as the job's user.
+``epilogue.precancel`` is run as the job's user. The server is a double that prints what ``qstat`` does; the agent's own
+code answers for its jobs.
 """
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from xml.etree import ElementTree as ET
 
 from virtcloud.client import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.names import SBF_PORT, STATION_ADDRESS
 from virtcloud.model.access import Role
+from virtcloud.scheduler.confirming import confirm_always
+from virtcloud.scheduler.ended import Ended
+from virtcloud.scheduler.torque import Torque
 
 FOLDER, USER, UID = "/run/torque", "erik", 1777
 SETTINGS, TOKEN, FACTS = f"{FOLDER}/torque.json", f"{FOLDER}/torque.token", f"{FOLDER}/environments"
@@ -38,6 +44,29 @@ class Job:
         return self.id.lower()
 
 
+def xml(job: Job) -> str:
+    """Write a job as ``qstat -x`` does."""
+    data = ET.Element("Data")
+    one = ET.SubElement(data, "Job")
+    nodes = "+".join(f"{host}/{number}" for host in job.hosts for number in (0, 1))
+    told = {"Job_Id": job.id, "Job_Owner": f"{USER}@station", "job_state": "R", "exec_host": nodes, "euser": USER}
+    for tag, text in told.items():
+        ET.SubElement(one, tag).text = text
+    resources = ET.SubElement(one, "Resource_List")
+    for tag, text in (word.split("=", 1) for word in job.resources.split(",")):
+        ET.SubElement(resources, tag).text = text
+    return ET.tostring(data, encoding="unicode")
+
+
+class Silent:
+    """A log that nobody reads."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log nothing."""
+
+    warning = exception = info
+
+
 @dataclass
 class Moms:
     """The MoMs of some hosts of a lab."""
@@ -45,6 +74,16 @@ class Moms:
     lab: Lab
     hosts: tuple[str, ...]
     threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
+
+    known: dict[str, Job] = field(default_factory=dict)
+    """The server's jobs, by number, as they last began."""
+
+    def qstat(self, command: Sequence[str]) -> Ended:
+        """Answer as the server does."""
+        if "-B" in command:
+            return Ended("qstat -B -f", 0, "Server: torque\n    server_state = Active\n    total_jobs = 1\n", "")
+        job = self.known.get(command[-1])
+        return Ended("qstat -x", 0, xml(job), "") if job else Ended("qstat -x", 153, "", "")
 
     def furnish(self, client: SbfClient, patience: int = 60) -> None:
         """Install the scripts on every host, by the command that administrators use."""
@@ -74,6 +113,8 @@ class Moms:
 
     def script(self, host: str, name: str, job: Job, around: str = "") -> Done:
         """Run one script as this host's MoM does; ``around`` is a command that runs it."""
+        if name == "prologue":
+            self.known[job.id.partition(".")[0]] = job
         common = [job.id, USER, USER, "job.sh"]
         prologue = [*common, job.resources, "batch", ""]
         epilogue = [*common, "4711", job.resources, "cput=00:00:01", "batch", "", "0"]
@@ -119,9 +160,14 @@ class Moms:
 @contextmanager
 def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[Moms]:
     """Give these hosts their scripts for the length of a test."""
-    made = Moms(lab, hosts)
+    made, stop = Moms(lab, hosts), threading.Event()
     made.furnish(client)
+    answers = threading.Thread(
+        target=confirm_always, args=(Torque(made.qstat), client, {}, Silent(), stop), daemon=True
+    )
+    answers.start()
     yield made
+    stop.set()
     made.threads.shutdown()
 
 

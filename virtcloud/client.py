@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from virtcloud.connection import PLAIN, Answer, Connection, Trust
+from virtcloud.connection import LONGEST_WAIT_S, PLAIN, Answer, Connection, Trust
 from virtcloud.credentials import TokenSource, no_token
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.audit import AuditEntry
@@ -16,6 +16,7 @@ from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
+from virtcloud.model.job_word import JobWord
 from virtcloud.model.preparation import SitePreparation
 from virtcloud.model.preview import ChangePreview, ClusterPreview, ElementDifference, ElementReconciliation
 from virtcloud.model.topology import Topology
@@ -261,6 +262,17 @@ class SbfClient:
         """
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._at.send("DELETE", path, query=query))
+
+    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+        """Return the jobs of a batch server that hosts ask about; waits ``wait`` seconds for one at most."""
+        answer = self._at.send(
+            "GET", "/v1/jobs", query={"server": server, "wait": min(wait, LONGEST_WAIT_S)}, wait=wait
+        )
+        return answer.read(TypeAdapter(list[ClusterKey]).validate_json)
+
+    def answer_for_job(self, key: str, word: JobWord) -> None:
+        """Say what a batch server knows of a job that was asked about; may be repeated. Raises Forbidden."""
+        self._at.send("PUT", f"/v1/jobs/{ClusterKey(key)}", word)
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""

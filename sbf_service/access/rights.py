@@ -30,6 +30,7 @@ class Action(StrEnum):
     SPEAK_FOR_ELEMENT = "speak for"
     READ_AUDIT = "read the audit log of"
     KEEP_TOKENS = "create, list or revoke tokens"
+    ANSWER_FOR_JOB = "answer for"
     READ_QUOTA = "look at the quota of"
     SET_QUOTA = "set the quota of"
 
@@ -92,6 +93,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.CREATE_CLUSTER: Reach.ALL,
         Action.END_CLUSTER: Reach.ALL,
         Action.EXTEND_CLUSTER: Reach.ALL,
+        Action.ANSWER_FOR_JOB: Reach.ALL,
         Action.READ_QUOTA: Reach.ALL,
         Action.READ_SITES: Reach.ALL,
         Action.READ_TOPOLOGY: Reach.ALL,
@@ -99,7 +101,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
     },
     Role.JOB_STARTER: {
         Action.READ_CLUSTER: Reach.ALL,  # to join a network takes its addresses
-        Action.CREATE_CLUSTER: Reach.ELEMENT,
+        Action.CREATE_CLUSTER: Reach.ELEMENT,  # and the batch system's server must have answered for the job: proof.py
         Action.END_CLUSTER: Reach.ELEMENT,
     },
 }

@@ -15,6 +15,7 @@ from sbf_service.http import (
     dry_runs,
     elements,
     health,
+    jobs,
     metrics,
     preparation,
     problems,
@@ -72,6 +73,7 @@ def create_app(service: Service) -> FastAPI:
         audit,
         tokens,
         quotas,
+        jobs,
         metrics,
     ):
         app.include_router(resource.routes(service), responses=DENIED)

@@ -16,6 +16,7 @@ from sbf_service.http.subjects import (
     must_in,
     must_list_clusters,
     must_on_cluster,
+    starter_of,
     still_seen,
     subject_of,
     subject_of_request,
@@ -26,6 +27,7 @@ from sbf_service.store import clusters
 from sbf_service.store.history import Page
 from sbf_service.store.previews import preview_cluster
 from virtcloud.model.cluster import ENDED, ClusterRequest, LeaseExtension
+from virtcloud.model.errors import Forbidden
 from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView
@@ -175,12 +177,21 @@ def routes(service: Service) -> APIRouter:
 def _put(service: Service, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
     limits = service.settings.quota
     made = clusters.put_cluster(
-        service.store, key, request, service.reserved, caller.who, quota=limits, sees=caller.sees
+        service.store,
+        key,
+        request,
+        service.reserved,
+        caller.who,
+        quota=limits,
+        sees=caller.sees,
+        starter=starter_of(caller),
     )
     return _answer(HTTPStatus.CREATED if made.created else HTTPStatus.OK, made.view)
 
 
 def _preview(service: Service, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
+    if starter_of(caller) is not None:
+        raise Forbidden(f"{caller.principal} may not make a dry run: it asks for the clusters of jobs")
     limits = service.settings.quota
     with service.store.read() as unit:
         found = preview_cluster(unit, key, request, service.reserved, limits, sees=caller.sees)

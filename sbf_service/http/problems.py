@@ -21,6 +21,7 @@ from virtcloud.model.errors import (
     ElementError,
     Forbidden,
     Gone,
+    JobUnproven,
     NotFound,
     PreconditionFailed,
     PreconditionRequired,
@@ -46,6 +47,7 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (PreconditionFailed, HTTPStatus.PRECONDITION_FAILED),
     (PreconditionRequired, HTTPStatus.PRECONDITION_REQUIRED),
     (TooManyRequests, HTTPStatus.TOO_MANY_REQUESTS),
+    (JobUnproven, HTTPStatus.SERVICE_UNAVAILABLE),
     (ServiceUnreachable, HTTPStatus.SERVICE_UNAVAILABLE),
     (Unreachable, HTTPStatus.GATEWAY_TIMEOUT),
     (ElementError, HTTPStatus.BAD_GATEWAY),
@@ -89,6 +91,8 @@ def answer(error: VirtcloudError) -> ProblemResponse:
     made = problem(status_of(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
         made.headers["www-authenticate"] = "Bearer"
+    if isinstance(error, JobUnproven):
+        made.headers["retry-after"] = "1"
     if isinstance(error, TooManyRequests | ServiceBusy):
         made.headers["retry-after"] = str(error.retry_after_s)
     return made

@@ -12,6 +12,7 @@ from sbf_service.store.keys import has_had
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
 from sbf_service.store.standing import at_sites, on_element
+from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import NotFound
 from virtcloud.model.values import ClusterKey, Name, UserName
@@ -120,6 +121,11 @@ def subject_of_request(request: ClusterRequest) -> Subject:
     """Give a cluster that is asked for as the rights see it: nothing carries a part of it yet but its hosts will."""
     owner = request.spec.owner
     return Subject(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
+
+
+def starter_of(caller: Caller) -> str | None:
+    """Return the host for which a caller begins jobs; None for every other role."""
+    return caller.principal.name if caller.principal.role is Role.JOB_STARTER else None
 
 
 def of_site(name: Name) -> Subject:

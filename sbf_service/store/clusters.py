@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement
 
-from sbf_service.calls import ANY_OF_KEY, Blocked, Fence, New, decide
+from sbf_service.calls import ANY_OF_KEY, Blocked, Fence, New, Same, decide
 from sbf_service.settle import lagging
 from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.audit import record
 from sbf_service.store.choosing import Asked
 from sbf_service.store.create import create
 from sbf_service.store.history import Page, page_of
+from sbf_service.store.jobs import check_job
 from sbf_service.store.keys import former_of, highest_of, latest
 from sbf_service.store.moves import drain
 from sbf_service.store.networks import network_called
@@ -23,7 +24,7 @@ from sbf_service.store.standing import NOT_ENDED, clusters_where, standings, vie
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import WANTED, ClusterRequest, State
-from virtcloud.model.errors import AttemptWaits, Conflict, NotFound
+from virtcloud.model.errors import AttemptWaits, Conflict, JobUnproven, NotFound
 from virtcloud.model.views import ClusterView
 
 
@@ -44,15 +45,17 @@ def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limi
     *,
     quota: QuotaLimits = NO_LIMITS,
     sees: Sees = sees_none,
+    starter: str | None = None,
 ) -> Put:
     """Make a cluster, or give the one that this key and attempt mean; may be repeated.
 
     Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
     Conflict, Gone. AttemptWaits ends the former attempt. ``sees`` says of which owners' clusters who asks may know.
+    ``starter`` is the host that asks for a job's cluster: JobUnproven, Forbidden (see :mod:`.jobs`).
     """
-    call = _Call(key, request, reserved, quota, sees)
+    call = _Call(key, request, reserved, quota, sees, starter)
     made = store.together(lambda unit: _put(replace(unit, who=who), store.new_id(), call))
-    if isinstance(made, AttemptWaits):
+    if isinstance(made, AttemptWaits | JobUnproven):
         raise made
     return made
 
@@ -124,12 +127,17 @@ class _Call:
     reserved: Reserved
     quota: QuotaLimits
     sees: Sees
+    starter: str | None = None
 
 
-def _put(unit: Unit, new_id: str, call: _Call) -> Put | AttemptWaits:
-    """Give what ends the former attempt, so that this is kept; raise what keeps nothing."""
+def _put(unit: Unit, new_id: str, call: _Call) -> Put | AttemptWaits | JobUnproven:
+    """Return what ends the former attempt or asks about a job, so that this is kept; raise what keeps nothing."""
     key, spec, row = call.key, call.request.spec, latest(unit, call.key)
     decision = decide(key, call.request, former_of(row), highest_of(unit, row, spec.owner))
+    if call.starter is not None and not isinstance(decision, Same):
+        unproven = check_job(unit, key, spec, call.starter, use=isinstance(decision, New))
+        if unproven is not None:
+            return unproven
     if isinstance(decision, New):
         check_new(unit, call.quota, spec)
         asked = Asked(new_id, key, decision.attempt, spec, call.sees, row)

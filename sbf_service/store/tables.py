@@ -223,6 +223,18 @@ class AuditRow(Base):
     difference: Mapped[str | None] = mapped_column(Text)
 
 
+class JobQuestionRow(Base):
+    """What a host (``starter``) wants to do for a job, and what the batch system's server said of that job (JSON)."""
+
+    __tablename__ = "job_questions"
+
+    key: Mapped[str] = mapped_column(KEY, primary_key=True)
+    starter: Mapped[str] = mapped_column(NAME, primary_key=True)
+    question: Mapped[str] = mapped_column(Text)
+    asked_at: Mapped[datetime] = mapped_column(Instant)
+    answer: Mapped[str | None] = mapped_column(Text)
+
+
 class QuotaRow(Base):
     """How much one user may have, where that is not as the settings say."""
 

@@ -349,7 +349,9 @@ SENT: dict[str, object] = {
     "report_trouble": {"revision": 1, "message": "x"},
     "create_token": {"name": "alice", "role": "operator"},
     "put_quota": {},
+    "answer_for_job": {"runs": False},
 }
+QUERIES = {"list_asked_jobs": "?server=torque"}
 PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
 
 
@@ -361,7 +363,9 @@ def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> 
     for path, calls in create_app(world.service).openapi()["paths"].items():
         for method, call in calls.items():
             name = call["operationId"]
-            answer = ask(world, method.upper(), path.format(**PLACES), SENT.get(name), token=token)
+            answer = ask(
+                world, method.upper(), path.format(**PLACES) + QUERIES.get(name, ""), SENT.get(name), token=token
+            )
             found[name] = (answer.status_code, "security" in call)
             if name in ABOUT_CLUSTERS:
                 heard[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
@@ -374,6 +378,8 @@ def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> 
 def test_a_job_starter_asks_for_clusters_with_a_part_on_its_element_only(world: World) -> None:
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", "praha-h1", owner="alice").model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 503
+    ask(world, "PUT", "/v1/jobs/7.torque", {"runs": True, "owner": "alice", "hosts": ["brno-h1", "praha-h1"]})
     assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 201
     elsewhere = {"spec": spec("praha-h1", owner="alice").model_dump(mode="json")}
     assert problem(ask(world, "PUT", "/v1/clusters/8.torque", elsewhere, token=token)) == (

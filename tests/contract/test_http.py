@@ -438,6 +438,8 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "get_difference": ["401", "403", "404", "409", "422", "429", "502", "504"],
         "reconcile_element": ["401", "403", "404", "409", "422", "429"],
         "get_audit": ["401", "403", "422", "429"],
+        "list_asked_jobs": ["401", "403", "422", "429"],
+        "answer_for_job": ["401", "403", "422", "429"],
         "who_am_i": ["401", "403", "429"],
         "create_token": ["401", "403", "422", "429"],
         "list_tokens": ["401", "403", "429"],

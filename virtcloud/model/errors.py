@@ -24,6 +24,7 @@
     ├── PreconditionRequired  a document would be replaced unseen       HTTP 428
     ├── PreconditionFailed    it was changed since the caller read it   HTTP 412
     ├── TooManyRequests       a caller asks too often                   HTTP 429
+    ├── JobUnproven           a host's word about a job is not enough   HTTP 503
     ├── Gone                  a call of an attempt that is over         HTTP 410
     ├── ServiceUnreachable    SBF does not answer
     │   ├── DatabaseUnavailable  … because its database does not       HTTP 503
@@ -196,6 +197,12 @@ class TooManyRequests(VirtcloudError):
         """Keep the message, and when to try again."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class JobUnproven(VirtcloudError):
+    """A host asks for a job's cluster, and the batch system's server has not confirmed that job yet; ask again."""
+
+    slug = "job-unproven"
 
 
 class Gone(VirtcloudError):

@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from virtcloud.client import SbfClient
 from virtcloud.scheduler.command import Run, folder_of_commands, runner
+from virtcloud.scheduler.confirming import OLD_SBF_S, Answers, confirm_always
 from virtcloud.scheduler.decide import Rules
 from virtcloud.scheduler.node_watch import NodeWatch
 from virtcloud.scheduler.openpbs import OpenPbs
@@ -20,6 +22,8 @@ Start = Callable[[str, Callable[[Callable[[], None]], None], float], threading.T
 """Start a thread: its name, its work (which gets what reports progress), and the seconds for one piece of work."""
 COMMANDS = 20
 """A look that takes as long as so many commands of the scheduler hangs."""
+ANSWERING: dict[str, Callable[[Run], Answers]] = {"torque": Torque}
+"""Whose hosts ask for their jobs' clusters themselves."""
 ENDING_S = 2.0
 """So long the end of the service waits for a look that is under way; what it does may be repeated."""
 
@@ -29,12 +33,17 @@ def reconciling(keys: SchedulerKeys, sbf: SbfClient, address: str, log: Log, sta
     """Reconcile, in a thread that ``start`` starts, as long as this context is open; ``address`` is SBF's."""
     stop = threading.Event()
     patience = keys.interval + COMMANDS * keys.timeout
-    thread = start("scheduler", lambda beat: _run(keys, sbf, address, log, stop, beat), patience)
+    threads = [start("scheduler", lambda beat: _run(keys, sbf, address, log, stop, beat), patience)]
+    if keys.kind in ANSWERING:
+        answers = ANSWERING[keys.kind](_commands(keys))
+        answering = partial(confirm_always, answers, sbf, keys.hosts, log, stop)
+        threads.append(start("answers", answering, OLD_SBF_S + COMMANDS * keys.timeout))
     try:
         yield
     finally:
         stop.set()
-        thread.join(ENDING_S)
+        for thread in threads:
+            thread.join(ENDING_S)
 
 
 def _run(  # noqa: PLR0913, PLR0917 - what it works with
@@ -54,9 +63,13 @@ def _run(  # noqa: PLR0913, PLR0917 - what it works with
             return
 
 
+def _commands(keys: SchedulerKeys) -> Run:
+    return runner(keys.commands or folder_of_commands(), keys.timeout)
+
+
 def make(keys: SchedulerKeys, sbf: SbfClient, log: Log) -> Reconciler:
     """Put the parts together."""
-    scheduler = KINDS[keys.kind](runner(keys.commands or folder_of_commands(), keys.timeout))
+    scheduler = KINDS[keys.kind](_commands(keys))
     clocks = Clocks()
     watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)
     rules = Rules(keys.looks, keys.grace, keys.grace_empty)

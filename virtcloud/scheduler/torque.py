@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from virtcloud.model.errors import SchedulerSilent
+from virtcloud.model.job_word import JobWord
 from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler import torque_words as words
 from virtcloud.scheduler.command import Run
@@ -34,6 +35,13 @@ class Torque:
     def nodes(self) -> Collection[str]:
         """Give all nodes."""
         return words.nodes_of(self._run(("pbsnodes", "-x")))
+
+    def word(self, number: str, server: Server, names: Mapping[str, str]) -> JobWord:
+        """Return what the server says of one job; raises SchedulerSilent, also for an answer that is not XML."""
+        try:
+            return words.word_of(self._run(("qstat", "-x", number)), number, server, names)
+        except ValueError as error:
+            raise SchedulerSilent(f"qstat -x {number}: not XML: {error}") from error
 
     def _one(self, number: str, server: Server) -> Mapping[ClusterKey, Job]:
         """Ask for one job by its number."""

@@ -4,15 +4,22 @@ Written from Torque's documentation (2.4 to 6.1) and its users' parsers; tried b
 """
 
 import re
+from collections.abc import Mapping
 from xml.etree import ElementTree as ET
 
+from virtcloud.jobs.errors import RequestError
+from virtcloud.jobs.request import parse
 from virtcloud.jobs.torque_travel import request_of
-from virtcloud.model.errors import SchedulerSilent
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.errors import BadInput, SchedulerSilent
+from virtcloud.model.job_word import JobWord
+from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.scheduler import pbs_states
 from virtcloud.scheduler.ended import Ended
 from virtcloud.scheduler.jobs import Job, Server, Standing, key_of, number_of, seconds
+from virtcloud.scheduler.nodes import element_of
 
+PRIVATE = "private"
+"""``net=private``: a new network."""
 CODES = frozenset({0, 153})
 UNKNOWN = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 NOT_OF_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
@@ -47,6 +54,34 @@ def jobs_of(ended: Ended, server: Server) -> dict[ClusterKey, Job]:
         what = f"expected ids of jobs that end in .{server.name.lower()}, got {others[0]!r}"
         raise SchedulerSilent(f"{ended.command}: {what}: see display_job_server_suffix and job_suffix_alias in qmgr")
     return {job.key: job for job in (*gone, *found)}
+
+
+def word_of(ended: Ended, number: str, server: Server, names: Mapping[str, str]) -> JobWord:
+    """Read ``qstat -x NUMBER`` for a host that begins the job. Raises SchedulerSilent, and ValueError (not XML)."""
+    job = jobs_of(ended, server).get(key_of(number, server))
+    if job is None or job.standing is not Standing.RUNNING:
+        return JobWord(runs=False, words=f"is not known to {server.name}" if job is None else job.words)
+    element = next(one for one in _root(ended).iter("Job") if _text(one, "Job_Id").lower() == job.key)
+    wanted = {one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}
+    asked = request_of(wanted)
+    if asked is None and "net" not in wanted:
+        return JobWord(runs=False, words=f"{job.words}, and asked for no cluster")
+    try:
+        net = wanted.get("net") if asked is None else parse(asked).net
+        return JobWord(
+            runs=True,
+            owner=UserName(_text(element, "euser") or _text(element, "Job_Owner").partition("@")[0]),
+            hosts=tuple(sorted({Name(element_of(node, names)) for node in _nodes(_text(element, "exec_host"))})),
+            network=None if net in {None, PRIVATE} else ClusterKey(str(net)),
+            words=job.words,
+        )
+    except (BadInput, RequestError) as error:
+        return JobWord(runs=False, words=f"{job.words}, and cannot have a cluster: {error}"[:1000])
+
+
+def _nodes(text: str) -> set[str]:
+    """Return the nodes of ``n1/0+n1/1+n2/0-3``."""
+    return {one.partition("/")[0] for one in text.split("+") if one}
 
 
 def unreadable(number: str, server: Server) -> Job:

@@ -65,6 +65,7 @@ OTHER = Subject("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=
         (Action.READ_AUDIT, OWN, {"alice", "eva"}),
         (Action.READ_AUDIT, HOST, {"ivo", "eva"}),
         (Action.KEEP_TOKENS, WHOLE, {"eva"}),
+        (Action.ANSWER_FOR_JOB, WHOLE, {"eva", "pbs"}),
         (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
         (Action.SET_QUOTA, OWN, {"eva"}),
     ],

@@ -15,7 +15,14 @@ NOT_FOUND = 404
 OVER = (NOT_FOUND, 410)
 """It never was, or the key is another owner's by now."""
 FAULT = 500
-AGAIN = ("attempt-waits", "guest-taken", "too-many-requests", "database-unavailable", "service-unreachable")
+AGAIN = (
+    "attempt-waits",
+    "job-unproven",
+    "guest-taken",
+    "too-many-requests",
+    "database-unavailable",
+    "service-unreachable",
+)
 """What may be otherwise in a moment."""
 LATER = ("no-vlan-free", "quota-exceeded", "unauthenticated")
 """What may be otherwise when the job is tried again: its request is right."""

@@ -1,0 +1,26 @@
+"""Questions of hosts about jobs, and the batch servers' answers."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import KEY, NAME, Instant
+
+revision: str = "0016"
+down_revision: str | None = "0015"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.create_table(
+        "job_questions",
+        sa.Column("key", KEY, nullable=False),
+        sa.Column("starter", NAME, nullable=False),
+        sa.Column("question", sa.Text(), nullable=False),
+        sa.Column("asked_at", Instant(), nullable=False),
+        sa.Column("answer", sa.Text(), nullable=True),
+        sa.PrimaryKeyConstraint("key", "starter", name=op.f("pk_job_questions")),
+    )
