@@ -7,8 +7,8 @@ from alembic import op
 
 from sbf_service.store.columns import KEY, NAME, Instant
 
-revision: str = "0016"
-down_revision: str | None = "0015"
+revision: str = "0017"
+down_revision: str | None = "0016"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
