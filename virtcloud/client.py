@@ -161,14 +161,24 @@ class SbfClient:
         """Give a user's quota; raises Forbidden."""
         return self._document(QuotaView, self._at.send("GET", f"/v1/quotas/{UserName(user)}"))
 
-    def put_quota(
-        self, user: str, clusters: int | None = None, sites: int | None = None, lease_s: float | None = None
+    def put_quota(  # noqa: PLR0913 - each limit by its name
+        self,
+        user: str,
+        clusters: int | None = None,
+        sites: int | None = None,
+        lease_s: float | None = None,
+        *,
+        networks: int | None = None,
+        guests: int | None = None,
+        cpus: int | None = None,
+        memory_mb: int | None = None,
     ) -> QuotaView:
-        """Say how much a user may have; what is not given is as the service's settings say. May be repeated.
+        """Set how much a user may have; what is not given is as the service's settings say. May be repeated.
 
         Raises BadInput, Forbidden.
         """
-        limits = _made(QuotaLimits, clusters=clusters, sites=sites, lease_s=lease_s)
+        given = {"clusters": clusters, "sites": sites, "lease_s": lease_s, "networks": networks, "guests": guests}
+        limits = _made(QuotaLimits, **given, cpus=cpus, memory_mb=memory_mb)
         return self._document(QuotaView, self._at.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
 
     def elements(self) -> list[ElementView]:

@@ -1,15 +1,16 @@
 """Quotas: what users may have, checked in the transaction that would give them more."""
 
+from dataclasses import asdict
 from typing import Final
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, select
 
-from sbf_service.access.quota import Wanted, refused_length, refused_new, within
+from sbf_service.access.quota import Use, Wanted, refused_length, refused_new, use_of, within
 from sbf_service.paths import sites_of
 from sbf_service.store.audit import record
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import NOT_ENDED
+from sbf_service.store.standing import NOT_ENDED, spec_in
 from sbf_service.store.tables import ClusterRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
@@ -17,8 +18,9 @@ from virtcloud.model.errors import QuotaExceeded
 from virtcloud.model.values import UserName
 
 NO_LIMITS: Final = QuotaLimits()
-_OWN = select(QuotaRow.clusters, QuotaRow.sites, QuotaRow.lease_s).where(QuotaRow.owner == bindparam("owner"))
-_RUNNING = select(func.count()).select_from(ClusterRow).where(ClusterRow.owner == bindparam("owner"), NOT_ENDED)
+_LIMITS: Final = tuple(QuotaLimits.model_fields)
+_OWN = select(*(getattr(QuotaRow, name) for name in _LIMITS)).where(QuotaRow.owner == bindparam("owner"))
+_RUNNING = select(ClusterRow.spec).where(ClusterRow.owner == bindparam("owner"), NOT_ENDED)
 
 
 def check_new(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
@@ -27,7 +29,8 @@ def check_new(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
     if limits == NO_LIMITS:
         return
     sites = len(sites_of(read_topology(unit), spec.all_hosts, spec.sites))
-    refused = refused_new(limits, Wanted(spec.owner, _running(unit, spec.owner), sites, spec.lease_s))
+    has = _use(unit, spec.owner)
+    refused = refused_new(limits, Wanted(spec.owner, has, use_of([spec]), sites, spec.lease_s))
     if refused is not None:
         raise QuotaExceeded(refused)
 
@@ -42,7 +45,7 @@ def check_length(unit: Unit, default: QuotaLimits, owner: str, lasts_s: float) -
 def quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaView:
     """Show what a user may have, and has."""
     own = _own(unit, user)
-    return QuotaView(user=user, limits=within(own, default), own=own or NO_LIMITS, clusters=_running(unit, user))
+    return QuotaView(user=user, limits=within(own, default), own=own or NO_LIMITS, **asdict(_use(unit, user)))
 
 
 def own_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
@@ -67,11 +70,12 @@ def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
 
 def _own(unit: Unit, owner: str) -> QuotaLimits | None:
     found = unit.connection.execute(_OWN, {"owner": owner}).one_or_none()
-    return None if found is None else QuotaLimits(clusters=found[0], sites=found[1], lease_s=found[2])
+    return None if found is None else QuotaLimits(**dict(zip(_LIMITS, found, strict=True)))
 
 
-def _running(unit: Unit, owner: str) -> int:
-    return unit.connection.execute(_RUNNING, {"owner": owner}).scalar_one()
+def _use(unit: Unit, owner: str) -> Use:
+    """Return what a user has now; clusters count until they have ended."""
+    return use_of(spec_in(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 
 def _words(limits: QuotaLimits) -> str:

@@ -182,11 +182,11 @@ def services_of(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
 
 def spec_of(row: ClusterRow) -> ClusterSpec:
     """Read what was asked for."""
-    return _parsed(row.spec)
+    return spec_in(row.spec)
 
 
 @lru_cache(maxsize=8192)
-def _parsed(spec: str) -> ClusterSpec:
+def spec_in(spec: str) -> ClusterSpec:
     """Parse what was checked when it was put: a worker reads it of every cluster on a switch, again and again."""
     return ClusterSpec.model_validate_json(spec)
 

@@ -244,6 +244,10 @@ class QuotaRow(Base):
     clusters: Mapped[int | None]
     sites: Mapped[int | None]
     lease_s: Mapped[float | None] = mapped_column(Float)
+    networks: Mapped[int | None] = mapped_column(BigInteger)
+    guests: Mapped[int | None] = mapped_column(BigInteger)
+    cpus: Mapped[int | None] = mapped_column(BigInteger)
+    memory_mb: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class ReplicaRow(Base):

@@ -33,9 +33,9 @@ def test_however_many_ask_at_once_a_user_has_no_more_than_it_may(world: World) -
 def test_a_users_own_quota_goes_before_the_services(world: World) -> None:
     def put(limits: dict[str, object]) -> dict[str, object]:
         found: dict[str, object] = ask(world, "PUT", "/v1/quotas/alice", limits).json()["limits"]
-        return found
+        return {name: value for name, value in found.items() if value is not None}
 
-    assert put({"clusters": 1, "lease_s": 86400.5}) == {"clusters": 1, "sites": None, "lease_s": 86400.5}
+    assert put({"clusters": 1, "lease_s": 86400.5}) == {"clusters": 1, "lease_s": 86400.5}
     assert ask(world, "PUT", "/v1/clusters/a", body("brno-h1")).status_code == 201
     assert problem(ask(world, "PUT", "/v1/clusters/b", body("brno-h1"))) == (
         409,
@@ -43,7 +43,7 @@ def test_a_users_own_quota_goes_before_the_services(world: World) -> None:
         "alice already has 1 cluster (limit 1)",
     )
     assert ask(world, "PUT", "/v1/clusters/a", body("brno-h1")).status_code == 200
-    assert put({}) == {"clusters": None, "sites": None, "lease_s": None}
+    assert put({}) == {}
     assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 201
     assert [(row.who, row.why) for row in world.audit("quota_put")] == [
         ("root", "alice: nothing of its own became clusters 1, lease_s 86400.5"),
@@ -101,3 +101,30 @@ def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
     assert ask(world, "GET", "/v1/quotas", token=alice).status_code == 403
     assert ask(world, "PUT", "/v1/quotas/alice", {}, token=alice).status_code == 403
     world.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"networks": 1}, "alice already has 1 network, 1 network more would be 2 (limit 1)"),
+        ({"guests": 2}, "alice already has 1 guest, 2 guests more would be 3 (limit 2)"),
+        ({"cpus": 2}, "alice already has 1 CPU, 2 CPUs more would be 3 (limit 2)"),
+        (
+            {"memory_mb": 512},
+            "alice already has 256 MiB of memory, 512 MiB of memory more would be 768 (limit 512)",
+        ),
+    ],
+)
+def test_what_guests_take_is_limited(world: World, limit: dict[str, int], words: str) -> None:
+    world.put("a", spec("praha-h1"))
+    ask(world, "PUT", "/v1/quotas/alice", limit)
+    answer = ask(world, "PUT", "/v1/clusters/b", body("brno-h1", "brno-h2"))
+    assert problem(answer) == (409, "quota-exceeded", words)
+    shown = ask(world, "GET", "/v1/quotas/alice").json()
+    assert {name: shown[name] for name in ("clusters", "networks", "guests", "cpus", "memory_mb")} == {
+        "clusters": 1,
+        "networks": 1,
+        "guests": 1,
+        "cpus": 1,
+        "memory_mb": 256,
+    }

@@ -6,14 +6,30 @@ from virtcloud.cli import show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration, write_duration
 from virtcloud.cli.whole import Group
+from virtcloud.jobs.sizes import bytes_of
 from virtcloud.model.access import QuotaView
 
-COLUMNS = ("user", "clusters now", "clusters at most", "sites at most", "a cluster lasts at most")
+COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "sites at most", "a cluster lasts at most")
+"""Of what a user has now, and may have, ``2 of 4``."""
+MIB = 1 << 20
+
+
+class Memory(click.ParamType):  # type: ignore[type-arg]  # older ones are not generic
+    """Memory as batch systems write it (``64gb``), in MiB."""
+
+    name = "memory"
+
+    def convert(self, value: object, parameter: click.Parameter | None, context: click.Context | None) -> int:
+        """Return MiB, rounded down; a number alone is bytes."""
+        try:
+            return bytes_of(str(value)) // MIB
+        except ValueError:
+            self.fail(f"expected a size such as 64gb or 512mb, got {value!r}", parameter, context)
 
 
 @click.group(cls=Group)
 def quota() -> None:
-    """Say how much a user may have: clusters at once, sites in each, how long each may last.
+    """How much a user may have: clusters, networks, guests, CPUs and memory at once; sites and length of each cluster.
 
     Example: virtcloud quota set alice --clusters 5
     """
@@ -41,6 +57,10 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
 @click.argument("user")
 @click.option("--clusters", type=click.IntRange(0, 1_000_000), help="Clusters at once.")
 @click.option("--sites", type=click.IntRange(1, 1_000_000), help="Sites in one cluster.")
+@click.option("--networks", type=click.IntRange(0), help="Networks at once.")
+@click.option("--guests", type=click.IntRange(0), help="Guests at once.")
+@click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
+@click.option("--memory", type=Memory(), help="Memory of all guests, such as 64gb.")
 @click.option("--lease", type=Duration(), help="How long a cluster may last, with all its extensions.")
 @as_json
 @click.pass_context
@@ -51,6 +71,10 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
     *,
     clusters: int | None,
     sites: int | None,
+    networks: int | None,
+    guests: int | None,
+    cpus: int | None,
+    memory: int | None,
     lease: float | None,
     as_json: bool,
 ) -> None:
@@ -58,7 +82,10 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud quota set alice --clusters 5 --lease 7d
     """
-    _tell(client(context).sbf.put_quota(user, clusters, sites, lease), as_json=as_json)
+    made = client(context).sbf.put_quota(
+        user, clusters, sites, lease, networks=networks, guests=guests, cpus=cpus, memory_mb=memory
+    )
+    _tell(made, as_json=as_json)
 
 
 def _tell(view: QuotaView, *, as_json: bool) -> None:
@@ -68,8 +95,17 @@ def _tell(view: QuotaView, *, as_json: bool) -> None:
 def _row(view: QuotaView) -> tuple[object, ...]:
     limits = view.limits
     lease = "no limit" if limits.lease_s is None else write_duration(limits.lease_s)
-    return (view.user, view.clusters, _limit(limits.clusters), _limit(limits.sites), lease)
+    return (
+        view.user,
+        _of(view.clusters, limits.clusters),
+        _of(view.networks, limits.networks),
+        _of(view.guests, limits.guests),
+        _of(view.cpus, limits.cpus),
+        f"{_of(view.memory_mb, limits.memory_mb)} MiB",
+        "no limit" if limits.sites is None else limits.sites,
+        lease,
+    )
 
 
-def _limit(number: int | None) -> object:
-    return "no limit" if number is None else number
+def _of(number: int, most: int | None) -> str:
+    return str(number) if most is None else f"{number} of {most}"

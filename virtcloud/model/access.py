@@ -84,8 +84,11 @@ class Identity(Document):
     token: TokenId | None = None
 
 
+Amount = Annotated[int, Field(ge=0, le=10**12)]
+
+
 class QuotaLimits(Document):
-    """What one user may have: clusters at once, sites in each, seconds from a cluster's start to its lease's last end.
+    """What one user may have at once, over all clusters of that user, and how large and long one cluster may be.
 
     What is not given is not limited here: for a user the service's settings decide then.
     """
@@ -100,12 +103,26 @@ class QuotaLimits(Document):
         None,
         description="Seconds that a cluster may last, with all its extensions; not limited unless given.",
     )
+    networks: Amount | None = Field(
+        None, description="How many networks a user may have at once; clusters that join one count with that one."
+    )
+    guests: Amount | None = Field(
+        None, description="How many guests a user may have at once; not limited unless given."
+    )
+    cpus: Amount | None = Field(None, description="How many CPUs a user's guests may have; not limited unless given.")
+    memory_mb: Amount | None = Field(
+        None, description="MiB of memory that a user's guests may have; not limited unless given."
+    )
 
 
 class QuotaView(Document):
-    """A user's quota: ``limits`` are what counts, ``own`` what was set for this user; ``clusters`` are there now."""
+    """A user's quota: ``limits`` are what counts, ``own`` what was set for this user; the rest is there now."""
 
     user: UserName
     limits: QuotaLimits
     own: QuotaLimits
     clusters: int
+    networks: int = 0
+    guests: int = 0
+    cpus: int = 0
+    memory_mb: int = 0

@@ -2,8 +2,9 @@
 
 import pytest
 
-from sbf_service.access.quota import Wanted, refused_length, refused_new, within
+from sbf_service.access.quota import Use, Wanted, refused_length, refused_new, use_of, within
 from virtcloud.model.access import QuotaLimits
+from virtcloud.model.cluster import ClusterSpec
 
 LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
 
@@ -19,15 +20,18 @@ LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
     ],
 )
 def test_what_is_too_much_is_said_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
-    assert refused_new(LIMITS, Wanted("alice", clusters, sites, lasts)) == words
+    assert refused_new(LIMITS, Wanted("alice", Use(clusters=clusters), Use(clusters=1), sites, lasts)) == words
 
 
 def test_one_is_said_as_one() -> None:
-    assert refused_new(QuotaLimits(clusters=1), Wanted("alice", 1, 1, 1)) == "alice already has 1 cluster (limit 1)"
+    assert (
+        refused_new(QuotaLimits(clusters=1), Wanted("alice", Use(clusters=1), Use(1), 1, 1))
+        == "alice already has 1 cluster (limit 1)"
+    )
 
 
 def test_what_is_not_limited_is_not_refused() -> None:
-    assert refused_new(QuotaLimits(), Wanted("alice", 10**6, 10**6, 1e9)) is None
+    assert refused_new(QuotaLimits(), Wanted("alice", Use(*[10**6] * 5), Use(*[10**6] * 5), 10**6, 1e9)) is None
     assert refused_length(QuotaLimits(), "alice", 1e9) is None
 
 
@@ -38,4 +42,38 @@ def test_a_users_own_limits_go_before_the_services_one_by_one() -> None:
 
 def test_a_limit_of_none_at_all_is_a_limit() -> None:
     assert within(QuotaLimits(clusters=0), LIMITS).clusters == 0
-    assert refused_new(QuotaLimits(clusters=0), Wanted("alice", 0, 1, 1)) == "alice already has 0 clusters (limit 0)"
+    assert (
+        refused_new(QuotaLimits(clusters=0), Wanted("alice", Use(), Use(1), 1, 1))
+        == "alice already has 0 clusters (limit 0)"
+    )
+
+
+HAS = Use(clusters=1, networks=1, guests=2, cpus=4, memory_mb=1024)
+
+
+@pytest.mark.parametrize(
+    ("limits", "asks", "words"),
+    [
+        ({"guests": 3}, Use(guests=1), None),
+        ({"guests": 3}, Use(guests=2), "alice already has 2 guests, 2 guests more would be 4 (limit 3)"),
+        ({"cpus": 4}, Use(cpus=1), "alice already has 4 CPUs, 1 CPU more would be 5 (limit 4)"),
+        (
+            {"memory_mb": 1024},
+            Use(memory_mb=256),
+            "alice already has 1024 MiB of memory, 256 MiB of memory more would be 1280 (limit 1024)",
+        ),
+        ({"networks": 1}, Use(networks=1), "alice already has 1 network, 1 network more would be 2 (limit 1)"),
+        ({"networks": 1, "guests": 0}, Use(clusters=1), None),
+    ],
+)
+def test_guests_and_what_they_take_are_limited(limits: dict[str, int], asks: Use, words: str | None) -> None:
+    """Who has more than a later, smaller quota allows may still ask for what adds nothing to that."""
+    assert refused_new(QuotaLimits.model_validate(limits), Wanted("alice", HAS, asks, 1, 1)) == words
+
+
+def test_the_use_of_clusters_is_the_sum_of_their_guests() -> None:
+    guest = {"host": "h1", "image": "debian", "memory_mb": 512, "cpus": 2}
+    own = {"owner": "alice", "guests": [guest | {"name": "g1"}, guest | {"name": "g2"}]}
+    member = {"owner": "alice", "joins": "a", "guests": [guest | {"name": "g3"}]}
+    specs = [ClusterSpec.model_validate(own), ClusterSpec.model_validate(member)]
+    assert use_of(specs) == Use(clusters=2, networks=1, guests=3, cpus=6, memory_mb=1536)
