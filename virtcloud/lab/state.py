@@ -95,7 +95,7 @@ class State:
 def _is_closed(folder: Path) -> bool:
     """Return whether a folder exists that this process may not read and enter."""
     try:
-        return folder.exists() and not os.access(folder, os.R_OK | os.X_OK)
+        return folder.exists() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
     except PermissionError:
         return True
 
