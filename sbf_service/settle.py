@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from virtcloud.model.cluster import ENDED, LEAVING, State, move
+from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
 from virtcloud.model.views import Progress
@@ -25,6 +26,7 @@ class Part:
     confirmed: int
     reachable: bool = True
     trouble: str | None = None
+    last_seen: datetime | None = None
 
     @property
     def progress(self) -> Progress:
@@ -139,6 +141,14 @@ def _waits(parts: Iterable[Part]) -> Iterator[str]:
     done = {Progress.CONFIRMED, Progress.REMOVED}
     for part in sorted(parts, key=lambda part: part.element):
         if part.progress not in done or (part.removed is None and not part.reachable):
-            yield f"{part.kind} {part.element} at {part.site} has not confirmed" + (
-                f" ({part.trouble})" if part.trouble else ""
-            )
+            yield f"{part.kind} {part.element} at {part.site} has not confirmed{_because(part)}"
+
+
+def _because(part: Part) -> str:
+    """Return what an element said; of a host or gateway that said nothing, when its agent was last heard from."""
+    if part.trouble:
+        return f" ({part.trouble})"
+    if part.kind in DEVICES:
+        return ""
+    heard = f"was last heard from at {part.last_seen:%Y-%m-%d %H:%M:%S} UTC" if part.last_seen else "never asked SBF"
+    return f" (its agent {heard})"

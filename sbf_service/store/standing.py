@@ -46,6 +46,7 @@ _PARTS = (
         ElementRow.reachable,
         ElementRow.trouble,
         ElementRow.troubles,
+        ElementRow.last_seen,
         ClusterRow.network,
     )
     .join(ElementRow, ElementRow.name == PlacementRow.element)
@@ -263,6 +264,7 @@ def _part(row: Any) -> Part:  # noqa: ANN401 - a row of _PARTS
         confirmed=row.confirmed_revision,
         reachable=row.reachable,
         trouble=told(row.trouble, row.troubles, row.cluster_id, row.network),
+        last_seen=row.last_seen,
     )
 
 

@@ -216,7 +216,9 @@ def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host:
     world.sweep()
     said = host.ask("state", JOB, wait=30)
     assert said["state"] == "failed"
-    assert said["reason"].startswith("not set up in time: host brno-h1 at brno has not confirmed;")
+    assert said["reason"].startswith(
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF);"
+    )
 
 
 def test_a_cluster_that_its_user_ended_is_ended(world: World, host: Agent) -> None:

@@ -68,7 +68,8 @@ def test_a_later_attempt_ends_the_former_one_and_then_gets_its_place(world: Worl
         "attempt-waits",
         (
             "cluster job: attempt 1 is still active and is being ended: ask again; "
-            "host brno-h1 at brno has not confirmed; switch brno-sw1 at brno has not confirmed"
+            "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-01-01 00:00:00 UTC); "
+            "switch brno-sw1 at brno has not confirmed"
         ),
     )
     assert world.view("job").state == "draining"

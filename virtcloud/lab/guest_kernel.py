@@ -50,7 +50,9 @@ def find() -> GuestKernel | None:
         if modules.is_dir():
             return GuestKernel(image, _modules(list(modules.rglob("*.ko*"))))
     image = FETCHED / "vmlinuz"
-    return GuestKernel(image, _modules(list(FETCHED.iterdir()))) if os.access(image, os.R_OK, effective_ids=True) else None
+    return (
+        GuestKernel(image, _modules(list(FETCHED.iterdir()))) if os.access(image, os.R_OK, effective_ids=True) else None
+    )
 
 
 def _modules(files: Sequence[Path]) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbf_service.settle import Move, Part, Standing, settle
+from sbf_service.settle import Move, Part, Standing, lagging, settle
 from virtcloud.model.cluster import ENDED, LEAVING, MOVES, WANTED, State
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
@@ -54,7 +54,7 @@ def test_configuring_fails_at_its_deadline_and_names_who_did_not_confirm_and_why
     )
     assert next_of(one) == Move(
         State.FAILING,
-        "not set up in time: host brno-h1 at brno has not confirmed; "
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF); "
         "switch brno-sw1 at brno has not confirmed (switch brno-sw1 does not answer)",
     )
 
@@ -128,7 +128,9 @@ def test_a_network_waits_for_its_members_to_let_go() -> None:
     assert next_of(own) is None
     assert next_of(replace(own, members=())) == Move(State.RELEASED, frees=True)
     assert next_of(replace(own, leaving_since=NOW - DRAIN)) == Move(
-        State.RELEASED, "its numbers are kept back: host brno-h1 at brno has not confirmed", quarantines=True
+        State.RELEASED,
+        "its numbers are kept back: host brno-h1 at brno has not confirmed (its agent never asked SBF)",
+        quarantines=True,
     )
 
 
@@ -201,3 +203,10 @@ def test_nothing_comes_back_from_leaving(one: Standing) -> None:
     found = next_of(one)
     if one.state in LEAVING and found is not None:
         assert found.to in ENDED
+
+
+def test_a_silent_agent_is_told_with_its_last_word() -> None:
+    heard = part("brno-h1", last_seen=datetime(2026, 11, 20, 7, 12, 3, tzinfo=UTC))
+    assert lagging(cluster(State.CONFIGURING, heard)) == (
+        "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-11-20 07:12:03 UTC)"
+    )
