@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from sbf_service.drivers.edge import ManagedEdge
+from sbf_service.drivers.faults import Fault, refused
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Unsafe
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
 
 
 def refuse_outside(name: Name, managed: ManagedEdge, difference: EdgeDifference) -> None:
@@ -33,13 +35,14 @@ def refuse_leftover(name: Name, wanted: EdgeWanted, carried: EdgeCarried) -> Non
     """Raise Refused when an edge that said yes does not carry what it was told to."""
     faults = list(_faults(edge_difference(wanted, carried)))
     if faults:
-        raise Refused(f"edge {name}: {'; '.join(faults)}: read back after the change; look at its configuration")
+        raise refused(f"edge {name}: ", faults, ": read back after the change; look at its configuration")
 
 
-def _faults(left: EdgeDifference) -> Iterator[str]:
-    yield from (f"wanted {_said(one)}, found none" for one in left.add)
-    yield from (f"wanted no {_said(one)}, found it" for one in left.remove)
-    yield from (f"found {_said(one)}, and not whole" for one in left.clear)
+def _faults(left: EdgeDifference) -> Iterator[Fault]:
+    yield from (Fault(f"wanted {_said(one)}, found none", VlanSet([one.vlan])) for one in left.add)
+    yield from (Fault(f"wanted no {_said(one)}, found it", VlanSet([one.vlan])) for one in left.remove)
+    for part in left.clear:
+        yield Fault(f"found {_said(part)}, and not whole", VlanSet() if part.vlan is None else VlanSet([part.vlan]))
 
 
 def _is_ours(one: Circuit | Part, managed: ManagedEdge) -> bool:

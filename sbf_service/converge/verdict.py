@@ -4,8 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from sbf_service.drivers.driver import Managed
-from virtcloud.model.errors import Refused, Unsafe
+from sbf_service.drivers.faults import Fault, refused
+from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
 
 _LISTED = "a list of allowed VLANs, found all allowed"
@@ -40,18 +42,19 @@ def refuse_leftover(name: Name, wanted: SwitchWanted, carried: SwitchCarried) ->
     """Raise Refused when a switch that said yes does not carry what it was told to."""
     faults = list(_faults(switch_difference(wanted, carried)))
     if faults:
-        raise Refused(f"switch {name}, {'; '.join(faults)}: read back after the change; look at its configuration")
+        raise refused(f"switch {name}, ", faults, ": read back after the change; look at its configuration")
 
 
-def _faults(left: SwitchDifference) -> Iterator[str]:
+def _faults(left: SwitchDifference) -> Iterator[Fault]:
     tagged = defaultdict(lambda: "tagged", dict.fromkeys(left.access, "untagged"))
     for port, vlans in left.add.items():
-        yield f"port {port}: wanted VLAN {vlans} {tagged[port]}, found none"
+        yield Fault(f"port {port}: wanted VLAN {vlans} {tagged[port]}, found none", vlans)
     for port, vlans in left.remove.items():
-        yield f"port {port}: wanted no VLAN {vlans}, found it {tagged[port]}"
+        yield Fault(f"port {port}: wanted no VLAN {vlans}, found it {tagged[port]}", vlans)
     for port in left.close:
-        yield f"port {port}: wanted {_UNTAGGED if port in left.access else _LISTED}"
+        wanted = left.add.get(port, VlanSet())
+        yield Fault(f"port {port}: wanted {_UNTAGGED if port in left.access else _LISTED}", wanted)
     if left.create:
-        yield f"wanted VLAN {left.create} to exist, found none"
+        yield Fault(f"wanted VLAN {left.create} to exist, found none", left.create)
     if left.delete:
-        yield f"wanted no VLAN {left.delete}, found it"
+        yield Fault(f"wanted no VLAN {left.delete}, found it", left.delete)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from sbf_service.drivers.conversation import Conversation, Refusal, quoted
+from sbf_service.drivers.conversation import Conversation, quoted
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import (
     changing_lines,
@@ -12,7 +12,9 @@ from sbf_service.drivers.dialects.lines import (
     without_ports,
 )
 from sbf_service.drivers.dialects.lldp import neighbours
+from sbf_service.drivers.dialects.subjects import subjects
 from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.faults import Fault, listed, refused
 from sbf_service.drivers.line import CommandLine
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import stated_vlans
@@ -21,7 +23,6 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
-QUOTED_FAULTS = 5
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
 NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
 LEAVES = frozenset({"exit", "quit"})
@@ -54,14 +55,14 @@ class CommandLineSwitch:
         if taken:
             use = "which the switch uses itself: take it out of the site's pool"
             raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
-        faults = list[Refusal | str]()
+        faults, whole = list[Fault](), difference
         if closing := closing_lines(self._dialect, difference, seen):
-            faults += self._tell(closing)
-            difference, unclosed = self._closed(difference, seen)
+            faults += self._tell(closing, whole)
+            difference, unclosed = self._closed(difference, seen, faults)
             faults += unclosed
-        faults += self._tell(changing_lines(self._dialect, difference, seen))
+        faults += self._tell(changing_lines(self._dialect, difference, seen), whole)
         if faults:
-            raise Refused(f"switch {self._name}: {'; '.join(str(one) for one in faults[:QUOTED_FAULTS])}")
+            raise refused(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
         """Write the startup configuration. Raise Refused unless the switch prints that it did."""
@@ -94,20 +95,22 @@ class CommandLineSwitch:
         """End the session."""
         self._device.close()
 
-    def _closed(self, difference: SwitchDifference, seen: Seen) -> tuple[SwitchDifference, list[str]]:
-        """Read lists back; return what may be done then, and a message for each port whose list is not empty.
+    def _closed(
+        self, difference: SwitchDifference, seen: Seen, before: list[Fault]
+    ) -> tuple[SwitchDifference, list[Fault]]:
+        """Read lists back; return what may be done then, and a fault for each port whose list is not empty.
 
         Raise Refused while a port is open: whatever was created would be carried there.
         """
         after = self._look()
         unclosed = unclosed_ports(self._dialect, difference, seen, after)
-        faults = [f"port {port}: {UNCLOSED}" for port in unclosed]
+        faults = [Fault(f"port {port}: {UNCLOSED}", difference.add.get(port, VlanSet())) for port in unclosed]
         if any((port_seen(self._dialect, after, port) or PortSeen()).open for port in unclosed):
-            raise Refused(f"switch {self._name}, {'; '.join(faults)}: {NOTHING_DONE}")
+            raise Refused(f"switch {self._name}: {listed(one.text for one in (*before, *faults))}: {NOTHING_DONE}")
         return without_ports(difference, unclosed), faults
 
-    def _tell(self, told: Sequence[str]) -> Iterator[Refusal]:
-        """Say lines block by block.
+    def _tell(self, told: Sequence[str], difference: SwitchDifference) -> Iterator[Fault]:
+        """Send lines block by block; yield those that were refused.
 
         Where a block was not entered its last line left the configuration instead: that is entered again, or the last
         line of the next such block would end the session.
@@ -115,11 +118,11 @@ class CommandLineSwitch:
         opening = self._dialect.configure
         for block in blocks(told):
             faults = list(self._device.tell([*opening, *block]))
-            yield from faults
+            yield from (Fault(str(one), subjects(self._dialect, one.line, block, difference)) for one in faults)
             has_left = block[-1] in LEAVES and any(one.line == block[0] for one in faults)
             opening = self._dialect.configure if has_left else ()
         if not opening:
-            yield from self._device.tell(self._dialect.leave)
+            yield from (Fault(str(one)) for one in self._device.tell(self._dialect.leave))
 
     def _told(self, difference: SwitchDifference, seen: Seen) -> list[str]:
         dialect = self._dialect

@@ -3,20 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sbf_service.drivers.conversation import SAVING_PATIENCE, Conversation, quoted
+from sbf_service.drivers.conversation import Conversation, quoted
 from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.drivers.edge import Backbone, ManagedEdge
 from sbf_service.drivers.edges.circuits import carried_from
 from sbf_service.drivers.edges.dialect import EdgeDialect, Seen
 from sbf_service.drivers.edges.filling import Filling
 from sbf_service.drivers.edges.steps import Step, steps
+from sbf_service.drivers.faults import Fault, refused
 from sbf_service.drivers.line import CommandLine
 from virtcloud.model.edge import EdgeCarried, EdgeDifference
 from virtcloud.model.element import Edge
-from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.errors import Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
-QUOTED_FAULTS = 5
+COMMIT_PATIENCE = 6
+"""A device that activates a candidate may be silent for so many times as long as otherwise."""
 EVERY = VlanSet(range(1, 4095))
 
 
@@ -52,7 +54,7 @@ class CommandLineEdge:
         faults += [] if faults else self._taken(asked)
         faults += self._finished(faults)
         if faults:
-            raise Refused(f"{self._whom}: {'; '.join(faults[:QUOTED_FAULTS])}")
+            raise refused(f"{self._whom}: ", faults)
 
     def save(self) -> bool:
         """Write the startup configuration, where a commit did not. Raise Refused unless the edge prints that it did."""
@@ -75,7 +77,7 @@ class CommandLineEdge:
     def _filled(self, seen: Seen) -> Filling:
         return replace(self._filling, known=seen.known)
 
-    def _taken(self, asked: list[Step]) -> Iterator[str]:
+    def _taken(self, asked: list[Step]) -> Iterator[Fault]:
         """Take steps; give what was refused. With a candidate the first refusal ends it."""
         spoilt = frozenset[str]()
         for step in asked:
@@ -87,30 +89,34 @@ class CommandLineEdge:
                 spoilt |= step.about
                 yield from self._moved((*self._dialect.leave, *self._dialect.configure))
 
-    def _refusal(self, step: Step) -> str | None:
-        """Say a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be."""
-        return next((str(fault) for line in step.lines for fault in self._device.tell([line])), None)
+    def _refusal(self, step: Step) -> Fault | None:
+        """Send a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be.
 
-    def _finished(self, faults: list[str]) -> Iterator[str]:
+        With a candidate nothing at all is done then, which concerns every cluster.
+        """
+        vlans = VlanSet() if self._dialect.give_up else step.vlans
+        return next((Fault(str(one), vlans) for line in step.lines for one in self._device.tell([line])), None)
+
+    def _finished(self, faults: list[Fault]) -> Iterator[Fault]:
         """Leave the configuration; with a candidate, activate it or throw it away."""
         if faults and self._dialect.give_up:
             yield from self._moved(self._dialect.give_up)
             return
         yield from self._moved(self._dialect.leave)
 
-    def _moved(self, lines: Lines) -> list[str]:
+    def _moved(self, lines: Lines) -> list[Fault]:
         """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""
         for line in lines:
-            faults = [str(fault) for fault in self._device.tell([line], SAVING_PATIENCE)]
+            faults = [Fault(str(one)) for one in self._device.tell([line], COMMIT_PATIENCE)]
             if faults:
                 self._device.close()
                 self._raise_if_busy(faults)
                 return faults
         return []
 
-    def _raise_if_busy(self, faults: list[str]) -> None:
+    def _raise_if_busy(self, faults: list[Fault]) -> None:
         busy = self._dialect.busy
-        if busy is not None and any(busy.search(fault) for fault in faults):
+        if busy is not None and any(busy.search(fault.text) for fault in faults):
             raise Unreachable(f"{self._whom} is being configured by somebody else: {faults[0]}; it is tried again")
 
     def _look(self, vlans: VlanSet) -> Seen:

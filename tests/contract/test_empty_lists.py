@@ -96,6 +96,7 @@ def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: Make
     assert isinstance(bench.driver, SaysLines)
     lines = bench.driver.lines(difference)
     bench.driver.apply(difference)
+    bench.driver.save()
     assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
 
 

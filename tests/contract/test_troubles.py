@@ -115,3 +115,32 @@ def test_an_agent_can_report_text_that_is_not_valid() -> None:
     """File names that are not UTF-8 come as lone surrogates."""
     made = Trouble(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
     assert (made.message, made.clusters, made.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
+
+
+def refused_by_switch(world: World) -> None:
+    """Let the switch refuse alice's VLAN and obey bob's."""
+
+    def refuse() -> None:
+        told = "switch brno-sw1: told 'vlan 100', it said 'no'"
+        raise Refused(told, {world.view("of-alice").vlans["brno"]: told})
+
+    world.switches["brno-sw1"].before_apply = refuse
+    world.converge("brno-sw1")
+
+
+def switch_trouble(view: ClusterView) -> str | None:
+    (part,) = [one for one in view.placements if one.element == "brno-sw1"]
+    return part.trouble
+
+
+def test_what_a_switch_refuses_is_shown_to_the_owner_concerned(world: World) -> None:
+    refused_by_switch(world)
+    assert switch_trouble(world.view("of-alice")) == "switch brno-sw1: told 'vlan 100', it said 'no'"
+    assert switch_trouble(world.view("of-bob")) == OTHERS
+
+
+def test_a_switch_that_does_not_save_concerns_every_owner(world: World) -> None:
+    world.switches["brno-sw1"].save_fails = "Device or resource busy"
+    world.converge("brno-sw1")
+    said = "switch brno-sw1: told 'save', it said 'Device or resource busy'"
+    assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [said, said]

@@ -11,6 +11,7 @@ from sbf_service.drivers.edges.circuits import Group, groups_of
 from sbf_service.drivers.edges.dialect import Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
+from virtcloud.model.vlans import VlanSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,12 @@ class Step:
     about: frozenset[str]
     lines: tuple[str, ...]
     needs: frozenset[str] = frozenset()
+
+    @property
+    def vlans(self) -> VlanSet:
+        """The VLAN IDs that it is about, as far as it is about single ones."""
+        numbers = (one.removeprefix("vlan ") for one in self.about | self.needs if one.startswith("vlan "))
+        return VlanSet(int(number) for number in numbers if number.isdecimal())
 
 
 def steps(filling: Filling, difference: EdgeDifference, seen: Seen) -> list[Step]:

@@ -1,0 +1,51 @@
+"""Of a refused line every cluster that it is about reads the switch's words, and no other cluster does."""
+
+import pytest
+from emulators import PLATFORMS as EMULATED
+from emulators.bench import Bench, MakeBench
+
+from sbf_service.drivers.registry import PLATFORMS
+from virtcloud.model.errors import Refused
+
+ALLOW = {
+    "cisco_ios": "allowed vlan add 112$",
+    "cisco_nxos": "allowed vlan add 112$",
+    "arista_eos": "allowed vlan add 112$",
+    "aruba_aoscx": "^vlan trunk allowed 112$",
+    "dell_force10": "^interface vlan 112$",
+    "dell_os10": "^switchport trunk allowed vlan 112$",
+    "hp_comware": "^port trunk permit vlan 112$",
+    "hp_procurve": "^vlan 112 tagged",
+    "sonic": "member add 112",
+}
+LINE_BY_LINE = [name for name in EMULATED if not PLATFORMS[name].facts.atomic]
+
+
+@pytest.fixture(params=LINE_BY_LINE)
+def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+    return make_bench(request.param)
+
+
+def test_a_refused_line_names_the_vlan_that_it_is_about(bench: Bench) -> None:
+    bench.converge("100", "120")
+    bench.switch.fail("refuse", ALLOW[bench.switch.platform], times=9)
+    with pytest.raises(Refused) as caught:
+        bench.converge("100,112", "120,121")
+    assert set(caught.value.about) == {112}
+    assert "112" in caught.value.about[112]
+
+
+def test_a_port_that_is_refused_names_the_vlans_that_move_on_it(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.converge("100", "120")
+    bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
+    with pytest.raises(Refused) as caught:
+        bench.converge("100,112", "120,121")
+    assert set(caught.value.about) == {112}
+
+
+def test_a_port_that_stays_open_is_said_with_the_devices_words(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
+    with pytest.raises(Refused, match=r"told 'interface .*1/0/1', it said .*Invalid input.*wanted an empty list"):
+        bench.converge("112")
