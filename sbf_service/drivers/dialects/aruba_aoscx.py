@@ -86,7 +86,7 @@ DIALECT = Dialect(
     access=("interface {port}", "shutdown", "no routing", "vlan access {vlan}", "no shutdown", "exit"),
     vacate=(("interface {port}", "shutdown", "no routing", "vlan access 1", "exit"),),
     save=("copy running-config startup-config",),
-    saved=re.compile(r"\[Success\]\s*\Z"),
+    saved=re.compile(r"(?:\[Success\]|^Success)\s*\Z", re.MULTILINE),
     errors=re.compile(
         r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE
     ),

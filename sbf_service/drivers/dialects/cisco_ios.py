@@ -34,6 +34,7 @@ PORTS = PortNames(
 )
 ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command rejected.*", re.MULTILINE)
 SAVED = re.compile(r"\[OK\]\s*\Z")
+ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
@@ -91,7 +92,7 @@ DIALECT = Dialect(
     saved=SAVED,
     errors=ERRORS,
     may_fail=frozenset({"switchport", ENCAPSULATION, INTERNAL}),
-    answers={r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": ""},
+    answers=ANSWERS,
     ports=PORTS,
     reserved=VlanSet([1, *range(1002, 1006)]),
     at_once=8,

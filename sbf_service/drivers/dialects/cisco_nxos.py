@@ -6,8 +6,8 @@ From networking-generic-switch: what is told. From recorded sessions (ntc-templa
 memory, to be checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides), on a Nexus 5000 with ``Copy
-complete, now saving to disk (please wait)...`` (published sessions). ``Configuration update aborted: timed out`` has no
-``%`` and no ``ERROR`` (a published case of Cisco's support).
+complete, now saving to disk (please wait)...``, in old releases with ``100%`` (published sessions).
+``Configuration update aborted: timed out`` has no ``%`` and no ``ERROR`` (a published case of Cisco's support).
 """
 
 import re
@@ -22,7 +22,9 @@ PORTS = PortNames({"Ethernet": (), "port-channel": ()})
 ERRORS = re.compile(
     r"^\s*%(?! ?Warning).*|^ERROR.*|^Syntax error.*|^Copy failed.*|^.*Configuration update aborted.*", re.MULTILINE
 )
-SAVED = re.compile(r"^Copy complete(?:, now saving to disk \(please wait\)\.\.\.|\.)\s*\Z", re.MULTILINE)
+SAVED = re.compile(
+    r"^(?:\[#+\] +100%|Copy complete(?:, now saving to disk \(please wait\)\.\.\.|\.))\s*\Z", re.MULTILINE
+)
 RESERVED = "show system vlan reserved"
 
 

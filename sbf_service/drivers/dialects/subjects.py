@@ -51,7 +51,7 @@ def _matches(dialect: Dialect, line: str) -> Iterator[re.Match[str]]:
 
 
 def _templates(dialect: Dialect) -> Lines:
-    groups = (dialect.create, dialect.create_many, dialect.delete, dialect.prepare, dialect.allow, dialect.remove)
+    groups = (dialect.create, dialect.delete, dialect.prepare, dialect.trunk, dialect.allow, dialect.remove)
     every = (*groups, dialect.empty, dialect.access, *dialect.vacate)
     return tuple(dict.fromkeys(line for lines in every for line in lines if "{" in line))
 

@@ -15,7 +15,7 @@ be checked on a device: that ``section`` takes a pattern, that service instances
 
 from collections.abc import Iterator, Sequence
 
-from sbf_service.drivers.dialects.cisco_ios import ERRORS, SAVED
+from sbf_service.drivers.dialects.cisco_ios import ANSWERS, ERRORS, SAVED
 from sbf_service.drivers.dialects.cisco_ios import PORTS as IOS_PORTS
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, EdgeDialect, Piece, Recipe, Seen, service_named
@@ -114,7 +114,7 @@ DIALECT = EdgeDialect(
     save=("write memory",),
     saved=SAVED,
     errors=ERRORS,
-    answers={r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": ""},
+    answers=ANSWERS,
     ports=PORTS,
     numbered_domains=True,
     reserved=VlanSet([1, *range(4001, 4095)]),

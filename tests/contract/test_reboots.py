@@ -1,0 +1,133 @@
+"""A switch that restarts from an old startup configuration puts no port into another cluster's VLAN (DESIGN.md §7.2).
+
+The whole service on an emulated switch of each platform, which is spoken to as a real one.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from emulators import PLATFORMS as EMULATED
+from emulators import emulate
+from emulators.switch import Switch
+from sbf_fakes.world import World, spec
+
+from sbf_service.drivers.registry import PLATFORMS, platform_of
+from sbf_service.service import Service, make_service
+from sbf_service.settings import Settings
+from virtcloud.model.cluster import State
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.topology import Topology
+
+SAVING_APART = [name for name in EMULATED if not PLATFORMS[name].facts.atomic]
+ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
+
+
+@dataclass
+class OneSwitch(World):
+    """A site with one emulated switch and one VLAN ID, and the real drivers."""
+
+    switch: Switch = field(kw_only=True)
+    folder: Path = field(kw_only=True)
+
+    def restarted(self) -> Service:
+        password = self.folder / "password"
+        password.write_text(self.switch.password)
+        enable = self.folder / "enable"
+        enable.write_text(self.switch.secret)
+        credential = {"username": self.switch.username, "password": {"file": password}, "enable": {"file": enable}}
+        given = {"database": self.database, "timing": self.timing, "replica": "one", "credentials": {"lab": credential}}
+        return make_service(Settings.model_validate(given), platform_of, self.clock, self.edges.platform_of)
+
+    def begin(self) -> None:
+        ports = [port.replace(" ", "") for port in self.switch.port_names[:2]]
+        switch = {"name": "brno-sw1", "platform": self.switch.platform, "ports": ports}
+        site = {
+            "name": "brno",
+            "switches": [switch | {"address": self.switch.address, "credential": "lab"}],
+            "hosts": [{"name": f"brno-h{number}", "ports": ["eth0"]} for number in (1, 2)],
+        }
+        links = [{"a": f"brno-h{n}:eth0", "b": f"brno-sw1:{port}"} for n, port in enumerate(ports, start=1)]
+        self.furnish("112", Topology.model_validate({"name": "one", "sites": [site], "links": links}))
+        self.settle()
+
+    def in_112(self) -> set[str]:
+        """Return the ports that carry VLAN 112 now."""
+        return {port for port, vlans in self.switch.carrying().items() if 112 in vlans}
+
+
+Make = Callable[..., OneSwitch]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    with ExitStack() as stack:
+
+        def made(platform: str) -> OneSwitch:
+            switch = stack.enter_context(emulate(platform))
+            timing = {"read_timeout": 1.0}
+            world = OneSwitch(f"sqlite:///{tmp_path / 'sbf.db'}", timing=timing, switch=switch, folder=tmp_path)
+            stack.callback(world.close)
+            world.begin()
+            return world
+
+        yield made
+
+
+def alice_ends(world: OneSwitch) -> tuple[str, str]:
+    """Give alice VLAN 112, then end her cluster on the host; return the ports."""
+    world.put("alice", ALICE)
+    world.settle()
+    assert world.view("alice").state is State.ACTIVE
+    world.delete("alice")
+    world.confirm_hosts()
+    return world.switch.port_names[0], world.switch.port_names[1]
+
+
+@pytest.mark.parametrize("platform", SAVING_APART)
+def test_a_port_that_a_reboot_brings_back_is_in_nobody_elses_vlan(platform: str, make: Make) -> None:
+    world = make(platform)
+    alices, bobs = alice_ends(world)
+    world.switch.fail_save("busy" if "busy" in world.switch.save_failures else "no space", times=9)
+    world.settle()
+    assert (world.in_112(), world.element("brno-sw1").unsaved_since is not None) == (set(), True)
+    with pytest.raises(NoVlanFree):
+        world.put("bob", BOB)
+    world.switch.reboot()
+    assert world.in_112() == {alices}
+    with pytest.raises(NoVlanFree):
+        world.put("bob", BOB)
+    world.switch.save_faults.clear()
+    world.clock.advance(301)
+    world.settle()
+    world.settle()
+    world.put("bob", BOB)
+    world.settle()
+    assert world.view("bob").state is State.ACTIVE
+    world.switch.reboot()
+    assert world.in_112() == {bobs}
+
+
+@pytest.mark.parametrize("how", ["cut", "cut written", "hang", "hang written"])
+def test_a_broken_off_save_frees_nothing_until_it_was_repeated(how: str, make: Make) -> None:
+    world = make("cisco_ios")
+    alice_ends(world)
+    world.switch.fail_save(how)
+    world.converge("brno-sw1")
+    assert str(world.site("brno").free) == ""
+    world.service = world.restarted()
+    world.clock.advance(10)
+    world.settle()
+    assert (str(world.site("brno").free), world.switch.unsaved) == ("112", False)
+
+
+def test_a_switch_that_restarts_within_its_save_frees_nothing(make: Make) -> None:
+    """It is logged in to again, and what it saves then is its old configuration."""
+    world = make("cisco_ios")
+    alices, _ = alice_ends(world)
+    save = world.switch.store
+    world.switch.store = lambda session: (world.switch.reboot(), save(session))  # type: ignore[method-assign]
+    world.converge("brno-sw1")
+    assert (world.in_112(), str(world.site("brno").free)) == ({alices}, "")
