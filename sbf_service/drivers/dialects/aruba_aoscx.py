@@ -9,6 +9,7 @@ left when the last number goes, lists of VLANs.
 
 ``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
 sessions and guides).
+Releases 10.01 to 10.03 print ``Success`` alone (their command references).
 """
 
 import re

@@ -9,7 +9,8 @@ the VLANs.
 
 ``write memory`` prints ``[OK]`` when it worked (Netmiko's tests, Cisco's guides), on the same line as the compressed
 size where the configuration is compressed; ``startup-config file open failed (Device or resource busy)`` is a failure
-without a ``%`` (recorded by Netspoc, whose driver retries it).
+without a ``%`` (recorded by Netspoc, whose driver retries it). A configuration that is too large for NVRAM is not
+saved truncated: the question is answered with no.
 """
 
 import re
