@@ -12,6 +12,8 @@ SAVING_PATIENCE = 3
 ERROR_LINES = 3
 """An answer that is a refusal says so at once; further down the words of an error may be somebody's description."""
 QUOTED_CHARACTERS = 300
+LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
+"""A log line that a device prints into the session: it has ``%FACILITY-SEVERITY-MNEMONIC:`` and answers no command."""
 
 
 class Words(Protocol):
@@ -98,7 +100,7 @@ class Conversation:
         while (reply := self._reply(said)) is not None:
             said += self._line.ask(reply, until, 1, patience)
         answers = re.split(prompt, said, flags=re.MULTILINE)[: len(told)]
-        return [answer.partition("\n")[2] for answer in answers]
+        return [LOG_LINE.sub("", answer.partition("\n")[2]) for answer in answers]
 
     def _reply(self, said: str) -> str | None:
         found = (reply for question, reply in self._words.answers.items() if re.search(rf"{question}\Z", said))

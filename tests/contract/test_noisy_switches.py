@@ -1,0 +1,76 @@
+"""Drivers on switches that print log lines, are slow or forbid filters (emulated from documentation)."""
+
+import pytest
+from emulators import PLATFORMS
+from emulators.bench import MakeBench
+from emulators.committing import Committing
+
+from sbf_service.drivers.dialects import DIALECTS
+from virtcloud.model.vlans import VlanSet
+
+COMMAND_LINES = [name for name, kind in PLATFORMS.items() if not issubclass(kind, Committing)]
+LOGS = {
+    "with a timestamp": "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)",
+    "without one": "%LINK-3-UPDOWN: Interface GigabitEthernet1/0/3, changed state to up",
+    "of NX-OS": "2026 Nov 20 10:00:00 sw1 %ETHPORT-5-IF_UP: Interface Ethernet1/3 is up in mode trunk",
+}
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_before_a_reading_is_not_a_refusal(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    for command in DIALECTS["cisco_ios"].show:
+        bench.switch.fail("log", "^" + command.partition(" |")[0], text=log)
+    assert not bench.read().vlans
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_during_a_change_is_not_a_refusal(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("log", "^switchport mode trunk", text=log)
+    assert not bench.converge("112")
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_during_a_save_is_not_a_failure(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.read()
+    bench.switch.fail("log", "^write", text=log)
+    assert bench.driver.save()
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_output_in_pieces_of_seven_characters_is_read(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, drip=(7, 0.0005))
+    assert not bench.converge("112,150")
+    assert bench.carries(bench.names[0]) == {112, 150}
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_switch_of_factory_ports_is_converged(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, factory=True)
+    bench.converge("112", "112")
+    allowed = [bench.switch.running.ports[name].allowed for name in bench.names]
+    assert all(one is not None and one & {112, 113} == {112} for one in allowed)
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_log_line_between_two_commands_is_skipped(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.read()
+    bench.switch.log(LOGS["of NX-OS"])
+    assert not bench.converge("112")
+    bench.switch.log(LOGS["with a timestamp"])
+    assert bench.driver.save()
+    bench.switch.log(LOGS["with a timestamp"])
+    assert bench.read().vlans == VlanSet([112])
+
+
+def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
+    """IOS-XE prints such a line after ``[OK]`` where sessions get the log."""
+    bench = make_bench("cisco_ios")
+    bench.switch.variant = (
+        "Building configuration...\n[OK]\n"
+        "*Nov 20 10:00:00.000: %SYS-6-PRIVCFG_ENCRYPT_SUCCESS: Successfully encrypted private config file\n"
+    )
+    assert bench.driver.save()
