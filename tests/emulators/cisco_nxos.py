@@ -1,11 +1,12 @@
 """Cisco NX-OS.
 
 Where the words come from: ``copy running-config startup-config`` and its success from the Nexus 9000 configuration
-guides, its shorter forms from recorded sessions of Nexus 5000 and 9000, "100%" alone from memory of a Nexus 5000; "Configuration update aborted: …" from a TAC
-engineer's article ("timed out"), pyATS ("system not ready"), the Nexus driver of Arista/Cisco's APIC tools
-("another request …") and Ansible ("services in transient state"); "% Permission denied for the role" from the test
-data of several tools; "VLAN with the same name exists", said after the VLAN was created, from ncclient and Neutron;
-``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by default.
+guides, its shorter forms from recorded sessions of Nexus 5000 and 9000, ``100%`` alone from memory of a Nexus 5000;
+"Configuration update aborted: …" from a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
+NX-API ("another request …") and Cisco's Terraform provider ("services in transient state"); "% Permission denied for
+the role" from the test data of several tools; "VLAN with the same name exists", said after the VLAN was created, from
+ncclient and Neutron; ``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by
+default.
 """
 
 from collections.abc import Callable
