@@ -1,6 +1,6 @@
 """SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -17,10 +17,11 @@ from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
 from virtcloud.model.job_word import JobWord
+from virtcloud.model.port_use import Adoption, PortRelease, PortUse, PortView
 from virtcloud.model.preparation import SitePreparation
 from virtcloud.model.preview import ChangePreview, ClusterPreview, ElementDifference, ElementReconciliation
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
+from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
 from virtcloud.model.wanted import WantedDocument
 
@@ -198,6 +199,20 @@ class SbfClient:
         """Read a device now and change what differs from its wanted state. Raise NotFound, Conflict (a host)."""
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._at.send("POST", path, wait=DEVICE_S))
+
+    def ports(self, element: str) -> list[PortView]:
+        """Read a switch now and return its managed ports with their uses. Raise NotFound, Conflict, ElementError."""
+        path = f"/v1/elements/{Name(element)}/ports"
+        return self._documents(PortView, self._at.send("GET", path, wait=DEVICE_S))
+
+    def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
+        """Give ports to SBF that are in other use, each with the use that is agreed to; may be repeated."""
+        self._at.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", Adoption(ports=dict(uses)))
+
+    def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
+        """Take ports back from SBF: what was there before is put back, unless ``forget``. Raise Conflict."""
+        release = _made(PortRelease, ports=tuple(ports), forget=forget)
+        self._at.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
 
     def audit(
         self,

@@ -20,6 +20,7 @@ class Action(StrEnum):
     READ_SITES = "look at sites"
     READ_QUARANTINE = "look at the quarantine of"
     SET_POOL = "change the pool of"
+    ADOPT_PORT = "adopt or release ports of"
     SAY_CLEAN = "say what is clean at"
     VERIFY_SITE = "verify the cables of"
     READ_TOPOLOGY = "look at the topology"
@@ -71,6 +72,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.READ_CLUSTER: Reach.SITES,
         Action.END_CLUSTER: Reach.SITES,
         Action.SET_POOL: Reach.SITES,
+        Action.ADOPT_PORT: Reach.SITES,
         Action.SAY_CLEAN: Reach.SITES,
         Action.VERIFY_SITE: Reach.SITES,
         Action.COMPARE_ELEMENT: Reach.SITES,

@@ -29,8 +29,11 @@ EDGES: Kind[EdgeWanted, ManagedEdge, EdgeCarried, EdgeDifference] = Kind(
     EdgeWanted,
     edge_difference,
     refuse_outside,
-    refuse_leftover,
+    refuse_in_use=lambda _name, _managed, _carried, _difference: None,
+    refuse_leftover=refuse_leftover,
     has_drifted=lambda kept, carried, behind: has_drifted(kept, carried, behind=behind),
     managed=_managed,
     backbone=_backbone,
+    announced=lambda _unit, _name, _managed, _difference: None,
+    settled=lambda _unit, _name, _managed, _carried: None,
 )

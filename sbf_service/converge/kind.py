@@ -42,13 +42,19 @@ class Kind(Generic[W, M, C, D]):
     """A kind of device: its wanted set, and the pure decisions about it.
 
     ``managed`` reads what may be touched on a device of a site. ``backbone`` says what its driver must know of others.
+    ``refuse_in_use`` guards what others use on the device. ``announced`` records what a change takes from others before
+    the device is changed; it raises Unsafe when an adoption ended since ``managed`` was read. ``settled`` records what
+    is known once the device was read as wanted.
     """
 
     element: ElementKind
     wanted: type[W]
     difference: Callable[[W, C], D]
     refuse_outside: Callable[[Name, M, D], None]
+    refuse_in_use: Callable[[Name, M, C, D], None]
     refuse_leftover: Callable[[Name, W, C], None]
     has_drifted: Callable[[W, C, bool], bool]
     managed: Callable[[Unit, Device, Name, W], M]
     backbone: Callable[[Unit, Name], Backbone | None]
+    announced: Callable[[Unit, Name, M, D], None]
+    settled: Callable[[Unit, Name, M, C], None]

@@ -1,9 +1,10 @@
 """Switches, as a kind of device."""
 
 from sbf_service.converge.kind import Kind
-from sbf_service.converge.verdict import has_drifted, refuse_leftover, refuse_outside
+from sbf_service.converge.verdict import has_drifted, refuse_in_use, refuse_leftover, refuse_outside
 from sbf_service.drivers.driver import Managed
 from sbf_service.store.pools import managed_vlans
+from sbf_service.store.ports import port_records, record_change, record_reading
 from sbf_service.store.session import Unit
 from virtcloud.model.element import Device, ElementKind
 from virtcloud.model.values import Name
@@ -11,7 +12,17 @@ from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted
 
 
 def _managed(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> Managed:
-    return Managed(device.ports, managed_vlans(unit, site), wanted.access)
+    ports = port_records(unit, device.name)
+    returned = {port: one.before for port, one in ports.items() if one.is_returned(wanted) and one.before is not None}
+    return Managed(
+        ports=tuple(port for port in device.ports if port not in returned),
+        vlans=managed_vlans(unit, site),
+        access=tuple(port for port in wanted.access if port not in returned),
+        taken=frozenset(port for port, one in ports.items() if one.taken),
+        adopted={port: one.before for port, one in ports.items() if one.before is not None},
+        returned=returned,
+        shut=frozenset(port for port, one in ports.items() if one.shut),
+    )
 
 
 SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(
@@ -19,8 +30,11 @@ SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(
     SwitchWanted,
     switch_difference,
     refuse_outside,
-    refuse_leftover,
+    refuse_in_use=refuse_in_use,
+    refuse_leftover=refuse_leftover,
     has_drifted=lambda kept, carried, behind: has_drifted(kept, carried, behind=behind),
     managed=_managed,
     backbone=lambda _unit, _name: None,
+    announced=lambda unit, name, managed, difference: record_change(unit, name, managed.adopted, difference),
+    settled=lambda unit, name, managed, carried: record_reading(unit, name, managed.returned, carried),
 )

@@ -49,7 +49,8 @@ class Transactions(Protocol):
         """Record a change, and that it is to be saved, before the device receives it; extend the lease.
 
         Return False when the difference is no longer within what may be touched: nothing is recorded then. A drifted
-        device's confirmed revision is reset. Raise LeaseLostError.
+        device's confirmed revision is reset, also when there is nothing to change: a port was shut down. Raise
+        LeaseLostError.
         """
 
     def confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> bool:
@@ -91,12 +92,14 @@ class StoreTransactions:
             try:
                 managed = task.kind.managed(unit, task.device, task.site, task.wanted)
                 task.kind.refuse_outside(task.name, managed, difference)
+                task.kind.announced(unit, task.name, task.managed, difference)
             except Unsafe:
                 return False
-            expect_save(unit, task.name)
             if drifted:
                 set_back(unit, task.name, why, self.timing.drain)
-            record(unit, task.change, why=why, element=task.name, difference=difference)
+            if difference:
+                expect_save(unit, task.name)
+                record(unit, task.change, why=why, element=task.name, difference=difference)
         return True
 
     def confirm(self, task: Task[W, M, C, D], carried: C, *, changed: bool) -> bool:
@@ -105,6 +108,7 @@ class StoreTransactions:
             mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
             if mine:
                 confirm(unit, task.name, task.revision, self.timing.drain, carried)
+                task.kind.settled(unit, task.name, task.managed, carried)
             elif changed:
                 grow(unit, [task.name])
             overtaken = element_row(unit, task.name).wanted_revision > task.revision

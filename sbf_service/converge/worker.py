@@ -88,25 +88,28 @@ class Worker:
         kind = task.kind
         carried = driver.read(task.managed)
         difference = kind.difference(task.wanted, carried)
+        drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
         if difference:
             kind.refuse_outside(task.name, task.managed, difference)
-            if not self._announce(task, difference, carried):
-                return Outcome.OVERTAKEN
+            kind.refuse_in_use(task.name, task.managed, carried, difference)
+        if (difference or drifted) and not self._announce(task, difference, drifted=drifted):
+            return Outcome.OVERTAKEN
+        if difference:
             carried = self._change(task, driver, difference, carried)
         if difference or not task.is_saved(carried):
             if not task.may_save:
                 log.info("save_postponed", element=task.name, revision=task.revision)
                 return Outcome.FAILED
             carried = self._save(task, driver, carried)
+        kind.refuse_leftover(task.name, task.wanted, carried)
         overtaken = self.transactions.confirm(task, carried, changed=bool(difference))
         return Outcome.OVERTAKEN if overtaken else Outcome.CONFIRMED
 
-    def _announce(self, task: Task[W, M, C, D], difference: D, carried: C) -> bool:
+    def _announce(self, task: Task[W, M, C, D], difference: D, *, drifted: bool) -> bool:
         """Record what will be changed; return False when it may not be changed any more."""
-        drifted = task.kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
         why = f"found changed since revision {task.confirmed}" if drifted else _why(task, difference)
         announced = self.transactions.announce(task, difference, why, drifted=drifted)
-        if announced:
+        if announced and difference:
             log.info(task.change, element=task.name, revision=task.revision, difference=difference)
         return announced
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from sbf_service.drivers.command_line import carried_from
-from sbf_service.drivers.dialects.dialect import Lines, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import Kept, Lines, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import port_seen
+from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
@@ -88,6 +88,8 @@ class CandidateWords:
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
+    unused: frozenset[str] = frozenset({"", "access"})
+    kept: tuple[Kept, ...] = ()
     facts: DriverFacts = field(default_factory=lambda: DriverFacts(VlanSet([1]), atomic=True, confirm_timer=True))
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.conversation import Conversation, quoted
-from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, NamesPorts, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import (
     changing_lines,
     closing_lines,
@@ -13,11 +13,11 @@ from sbf_service.drivers.dialects.lines import (
 )
 from sbf_service.drivers.dialects.lldp import neighbours
 from sbf_service.drivers.dialects.subjects import subjects
+from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.faults import Fault, listed, refused
 from sbf_service.drivers.line import CommandLine
 from sbf_service.neighbour import Neighbour
-from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -149,57 +149,3 @@ def blocks(told: Sequence[str]) -> Iterator[list[str]]:
             block = []
     if block:
         yield block
-
-
-def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) -> SwitchCarried:
-    """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
-    ports, opened = {}, []
-    for port in managed.ports:
-        found = port_seen(dialect, seen, port)
-        if found is None:
-            there = ", ".join(seen.ports) or "none"
-            raise Unsafe(f"switch {name}: expected a port {port}, found {quoted(there)}: correct the topology")
-        if port in managed.access:
-            ports[port], is_open = _untagged(name, port, found, managed.vlans)
-            opened += [port] if is_open else []
-            continue
-        if misused := found.untagged & managed.vlans:
-            cure = "move what uses it off the pool's numbers, or take them out of the pool"
-            wanted = f"expected VLAN {misused} tagged or absent, found it untagged"
-            raise Unsafe(f"switch {name}, port {port}: {wanted}: {cure}")
-        ports[port] = VlanSet() if found.open else found.tagged & managed.vlans
-        opened += [port] if found.open else []
-    vlans = seen.vlans & managed.vlans
-    return SwitchCarried(
-        vlans=vlans,
-        ports=ports,
-        open=tuple(opened),
-        names={vlan: seen.names.get(vlan) for vlan in vlans},
-        elsewhere=dict(_elsewhere(dialect, seen, managed)),
-    )
-
-
-def _elsewhere(dialect: NamesPorts, seen: Seen, managed: Managed) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield unmanaged ports with the managed numbers they carry; a port that carries all VLANs states none."""
-    ours = {dialect.ports.canonical(port) for port in (*managed.ports, *managed.members)}
-    for name, port in seen.ports.items():
-        if name not in ours and not port.member:
-            tagged = VlanSet() if port.open else port.tagged
-            untagged = VlanSet() if dialect.vlans_are_local else port.untagged
-            access = VlanSet() if port.access is None else VlanSet([port.access])
-            if found := stated_vlans(tagged, managed.vlans) | ((untagged | access) & managed.vlans):
-                yield PortName(name), found
-
-
-def _untagged(name: Name, port: PortName, found: PortSeen, managed: VlanSet) -> tuple[VlanSet, bool]:
-    """Give an access port's number of ours, and whether it carries anything else, so that it must be vacated first."""
-    if found.off:
-        return VlanSet(), False
-    tagged = VlanSet() if found.open else found.tagged
-    if others := (tagged | found.untagged) - managed - DEFAULT:
-        cure = "move who uses it to another port, or take this one out of the topology"
-        expected = f"expected one VLAN of ours untagged or none, found {others}"
-        raise Unsafe(f"switch {name}, access port {port}: {expected}: {cure}")
-    if found.access in managed and not tagged - DEFAULT and found.access is not None:
-        return VlanSet([found.access]), False
-    return VlanSet(), any((found.access, found.untagged, tagged, found.open, found.ready))

@@ -1,6 +1,6 @@
 """The driver contract: what is asked of every kind of switch (DESIGN.md §8)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
 from virtcloud.model.element import Device
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
@@ -20,7 +21,10 @@ class Managed:
     """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is.
 
     ``access`` are those of the ports on which numbers are untagged. ``members`` are the ports that aggregates among
-    ``ports`` are made of. ``created`` are the numbers that SBF recorded as its own on this switch.
+    ``ports`` are made of. ``created`` are the numbers that SBF recorded as its own on this switch. ``taken`` are
+    those that SBF has configured before, ``adopted`` those that an administrator gave to SBF although others used them,
+    with that use. ``returned`` are ports that SBF gave up, with the use that they had before. ``shut`` are ports
+    that SBF itself may have shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -28,6 +32,10 @@ class Managed:
     access: tuple[PortName, ...] = ()
     members: tuple[PortName, ...] = ()
     created: VlanSet = field(default_factory=VlanSet)
+    taken: frozenset[PortName] = frozenset()
+    adopted: Mapping[PortName, PortUse] = field(default_factory=dict)
+    returned: Mapping[PortName, PortUse] = field(default_factory=dict)
+    shut: frozenset[PortName] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

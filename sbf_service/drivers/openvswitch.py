@@ -10,7 +10,7 @@ A port that an access port is to be in no VLAN becomes such a trunk too: untagge
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any, NoReturn
@@ -22,16 +22,18 @@ from sbf_service.drivers.shell import Shell, parts, quoted
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.port_use import PortUse, is_in_other_use
+from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 FACTS = DriverFacts(reserved=VlanSet([1]), atomic=True, access=True)
+UNUSED = frozenset({"", "access"})
 STOPPER = 4095
 PATIENCE_S = 8
 SHOW = (
     f"ovs-vsctl --timeout={PATIENCE_S} --format=json -- --columns=name,vlan_mode,tag,trunks list Port"
-    " -- --columns=cur_cfg,next_cfg list Open_vSwitch"
+    " -- --columns=cur_cfg,next_cfg list Open_vSwitch -- --columns=name,admin_state list Interface"
 )
 TELL = f"ovs-vsctl --timeout={PATIENCE_S}"
 UNTAGGED_VLAN = 0
@@ -40,11 +42,13 @@ UNTAGGED_VLAN = 0
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One port as the database has it; ``mode`` is as it works out when the column is empty."""
+    """One port as the database has it; ``mode`` is as it works out when the column ``vlan_mode`` is empty."""
 
     mode: str
     tag: int | None
     trunks: frozenset[int]
+    vlan_mode: str = ""
+    down: bool = False
 
     @property
     def vlans(self) -> VlanSet:
@@ -57,6 +61,24 @@ class Port:
         """Whether it takes tagged frames, beside untagged ones or not."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
+    @property
+    def use(self) -> PortUse:
+        """Return what the port is used for; ``lines`` are its columns. A port with empty columns is unconfigured."""
+        columns = {"vlan_mode": self.vlan_mode or "[]", "tag": "[]" if self.tag is None else self.tag}
+        trunks = ",".join(str(number) for number in sorted(self.trunks))
+        listed = VlanSet(number for number in self.trunks if 0 < number < STOPPER)
+        untagged = VlanId(self.tag) if self.tag and self.tag < STOPPER else None
+        mode = "" if not (self.vlan_mode or self.tag is not None or self.trunks) else self.mode
+        return PortUse(
+            mode="trunk" if mode.startswith("native") else mode,
+            access=untagged if self.mode == "access" else None,
+            native=untagged if self.mode != "access" else None,
+            tagged=listed,
+            every=self.is_trunk and not self.trunks,
+            down=self.down,
+            lines=(*(f"{name}={value}" for name, value in columns.items()), f"trunks=[{trunks}]"),
+        )
+
 
 class OpenVSwitch:
     """One switch."""
@@ -65,6 +87,7 @@ class OpenVSwitch:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
         self._shell = Shell(f"switch {name}", line)
+        self._ports: Mapping[str, Port] = {}
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip.
@@ -80,11 +103,12 @@ class OpenVSwitch:
                 f"switch {self._name}: its database is at configuration {asked}, what it does at {done}: "
                 "look whether ovs-vswitchd runs"
             )
+        self._ports = ports
         return carried_from(self._name, ports, managed)
 
     def apply(self, difference: SwitchDifference) -> None:
         """Make the change, in one transaction."""
-        told = commands(difference)
+        told = commands(difference, self._ports)
         if not told:
             return
         lines = " \\\n".join(" ".join(part) for part in parts(quote(word) for word in (*TELL.split(), *told)))
@@ -102,7 +126,7 @@ class OpenVSwitch:
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the one command that makes the change."""
-        told = commands(difference)
+        told = commands(difference, self._ports)
         return (" ".join(quote(word) for word in (*TELL.split(), *told)),) if told else ()
 
     def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd tells all
@@ -117,11 +141,12 @@ class OpenVSwitch:
 def ports_from(name: Name, said: str) -> tuple[dict[str, Port], int, int]:
     """Understand the answer to :data:`SHOW`: the ports, what the switch does, and what its database wants."""
     try:
-        ports, numbers = (_rows(json.loads(line)) for line in said.splitlines())
-        found = {str(row["name"]): _port(row) for row in ports}
+        ports, numbers, interfaces = (_rows(json.loads(line)) for line in said.splitlines())
+        down = {str(row["name"]) for row in interfaces if row["admin_state"] == "down"}
+        found = {str(row["name"]): _port(row, down) for row in ports}
         return found, int(numbers[0]["cur_cfg"]), int(numbers[0]["next_cfg"])
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise Unsafe(f"switch {name}: expected two tables in JSON from {SHOW!r}, got {quoted(said)!r}") from error
+        raise Unsafe(f"switch {name}: expected three tables in JSON from {SHOW!r}, got {quoted(said)!r}") from error
 
 
 def carried_from(name: Name, ports: Mapping[str, Port], managed: Managed) -> SwitchCarried:
@@ -131,22 +156,36 @@ def carried_from(name: Name, ports: Mapping[str, Port], managed: Managed) -> Swi
         if port not in ports:
             there = ", ".join(sorted(ports)) or "none"
             raise Unsafe(f"switch {name}: expected a port {port}, found {quoted(there)}: correct the topology")
-        look = _untagged if port in managed.access else _tagged
-        found = look(name, port, ports[port], managed.vlans)
+        found = _carried(name, port, ports[port], managed)
         carried[port] = found or VlanSet()
         opened += [port] if found is None else []
     exist = VlanSet(number for vlans in carried.values() for number in vlans)
     others = {PortName(name): port for name, port in ports.items() if name not in {*managed.ports, *managed.members}}
     used = {name: vlans for name, port in others.items() if (vlans := stated_vlans(port.vlans, managed.vlans))}
-    return SwitchCarried(vlans=exist, ports=carried, open=tuple(opened), elsewhere=used)
+    untaken = {port: ports[port].use for port in managed.ports if port not in managed.taken}
+    returned = {port: ports[port].use for port in managed.returned if port in ports}
+    return SwitchCarried(
+        vlans=exist,
+        ports=carried,
+        open=tuple(opened),
+        elsewhere=used,
+        untaken=untaken,
+        in_use=tuple(port for port, use in untaken.items() if is_in_other_use(use, managed.vlans, UNUSED)),
+        down=tuple(port for port in managed.ports if ports[port].down),
+        astray={
+            port: managed.returned[port] for port, use in returned.items() if use.lines != managed.returned[port].lines
+        },
+    )
 
 
-def commands(difference: SwitchDifference) -> list[str]:
-    """Give the words of one transaction, each command after ``--``; the order within it does not matter."""
+def commands(difference: SwitchDifference, ports: Mapping[str, Port]) -> list[str]:
+    """Return the words of one transaction, each command after ``--``; ``ports`` are as they were read."""
     access = set(difference.access)
+    converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
     return [
         *(word for port in sorted(leaving) for word in _set(port, "trunk", "[]", str(STOPPER))),
+        *(word for port in converted for word in _set(port, "trunk", "[]", str(STOPPER))),
         *(word for port in difference.close if port not in access for word in _list("add", port, VlanSet())),
         *(word for port, vlans in difference.remove.items() if port not in access for word in _removal(port, vlans)),
         *(
@@ -154,6 +193,7 @@ def commands(difference: SwitchDifference) -> list[str]:
             for port, vlans in difference.add.items()
             for word in (_set(port, "access", str(vlans), "[]") if port in access else _list("add", port, vlans))
         ),
+        *(word for port, use in difference.put_back.items() for word in ("--", "set", "port", port, *use.lines)),
     ]
 
 
@@ -171,22 +211,29 @@ def _list(verb: str, port: PortName, vlans: VlanSet) -> tuple[str, ...]:
     return "--", verb, "port", port, "trunks", str(STOPPER), *ranges
 
 
+def _carried(name: Name, port: PortName, seen: Port, managed: Managed) -> VlanSet | None:
+    if port not in managed.access:
+        return _tagged(name, port, seen, managed.vlans)
+    agreed = port in managed.adopted or port in managed.taken
+    return _untagged(name, port, seen, managed.vlans, agreed=agreed)
+
+
 def _tagged(name: Name, port: PortName, seen: Port, managed: VlanSet) -> VlanSet | None:
-    """Give a trunk's numbers; None for one that carries all."""
-    if not seen.is_trunk:
-        _refuse(name, f"port {port}: expected a trunk", seen)
+    """Return a trunk's numbers, none for a port that is no trunk; None for a trunk that carries all."""
     if seen.mode != "trunk" and seen.tag in managed:
         _refuse(name, f"port {port}: expected VLAN {seen.tag} tagged or absent", seen)
+    if not seen.is_trunk:
+        return VlanSet()
     return VlanSet(seen.trunks & managed) if seen.trunks else None
 
 
-def _untagged(name: Name, port: PortName, seen: Port, managed: VlanSet) -> VlanSet | None:
+def _untagged(name: Name, port: PortName, seen: Port, managed: VlanSet, *, agreed: bool) -> VlanSet | None:
     """Give an access port's number, or none for one in no VLAN; None for anything else that we may change."""
     if seen.mode == "access" and seen.tag in managed:
         return VlanSet([seen.tag]) if seen.tag is not None else None
     others = seen.trunks - managed - {STOPPER, UNTAGGED_VLAN}
     somebodys = seen.mode == "access" and seen.tag not in {None, STOPPER, UNTAGGED_VLAN}
-    if seen.mode not in {"access", "trunk"} or somebodys or (seen.mode == "trunk" and others):
+    if not agreed and (seen.mode not in {"access", "trunk"} or somebodys or (seen.mode == "trunk" and others)):
         _refuse(name, f"access port {port}: expected one VLAN of ours untagged or none", seen)
     return VlanSet() if seen.mode == "trunk" and seen.trunks == {STOPPER} else None
 
@@ -194,7 +241,9 @@ def _untagged(name: Name, port: PortName, seen: Port, managed: VlanSet) -> VlanS
 def _refuse(name: Name, expected: str, seen: Port) -> NoReturn:
     listed = VlanSet(number for number in seen.trunks if 0 < number < STOPPER)
     found = f"vlan_mode {seen.mode}, tag {seen.tag or 'none'}, trunks {listed or 'none'}"
-    cure = "move what uses it off this port or the pool's numbers, or take the port or them out of the topology"
+    cure = (
+        "move what uses it off this port or the pool's numbers, adopt the port, or take it or them out of the topology"
+    )
     raise Unsafe(f"switch {name}, {expected}, found {found}: {cure}")
 
 
@@ -202,11 +251,17 @@ def _rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
     return [dict(zip(table["headings"], row, strict=True)) for row in table["data"]]
 
 
-def _port(row: Mapping[str, Any]) -> Port:
+def _port(row: Mapping[str, Any], down: Collection[str]) -> Port:
     (mode,) = _members(row["vlan_mode"]) or [""]
     (tag,) = _members(row["tag"]) or [None]
     implied = "trunk" if tag is None else "access"
-    return Port(str(mode) or implied, None if tag is None else int(tag), frozenset(map(int, _members(row["trunks"]))))
+    return Port(
+        mode=str(mode) or implied,
+        tag=None if tag is None else int(tag),
+        trunks=frozenset(map(int, _members(row["trunks"]))),
+        vlan_mode=str(mode),
+        down=str(row["name"]) in down,
+    )
 
 
 def _members(value: Any) -> list[Any]:  # noqa: ANN401 - JSON

@@ -101,6 +101,26 @@ class ElementRow(Base):
     fence: Mapped[int]
 
 
+class PortRow(Base):
+    """A port of a switch that SBF configures, or that an administrator adopted.
+
+    ``use_before`` is the port's use that SBF found, or the use that was adopted; None for a port that SBF configured
+    before uses were recorded: nothing can be put back there. ``taken`` is true once SBF's first change was announced,
+    ``shut`` while SBF itself may have shut the port down, ``leaving`` while the use before is being put back.
+    """
+
+    __tablename__ = "ports"
+
+    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    port: Mapped[str] = mapped_column(Text, primary_key=True)
+    use_before: Mapped[str | None] = mapped_column(Text)
+    taken: Mapped[bool]
+    shut: Mapped[bool]
+    leaving: Mapped[bool]
+    adopted_by: Mapped[str | None] = mapped_column(Text)
+    adopted_at: Mapped[datetime | None] = mapped_column(Instant)
+
+
 class ClusterRow(Base):
     """A cluster, also after its end. ``version`` grows with every change of its view.
 

@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sbf_service.edges import peers_of, transports_at
 from sbf_service.store.audit import record
 from sbf_service.store.losses import refuse_loss
+from sbf_service.store.ports import describe_ports
 from sbf_service.store.reading import TOPOLOGY, read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
@@ -14,7 +15,7 @@ from sbf_service.store.sharing import refuse_unshareable
 from sbf_service.store.standing import live_clusters
 from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
 from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
-from virtcloud.model.element import Element, kind_of
+from virtcloud.model.element import Element, Switch, kind_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -64,6 +65,8 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
     for name, element in topology.elements.items():
         row = rows.get(name) or _new_row(unit, element, topology)
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
+        if isinstance(element, Switch):
+            describe_ports(unit, element, before.get(name))
         if before.get(name) != element:
             row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
             row.unsaved_since = row.unsaved_since or (unit.now if row.carried is not None else None)

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virtcloud.model.errors import Unreachable
 
@@ -15,10 +15,17 @@ class LinuxSwitch:
     cut_off: bool = False
     says: str | None = None
     refuses: str | None = None
+    down: set[str] = field(default_factory=set)
 
     def show(self) -> str:
         """Print what ``bridge -compressvlans -json vlan show`` of iproute2 6.1 prints: ranges, flags by their names."""
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
+
+    def links(self) -> str:
+        """Print what ``ip -json link show`` prints, as far as it matters."""
+        return json.dumps(
+            [{"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"]} for port in self.ports]
+        )
 
     def batch(self, lines: list[str]) -> tuple[int, str]:
         """Do what ``bridge -force -batch -`` does; give its exit code and its words."""
@@ -63,7 +70,7 @@ class LinuxLine:
         if self.switch.says is not None:
             return 0, self.switch.says
         if "vlan show" in command:
-            return 0, self.switch.show() + "\n"
+            return 0, f"{self.switch.show()}\n{self.switch.links()}\n"
         words = shlex.split(command[command.index("printf") : command.index(" | bridge -force -batch -")])
         assert words[:2] == ["printf", "%s\\n"]
         return self.switch.batch(words[2:])

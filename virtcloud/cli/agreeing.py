@@ -44,11 +44,17 @@ def require_agreement(preview: ChangePreview, *, yes: bool) -> None:
         _show_other_use(preview, err=True)
     for name, why in preview.unread.items():
         click.echo(f"virtcloud: {name} could not be read; what is in other use there is not known: {why}", err=True)
-    if not preview.asks or yes:
+    if preview.asks:
+        require_yes("Change what is in other use?", yes=yes)
+
+
+def require_yes(question: str, *, yes: bool) -> None:
+    """Ask, unless ``yes``. Raise BadInput where nobody can be asked, Conflict when the answer is no."""
+    if yes:
         return
     if not is_terminal():
         raise BadInput("what is in other use would be changed, and there is no terminal to ask: pass --yes to agree")
-    if not click.confirm("Change what is in other use?", err=True):
+    if not click.confirm(question, err=True):
         raise Conflict("nothing was changed")
 
 

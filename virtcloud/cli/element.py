@@ -2,13 +2,15 @@
 
 import click
 
-from virtcloud.cli import differences, show
+from virtcloud.cli import adopting, agreeing, differences, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.whole import Group
 from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.port_use import PortRelease
 from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
 
+PORTS = ("port", "state", "found", "before SBF", "SBF")
 COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "carries", "trouble")
 
 
@@ -88,6 +90,65 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
     show.json_document(found) if as_json else differences.tell_reconciliation(found)
     if found.element.trouble:
         raise ElementError(found.element.trouble)
+
+
+@element.command()
+@click.argument("name")
+@as_json
+@click.pass_context
+def ports(context: click.Context, name: str, as_json: bool) -> None:
+    """Read the switch NAME now and list its managed ports: how each is used, and what SBF makes of it.
+
+    Example: virtcloud element ports brno-sw
+    """
+    found = client(context).sbf.ports(name)
+    rows = [(one.port, one.state, one.use, one.before, one.effect) for one in found]
+    show.json_documents(found) if as_json else show.table(PORTS, rows, "no ports")
+
+
+@element.command()
+@click.argument("name")
+@click.argument("ports", nargs=-1, required=True, metavar="PORT...")
+@agreeing.dry_run
+@agreeing.yes
+@as_json
+@click.pass_context
+def adopt(  # noqa: PLR0913 - click gives each option by its name
+    context: click.Context, /, name: str, ports: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Give the PORTs of the switch NAME to SBF although they are in other use.
+
+    The switch is read first; what becomes of each port's use is shown and asked about. SBF changes a port when the
+    first cluster needs it. What was there before is recorded then, and put back when SBF gives the port up.
+
+    Example: virtcloud element adopt brno-sw Gi1/0/1
+    """
+    sbf = client(context).sbf
+    chosen = adopting.chosen(name, sbf.ports(name), ports)
+    show.json_documents(chosen) if as_json else adopting.tell(chosen)
+    names = ", ".join(one.port for one in chosen)
+    if not dry_run:
+        agreeing.require_yes(f"Adopt {names} of {name}?", yes=yes)
+        sbf.adopt_ports(name, {one.port: one.use for one in chosen})
+    if not as_json:
+        click.echo("nothing was changed" if dry_run else f"adopted {names} of {name}")
+
+
+@element.command()
+@click.argument("name")
+@click.argument("ports", nargs=-1, required=True, metavar="PORT...")
+@click.option("--forget", is_flag=True, help="Put nothing back; for a port or a switch that is gone.")
+@as_json
+@click.pass_context
+def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, forget: bool, as_json: bool) -> None:
+    """Take the PORTs of the switch NAME back from SBF: what was there before SBF took them is put back.
+
+    Example: virtcloud element release brno-sw Gi1/0/1
+    """
+    release = PortRelease.model_validate({"ports": ports, "forget": forget})
+    client(context).sbf.release_ports(name, release.ports, forget=forget)
+    outcome = "nothing is put back" if forget else "what was there before is put back"
+    show.json_document(release) if as_json else click.echo(f"released {', '.join(ports)} of {name}: {outcome}")
 
 
 @element.command(hidden=True)

@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
@@ -66,6 +67,10 @@ class SwitchCarried(Document):
     without a table of VLANs, where a VLAN exists by the ports that carry it. ``elsewhere`` are the managed numbers on
     unmanaged ports, but for trunks that carry every VLAN: these are no statement about one. ``foreign`` follows from
     both (``sbf_service/ownership.py``); what is foreign and not SBF's own stands neither in ``vlans`` nor in ``ports``.
+
+    ``untaken`` are the uses of ports that SBF has not configured yet, ``in_use`` those of them that serve something
+    else. ``down`` are ports that somebody shut down. ``astray`` are ports that SBF gave up and that are not as before:
+    each with the use that is to be put back.
     """
 
     vlans: VlanSet
@@ -74,6 +79,10 @@ class SwitchCarried(Document):
     names: dict[VlanId, str | None] | None = None
     elsewhere: dict[PortName, VlanSet] = Field(default_factory=dict)
     foreign: tuple[ForeignVlan, ...] = ()
+    untaken: dict[PortName, PortUse] = Field(default_factory=dict)
+    in_use: tuple[PortName, ...] = ()
+    down: tuple[PortName, ...] = ()
+    astray: dict[PortName, PortUse] = Field(default_factory=dict)
 
     @property
     def foreign_vlans(self) -> VlanSet:
@@ -86,6 +95,8 @@ class SwitchDifference(Document):
 
     ``close`` comes before all else: these ports get a list of their own, an empty one (DESIGN.md §7.4). ``access`` are
     those of the ports named that are access ports: there VLANs are untagged, and to close one takes it out of all.
+    ``take`` are the ports that SBF configures for the first time, each with its use before. ``put_back`` comes last:
+    ports that SBF gave up, each with the use that it had before.
     """
 
     access: tuple[PortName, ...] = ()
@@ -94,6 +105,8 @@ class SwitchDifference(Document):
     delete: VlanSet = VlanSet()
     add: PortVlans = Field(default_factory=dict)
     remove: PortVlans = Field(default_factory=dict)
+    take: dict[PortName, PortUse] = Field(default_factory=dict)
+    put_back: dict[PortName, PortUse] = Field(default_factory=dict)
 
     @property
     def numbers(self) -> VlanSet:
@@ -103,7 +116,7 @@ class SwitchDifference(Document):
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
-        return any((self.close, self.create, self.delete, self.add, self.remove))
+        return any((self.close, self.create, self.delete, self.add, self.remove, self.put_back))
 
 
 def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDifference:
@@ -124,6 +137,8 @@ def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDif
         delete=carried.vlans - wanted.vlans - carried.foreign_vlans,
         add=add,
         remove=remove,
+        take={port: use for port, use in carried.untaken.items() if port in {*close, *add, *remove}},
+        put_back=carried.astray,
     )
 
 

@@ -28,5 +28,7 @@ WORDS = CandidateWords(
         "vacate an access port": tuple(line for template in DIALECT.vacate for line in template),
     },
     ports=DIALECT.ports,
+    unused=DIALECT.unused,
+    kept=DIALECT.kept,
     facts=DriverFacts(DIALECT.reserved, atomic=True, confirm_timer=True, access=True),
 )

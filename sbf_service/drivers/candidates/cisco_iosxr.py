@@ -128,7 +128,9 @@ def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domain
             tagged |= takes
         elif not (ours and where is None):
             others |= takes
-    return PortSeen(tagged, untagged=others | ([access] if access else []), access=access)
+    mode = "trunk" if tagged | others else "access" if access else ""
+    untagged = others | ([access] if access else [])
+    return PortSeen(tagged, untagged=untagged, access=access, mode=mode, others=others)
 
 
 def _number(where: tuple[str, str] | None) -> VlanId | None:

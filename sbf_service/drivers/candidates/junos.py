@@ -17,10 +17,12 @@ from sbf_service.drivers.dialects.reading import beginning, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import vlan_name
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
 
+BUNDLED = ("ether-options", "gigether-options")
 FILTER = "<configuration><interfaces/><vlans/></configuration>"
 UNIT = "interfaces {port} unit 0 family ethernet-switching"
 TOLD = {
@@ -35,6 +37,7 @@ TOLD = {
         f"set {UNIT} vlan members {{name}}",
     ),
     "vacate an access port": (f"delete {UNIT}",),
+    "put a port back": (f"delete {UNIT}", f"set {UNIT} {{words}}"),
     "remove from a port": (f"delete {UNIT} vlan members {{member}}",),
 }
 
@@ -67,7 +70,7 @@ def see(shown: Sequence[str]) -> JunosSeen:
     ports = {PORTS.canonical(name): _port(unit, members[PORTS.canonical(name)]) for name, unit in _units(root)}
     return JunosSeen(
         vlans=VlanSet(names),
-        ports={name: _also(ports.get(name, PortSeen()), others) for name, others in _other_uses(root)},
+        ports={one.name: _also(ports.get(one.name, PortSeen()), one) for one in _interfaces(root)},
         names=names,
         members=members,
     )
@@ -120,12 +123,25 @@ def _units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
                 yield from ((interface.findtext("name"), one) for one in _active(unit, "family/ethernet-switching"))
 
 
-def _other_uses(root: Any) -> Iterator[tuple[str, VlanSet]]:  # noqa: ANN401
-    """Give the numbers that interfaces use in a way that is not ours: untagged, or by a unit of their own."""
+@dataclass(frozen=True, slots=True)
+class _Interface:
+    """What of an interface is not the switching family of its first unit."""
+
+    name: str
+    others: VlanSet
+    native: VlanSet
+    mode: str
+
+
+def _interfaces(root: Any) -> Iterator[_Interface]:  # noqa: ANN401
+    """Yield the interfaces with the numbers that they use in a way that is not ours: untagged, or by another unit."""
     for interface in _active(root, "interfaces/interface"):
-        found = (*_active(interface, "native-vlan-id"), *_active(interface, "unit/vlan-id"))
-        numbers = VlanSet(number for one in found for number in vlan_set(one.text))
-        yield PORTS.canonical(interface.findtext("name")), numbers
+        native = VlanSet(number for one in _active(interface, "native-vlan-id") for number in vlan_set(one.text))
+        units = VlanSet(number for one in _active(interface, "unit/vlan-id") for number in vlan_set(one.text))
+        families = {one.tag for family in _active(interface, "unit/family") for one in family}
+        joined = any(True for kind in BUNDLED for _ in _active(interface, f"{kind}/ieee-802.3ad"))
+        mode = "aggregated" if joined else "routed" if families - {"ethernet-switching"} else ""
+        yield _Interface(PORTS.canonical(interface.findtext("name")), native | units, native, mode)
 
 
 def _members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
@@ -144,13 +160,17 @@ def _numbers(member: str) -> VlanSet:
 
 def _port(unit: Any, members: Mapping[str, VlanSet]) -> PortSeen:  # noqa: ANN401
     carried = VlanSet(number for vlans in members.values() for number in vlans)
-    if unit.findtext("interface-mode") != "trunk":
-        return PortSeen(untagged=carried, access=max(carried or DEFAULT))
-    return PortSeen(carried, ready=True, open=EVERY in members.values())
+    mode = unit.findtext("interface-mode") or "access"
+    lines = (f"interface-mode {mode}", *(f"vlan members {member}" for member in members))
+    if mode != "trunk":
+        return PortSeen(untagged=carried, access=max(carried or DEFAULT), mode=mode, lines=lines)
+    return PortSeen(carried, ready=True, open=EVERY in members.values(), mode=mode, lines=lines)
 
 
-def _also(seen: PortSeen, others: VlanSet) -> PortSeen:
-    return replace(seen, untagged=seen.untagged | others)
+def _also(seen: PortSeen, interface: _Interface) -> PortSeen:
+    mode = interface.mode or seen.mode
+    native = max(interface.native, default=None) if seen.mode == "trunk" else None
+    return replace(seen, untagged=seen.untagged | interface.others, mode=mode, native=native)
 
 
 def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:
@@ -163,6 +183,7 @@ def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:
         *(line for vlan in difference.create for line in _told("create a VLAN", vlan=vlan, name=vlan_name(vlan))),
         *(line for port, vlans in _trunks(difference.add, difference) for line in _added(port, vlans, seen)),
         *(line for port in difference.access for line in _joined(port, difference, seen)),
+        *(line for port, use in difference.put_back.items() for line in _put_back(port, use, seen)),
     ]
 
 
@@ -178,6 +199,13 @@ def _vacated(port: PortName, seen: JunosSeen) -> list[str]:
 def _joined(port: PortName, difference: SwitchDifference, seen: JunosSeen) -> Iterator[str]:
     for vlan in difference.add.get(port, ()):
         yield from _told("join an access port", port, name=seen.names.get(vlan, vlan_name(vlan)))[1:]
+
+
+def _put_back(port: PortName, use: PortUse, seen: JunosSeen) -> Iterator[str]:
+    """Replace the switching family by the one that the port had before."""
+    yield from _vacated(port, seen)
+    unit = UNIT.format(port=PORTS.canonical(port))
+    yield from (f"set {unit} {line}" for line in use.lines)
 
 
 def _vanishing(vlans: VlanSet, seen: JunosSeen) -> Iterator[str]:

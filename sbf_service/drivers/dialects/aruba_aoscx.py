@@ -15,7 +15,7 @@ Releases 10.01 to 10.03 print ``Success`` alone (their command references).
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import EVERY, Dialect, Kept, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import (
     access_number,
@@ -24,6 +24,7 @@ from sbf_service.drivers.dialects.reading import (
     interfaces,
     numbers_after,
     starting,
+    use_of,
     vlan_set,
 )
 from virtcloud.model.vlans import VlanSet
@@ -50,14 +51,17 @@ def _port(lines: list[str]) -> PortSeen:
     off = "no shutdown" not in lines
     allowed = starting(lines, "vlan trunk allowed ")
     untagged = numbers_after(lines, "vlan access ", "vlan trunk native ")
-    if "all" in allowed or (not allowed and starting(lines, "vlan trunk native ")):
-        return PortSeen(EVERY, open=True, untagged=untagged, off=off)
+    is_trunk = allowed or starting(lines, "vlan trunk native ")
+    used = use_of(lines, "trunk" if is_trunk else "access", "vlan trunk native ")
+    if "all" in allowed or (not allowed and is_trunk):
+        return PortSeen(EVERY, open=True, untagged=untagged, off=off, **used)
     if not allowed:
         bridged = "no routing" in lines or starting(lines, "vlan access ")
-        return PortSeen(untagged=untagged, access=access_number(lines, "vlan access ") if bridged else None, off=off)
+        number = access_number(lines, "vlan access ") if bridged else None
+        return PortSeen(untagged=untagged, access=number, off=off, **used)
     listed = [vlan_set(words, f"vlan trunk allowed {words}") for words in allowed]
     tagged = VlanSet(number for numbers in listed for number in numbers)
-    return PortSeen(tagged, ready=True, untagged=untagged, off=off)
+    return PortSeen(tagged, ready=True, untagged=untagged, off=off, **used)
 
 
 LLDP = Lldp(
@@ -86,6 +90,11 @@ DIALECT = Dialect(
     empty=("interface {port}", "vlan trunk allowed 1", "no vlan trunk allowed {vlans}", "exit"),
     access=("interface {port}", "shutdown", "no routing", "vlan access {vlan}", "no shutdown", "exit"),
     vacate=(("interface {port}", "shutdown", "no routing", "vlan access 1", "exit"),),
+    kept=(
+        Kept("vlan access "),
+        Kept("vlan trunk native ", "", "trunk"),
+        Kept("vlan trunk allowed ", "", "trunk"),
+    ),
     save=("copy running-config startup-config",),
     saved=re.compile(r"(?:\[Success\]|^Success)\s*\Z", re.MULTILINE),
     errors=re.compile(

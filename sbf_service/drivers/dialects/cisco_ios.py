@@ -16,7 +16,7 @@ saved truncated: the question is answered with no.
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
 from virtcloud.model.vlans import VlanSet
@@ -88,6 +88,15 @@ DIALECT = Dialect(
     ),
     vacate=(
         ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
+    ),
+    unused=frozenset({"", "access", "dynamic"}),
+    kept=(
+        Kept("switchport mode ", "no switchport mode"),
+        Kept("switchport access vlan ", "no switchport access vlan"),
+        Kept("switchport trunk native vlan ", "no switchport trunk native vlan"),
+        Kept("switchport trunk allowed vlan ", "no switchport trunk allowed vlan"),
+        Kept("switchport trunk encapsulation ", "no switchport trunk encapsulation"),
+        Kept("no switchport", "switchport"),
     ),
     save=("write memory",),
     saved=SAVED,

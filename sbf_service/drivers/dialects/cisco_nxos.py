@@ -13,7 +13,7 @@ complete, now saving to disk (please wait)...``, in old releases with ``100%`` (
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, vlan_table
 from virtcloud.model.vlans import VlanSet
@@ -74,6 +74,13 @@ DIALECT = Dialect(
     ),
     vacate=(
         ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
+    ),
+    kept=(
+        Kept("switchport mode ", "no switchport mode"),
+        Kept("switchport access vlan ", "no switchport access vlan"),
+        Kept("switchport trunk native vlan ", "no switchport trunk native vlan"),
+        Kept("switchport trunk allowed vlan ", "no switchport trunk allowed vlan"),
+        Kept("switchport", "no switchport"),
     ),
     save=("copy running-config startup-config",),
     saved=SAVED,

@@ -107,6 +107,7 @@ DIALECT = Dialect(
         ("interface vlan {vlan}", "no untagged {port}", "exit"),
         ("interface {port}", "no switchport", "exit"),
     ),
+    leave_vlans=("interface {port}", "no switchport", "exit"),
     save=("write memory",),
     saved=re.compile(r"\A\s*(?:!+\s*|Synchronizing data to [^\n]*\s*|\d+ bytes successfully copied\s*)+\Z"),
     errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),

@@ -14,8 +14,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from sbf_service.drivers.dialects import dell_force10
-from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
-from sbf_service.drivers.dialects.reading import ALLOWED, access_number, interfaces, numbers_after, starting, vlan_set
+from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.reading import (
+    ALLOWED,
+    access_number,
+    interfaces,
+    numbers_after,
+    starting,
+    use_of,
+    vlan_set,
+)
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
@@ -42,12 +50,15 @@ def _port(lines: list[str]) -> PortSeen:
         return PortSeen(member=True)
     untagged = numbers_after(lines, "switchport access vlan ")
     off = "shutdown" in lines
-    if "switchport mode trunk" not in lines:
+    trunk = "switchport mode trunk" in lines
+    mode = "routed" if "no switchport" in lines else "trunk" if trunk else "access"
+    used = use_of(lines, mode, "switchport access vlan " if trunk else "switchport trunk native vlan ")
+    if not trunk:
         number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
-        return PortSeen(untagged=untagged, access=number, off=off)
+        return PortSeen(untagged=untagged, access=number, off=off, **used)
     listed = [vlan_set(words, ALLOWED + words) for words in starting(lines, ALLOWED)]
     tagged = VlanSet(number for numbers in listed for number in numbers)
-    return PortSeen(tagged, ready=True, untagged=untagged, off=off)
+    return PortSeen(tagged, ready=True, untagged=untagged, off=off, **used)
 
 
 DIALECT = Dialect(
@@ -70,6 +81,11 @@ DIALECT = Dialect(
         "exit",
     ),
     vacate=(("interface {port}", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),),
+    kept=(
+        Kept("switchport mode ", "switchport mode access"),
+        Kept("switchport access vlan ", "no switchport access vlan"),
+        Kept("no switchport", "switchport mode access"),
+    ),
     save=("copy running-configuration startup-configuration",),
     saved=re.compile(r"\A\s*(?:Copy completed\.?\s*)?\Z"),
     errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from sbf_service.drivers.dialects.lldp import Lldp
 from virtcloud.model.values import VlanId
@@ -25,7 +25,8 @@ class PortSeen:
     ``ready`` says that VLANs may be allowed on it as it is, ``open`` that it carries all VLANs, or would if its
     neighbour asked for it. ``access`` is the number of one that takes untagged frames only, ``off`` says that it was
     shut down. ``dormant`` is the list of allowed VLANs that a port without trunk mode will have as a trunk; None: no
-    list, so that such a trunk would allow every VLAN.
+    list, so that such a trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the port's configuration)
+    tell whether the port is in other use, and restore it; ``others`` are VLANs that others have on the port beside it.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -37,6 +38,10 @@ class PortSeen:
     dormant: VlanSet | None = None
     member: bool = False
     """It is part of an aggregate, whose configuration it repeats."""
+    mode: str = field(default="", compare=False)
+    native: VlanId | None = field(default=None, compare=False)
+    lines: Lines = field(default=(), compare=False)
+    others: VlanSet = field(default_factory=VlanSet, compare=False)
 
     @property
     def is_closed(self) -> bool:
@@ -79,8 +84,34 @@ class PortNames:
         return letters + (self.gap if letters else "") + numbers
 
 
+class Kept(NamedTuple):
+    """A kind of line of a port's configuration: its beginning, or without a space at the end the whole line.
+
+    ``undo`` is sent when the port had no such line before; empty: another line undoes it. Where ``mode`` is given, the
+    lines are only for ports that are put back into this mode.
+    """
+
+    start: str
+    undo: str = ""
+    mode: str = ""
+
+    def of(self, lines: Lines) -> Lines:
+        """Return the lines of this kind."""
+        return tuple(
+            one for one in lines if one == self.start or (self.start[-1] == " " and one.startswith(self.start))
+        )
+
+
 class NamesPorts(Protocol):
-    """What is needed to find a port among those that were seen."""
+    """What is needed to find a port among those that were seen, and to know its use."""
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """Return the modes of ports that nobody configured."""
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """Return what of a port's configuration SBF may change and puts back."""
 
     @property
     def ports(self) -> PortNames:
@@ -124,6 +155,16 @@ class Dialect:
     vacate: tuple[Lines, ...] = ()
     """Take an access port out of all VLANs: it is shut down where a port cannot be in none. A template that says
     ``{vlan}`` is for each number that is untagged there."""
+    unused: frozenset[str] = frozenset({"", "access"})
+    """The modes of ports that nobody configured; such a port is unused while its untagged VLAN is the default one."""
+    kept: tuple[Kept, ...] = ()
+    """What of a port's configuration SBF may change and puts back, in an order that never opens a port that is to be no
+    trunk; for a trunk backwards. Empty on platforms that put ports into VLANs: there ``access`` puts an untagged VLAN
+    back."""
+    leave_vlans: Lines = ()
+    """Puts a port back that was in no VLAN at all, where the platform puts ports into VLANs."""
+    enable: str = "no shutdown"
+    disable: str = "shutdown"
     configure: Lines = ("configure terminal",)
     leave: Lines = ("end",)
     may_fail: frozenset[str] = frozenset()

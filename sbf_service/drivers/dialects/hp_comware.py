@@ -14,9 +14,17 @@ sessions).
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, Dialect, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, Dialect, Kept, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
-from sbf_service.drivers.dialects.reading import access_number, beginning, interfaces, numbers_after, starting, vlan_set
+from sbf_service.drivers.dialects.reading import (
+    access_number,
+    beginning,
+    interfaces,
+    numbers_after,
+    starting,
+    use_of,
+    vlan_set,
+)
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames(
@@ -47,15 +55,17 @@ def _port(lines: list[str]) -> PortSeen:
         return PortSeen(member=True)
     untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
     off = "shutdown" in lines
-    if "port link-type hybrid" in lines:
-        return PortSeen(untagged=untagged or DEFAULT, off=off)
+    kind = next(iter(starting(lines, "port link-type ")), "access")
+    used = use_of(lines, "routed" if "port link-mode route" in lines else kind, "port trunk pvid vlan ")
+    if kind == "hybrid":
+        return PortSeen(untagged=untagged or DEFAULT, off=off, **used)
     if "port link-type trunk" not in lines:
         number = None if "port link-mode route" in lines else access_number(lines, "port access vlan ")
-        return PortSeen(untagged=untagged, access=number, off=off)
+        return PortSeen(untagged=untagged, access=number, off=off, **used)
     permitted = [_permitted(words) for words in starting(lines, PERMIT)]
     default = VlanSet() if f"undo {PERMIT}1" in lines else VlanSet([1])
     tagged = VlanSet(number for numbers in (default, *permitted) for number in numbers)
-    return PortSeen(tagged, ready=tagged != EVERY, open=tagged == EVERY, untagged=untagged, off=off)
+    return PortSeen(tagged, ready=tagged != EVERY, open=tagged == EVERY, untagged=untagged, off=off, **used)
 
 
 def _permitted(words: str) -> VlanSet:
@@ -97,6 +107,15 @@ DIALECT = Dialect(
         "quit",
     ),
     vacate=(("interface {port}", "shutdown", "port link-type access", "undo port access vlan", "quit"),),
+    kept=(
+        Kept("port link-type ", "port link-type access"),
+        Kept("port access vlan ", "undo port access vlan", "access"),
+        Kept("port trunk pvid ", "undo port trunk pvid", "trunk"),
+        Kept("undo port trunk permit vlan 1", "port trunk permit vlan 1", "trunk"),
+        Kept("port trunk permit vlan ", "", "trunk"),
+        Kept("port hybrid ", "", "hybrid"),
+    ),
+    enable="undo shutdown",
     save=("save force",),
     saved=re.compile(r"\A(?!.*\b(?i:fail)).*\bsuccessfully\.\s*\Z", re.DOTALL),
     errors=re.compile(r"^\s*% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many).*|^\s*Error.*", re.MULTILINE),

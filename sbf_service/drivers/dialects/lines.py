@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Lines, NamesPorts, PortSeen, Seen
+from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Kept, Lines, NamesPorts, PortSeen, Seen
 from sbf_service.ownership import vlan_name
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -42,6 +43,7 @@ def changing_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -
         *_written(dialect, dialect.create, difference.create),
         *_additions(dialect, difference, seen),
         *(line for port, vlans in occupied for line in _written(dialect, dialect.access, vlans, port=port)),
+        *(line for port, use in difference.put_back.items() for line in _put_back(dialect, seen, port, use)),
     ]
 
 
@@ -65,6 +67,43 @@ def without_ports(difference: SwitchDifference, ports: Collection[PortName]) -> 
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(number for vlans in add.values() for number in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
+
+
+def kept_lines(dialect: NamesPorts, lines: Lines) -> Lines:
+    """Return the lines of a port's configuration that SBF may change; all where the platform puts ports into VLANs."""
+    return tuple(line for line in lines if any(kept.of((line,)) for kept in dialect.kept)) if dialect.kept else lines
+
+
+def _put_back(dialect: Dialect, seen: Seen, port: PortName, use: PortUse) -> Iterator[str]:
+    """Return the lines that give a port the use that it had before SBF took it."""
+    now = port_seen(dialect, seen, port) or PortSeen()
+    if not dialect.kept:
+        yield from _rejoined(dialect, seen, port, use)
+        return
+    ordered = reversed(dialect.kept) if use.mode == "trunk" and dialect.trunk else dialect.kept
+    body = [line for kept in ordered for line in _restored(kept, use, kept.of(now.lines))]
+    if now.off != use.down:
+        body.append(dialect.disable if use.down else dialect.enable)
+    yield from _written(dialect, (dialect.allow[0], *body, dialect.allow[-1]), port=port)
+
+
+def _restored(kept: Kept, use: PortUse, now: Lines) -> Lines:
+    before = kept.of(use.lines)
+    if before == now or kept.mode not in ("", use.mode):
+        return ()
+    return before or ((kept.undo,) if kept.undo else ())
+
+
+def _rejoined(dialect: Dialect, seen: Seen, port: PortName, use: PortUse) -> Iterator[str]:
+    """Put a port back into its untagged VLAN, where VLANs list their ports."""
+    now = port_seen(dialect, seen, port) or PortSeen()
+    before = VlanSet(number for number in (use.access, use.native) if number is not None)
+    if now.untagged - before - DEFAULT:
+        yield from _vacation(dialect, seen, port)
+    if before:
+        yield from _written(dialect, dialect.access, before, port=port)
+    elif not use.tagged:
+        yield from _written(dialect, dialect.leave_vlans, port=port)
 
 
 def _is_closed(found: PortSeen, vacated: bool) -> bool:

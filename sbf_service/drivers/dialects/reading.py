@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
+from typing import TypedDict
 
 from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen
 from virtcloud.model.errors import BadInput
@@ -10,6 +11,14 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALLOWED = "switchport trunk allowed vlan "
+ROUTES = ("ip address", "ipv6 address", "vrf ", "ip unnumbered")
+JOINS = ("channel-group", "lag ", "port link-aggregation")
+
+
+class _Use(TypedDict):
+    mode: str
+    native: VlanId | None
+    lines: tuple[str, ...]
 
 
 def vlan_set(text: str, line: str = "", to: str = "-") -> VlanSet:
@@ -66,14 +75,25 @@ def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
     off = "shutdown" in lines
     listed = reduce(_said, starting(lines, ALLOWED), EVERY)
     dormant = None if listed == EVERY else listed
+    routed = "no switchport" in lines
     member = bool(starting(lines, "channel-group "))
-    if mode not in ("trunk", "dynamic") or "no switchport" in lines:
-        number = None if "no switchport" in lines else access_number(lines, "switchport access vlan ")
-        return PortSeen(untagged=untagged, access=number, off=off, dormant=dormant, member=member)
-    ready = mode == "trunk" and listed != EVERY
+    used = use_of(lines, "routed" if routed else mode, "switchport trunk native vlan ")
+    if mode not in ("trunk", "dynamic") or routed:
+        number = None if routed else access_number(lines, "switchport access vlan ")
+        return PortSeen(untagged=untagged, access=number, off=off, dormant=dormant, member=member, **used)
+    ready, is_open = mode == "trunk" and listed != EVERY, listed == EVERY
     return PortSeen(
-        listed, ready=ready, open=listed == EVERY, untagged=untagged, off=off, dormant=dormant, member=member
+        listed, ready=ready, open=is_open, untagged=untagged, off=off, dormant=dormant, member=member, **used
     )
+
+
+def use_of(lines: Sequence[str], mode: str, native: str) -> _Use:
+    """Return the fields that tell a port's use: its mode, its native VLAN after ``native``, its configuration."""
+    if any(line.startswith(ROUTES) for line in lines):
+        mode = "routed"
+    if any(line.startswith(JOINS) for line in lines):
+        mode = "aggregated"
+    return {"mode": mode, "native": max(numbers_after(lines, native), default=None), "lines": tuple(lines)}
 
 
 def access_number(lines: Iterable[str], start: str) -> VlanId:
@@ -141,4 +161,7 @@ def members_seen(members: Sequence[tuple[str, str, int]], tagged: str, untagged:
 
 def _member(tagged: VlanSet, untagged: VlanSet) -> PortSeen:
     only = max(untagged) if len(untagged) == 1 and not tagged else None
-    return PortSeen(tagged, ready=True, untagged=untagged, access=only)
+    native = max(untagged, default=None) if tagged else None
+    lines = tuple(f"untagged {number}" for number in untagged)
+    mode = "trunk" if tagged else "access" if untagged else ""
+    return PortSeen(tagged, ready=True, untagged=untagged, access=only, mode=mode, native=native, lines=lines)

@@ -21,6 +21,7 @@ from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Ethernet": (), "PortChannel": ()})
 ACCESS = "sudo -n config switchport mode access {port}"
+ROUTED = "sudo -n config switchport mode routed {port}"
 MODE = "sudo -n config switchport mode trunk {port}"
 
 
@@ -66,12 +67,13 @@ DIALECT = Dialect(
     remove=("sudo -n config vlan member del {vlan} {port}",),
     access=(ACCESS, "sudo -n config vlan member add -u {vlan} {port}"),
     vacate=(("sudo -n config vlan member del {vlan} {port}",),),
+    leave_vlans=(ROUTED,),
     save=("sudo -n config save -y",),
     saved=re.compile(r"^Running command: .*config_db\.json\s*\Z", re.MULTILINE),
     errors=re.compile(
         r"^\s*(?:Error|Usage|sudo|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*", re.MULTILINE
     ),
-    may_fail=frozenset({MODE, ACCESS}),
+    may_fail=frozenset({MODE, ACCESS, ROUTED}),
     ports=PORTS,
     shows_every_port=False,
     lldp=LLDP,

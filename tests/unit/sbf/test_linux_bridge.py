@@ -130,7 +130,8 @@ def test_an_access_port_in_somebodys_vlan_is_unsafe() -> None:
         untagged(f'{{"vlan":50,{WHOLE}}}')
     assert str(caught.value) == (
         "switch sw1, access port p2: expected one VLAN of ours untagged or none, found 50: "
-        "move who uses it to another port, or take this one out of the topology"
+        "move who uses it to another port, take this one out of the topology, or adopt it "
+        "('virtcloud element adopt sw1 p2')"
     )
 
 

@@ -57,6 +57,7 @@ OTHER = Subject("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=
         (Action.READ_ELEMENT, HOST, {"ivo", "eva", "brno-h1", "pbs"}),
         (Action.READ_ELEMENT, OTHER, {"ivo", "eva", "pbs"}),
         (Action.COMPARE_ELEMENT, HOST, {"ivo", "eva"}),
+        (Action.ADOPT_PORT, HOST, {"ivo", "eva"}),
         (Action.RECONCILE_ELEMENT, HOST, {"ivo", "eva"}),
         (Action.RECONCILE_ELEMENT, Subject("element praha-sw1", sites=SITE_PRAHA.sites), {"eva"}),
         (Action.SPEAK_FOR_ELEMENT, HOST, {"eva", "brno-h1"}),

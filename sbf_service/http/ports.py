@@ -1,0 +1,75 @@
+"""Managed ports of switches: how each is used, and giving ports in other use to SBF or taking them back."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from sbf_service.access.rights import Action
+from sbf_service.converge.looking import Looking
+from sbf_service.http.caller import Who
+from sbf_service.http.differences import FROM_DEVICE, NOT_READ
+from sbf_service.http.problems import answers
+from sbf_service.http.subjects import must_on_element
+from sbf_service.service import Service
+from sbf_service.store.elements import target_of
+from sbf_service.store.ports import adopt_ports, release_ports
+from sbf_service.store.reading import read_topology
+from sbf_service.store.session import Unit
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import Conflict
+from virtcloud.model.port_use import Adoption, PortRelease, PortView
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import SwitchWanted
+
+
+def routes(service: Service) -> APIRouter:
+    """Return the routes."""
+    router = APIRouter(prefix="/v1/elements", tags=["elements"])
+    looking = Looking(service.store, service.converger)
+
+    @router.get(
+        "/{name}/ports",
+        operation_id="list_ports",
+        summary="Read a switch now and list its managed ports with their uses; changes nothing",
+        responses=answers(*NOT_READ, *FROM_DEVICE),
+    )
+    def show(name: Name, caller: Who) -> tuple[PortView, ...]:
+        must_on_element(service.store, caller, Action.COMPARE_ELEMENT, name)
+        caller.may_read_devices_now()
+        return looking.ports(name)
+
+    @router.post(
+        "/{name}/ports/adopt",
+        operation_id="adopt_ports",
+        summary="Give ports of a switch to SBF that are in other use",
+        status_code=HTTPStatus.NO_CONTENT,
+        responses=answers(*NOT_READ),
+    )
+    def adopt(name: Name, adoption: Adoption, caller: Who) -> None:
+        must_on_element(service.store, caller, Action.ADOPT_PORT, name)
+        with service.store.change(who=caller.who) as unit:
+            adopt_ports(unit, _switch(unit, name), adoption.ports)
+
+    @router.post(
+        "/{name}/ports/release",
+        operation_id="release_ports",
+        summary="Take ports of a switch back from SBF; what was there before is put back",
+        status_code=HTTPStatus.NO_CONTENT,
+        responses=answers(*NOT_READ),
+    )
+    def release(name: Name, asked: PortRelease, caller: Who) -> None:
+        must_on_element(service.store, caller, Action.ADOPT_PORT, name)
+        with service.store.change(who=caller.who) as unit:
+            wanted = target_of(unit, name).wanted
+            if not isinstance(wanted, SwitchWanted):
+                raise Conflict(f"{name} is no switch: only ports of switches are released")
+            release_ports(unit, _switch(unit, name), wanted, asked)
+
+    return router
+
+
+def _switch(unit: Unit, name: Name) -> Switch:
+    found = read_topology(unit).element(name)
+    if not isinstance(found, Switch):
+        raise Conflict(f"{name} is no switch: only ports of switches are adopted")
+    return found

@@ -1,0 +1,45 @@
+"""Ports that SBF configures, with their uses before; ports that were confirmed before this step count as adopted."""
+
+import json
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import NAME, Instant
+
+revision: str = "0019"
+down_revision: str | None = "0018"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+ELEMENTS = sa.table("elements", sa.column("name"), sa.column("kind"), sa.column("carried"))
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    ports = op.create_table(
+        "ports",
+        sa.Column("element", NAME, nullable=False),
+        sa.Column("port", sa.Text(), nullable=False),
+        sa.Column("use_before", sa.Text(), nullable=True),
+        sa.Column("taken", sa.Boolean(), nullable=False),
+        sa.Column("shut", sa.Boolean(), nullable=False),
+        sa.Column("leaving", sa.Boolean(), nullable=False),
+        sa.Column("adopted_by", sa.Text(), nullable=True),
+        sa.Column("adopted_at", Instant(), nullable=True),
+        sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_ports_element")),
+        sa.PrimaryKeyConstraint("element", "port", name=op.f("pk_ports")),
+    )
+    found = op.get_bind().execute(
+        sa.select(ELEMENTS.c.name, ELEMENTS.c.carried).where(
+            ELEMENTS.c.kind == "switch", ELEMENTS.c.carried.isnot(None)
+        )
+    )
+    rows = [
+        {"element": name, "port": port, "taken": True, "shut": not vlans, "leaving": False}
+        for name, carried in found.all()
+        for port, vlans in json.loads(carried).items()
+    ]
+    if rows:
+        op.bulk_insert(ports, rows)

@@ -1,0 +1,148 @@
+"""Ports of switches that SBF configures, with the use that each had before (DESIGN.md §3, Ownership)."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from sbf_service.store.audit import record
+from sbf_service.store.carried import ports_carried
+from sbf_service.store.revisions import grow
+from sbf_service.store.session import Unit
+from sbf_service.store.tables import ElementRow, PortRow
+from virtcloud.model.element import Element, Switch
+from virtcloud.model.errors import BadInput, Conflict, Unsafe
+from virtcloud.model.port_use import PortRelease, PortUse
+from virtcloud.model.values import PortName
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted
+
+
+@dataclass(frozen=True, slots=True)
+class PortRecord:
+    """What is recorded of a port; see :class:`~sbf_service.store.tables.PortRow`."""
+
+    port: PortName
+    before: PortUse | None
+    taken: bool
+    shut: bool
+    leaving: bool
+
+    def is_returned(self, wanted: SwitchWanted) -> bool:
+        """Return whether the use before is to be put back now: no cluster needs the port meanwhile."""
+        return self.leaving and not wanted.ports.get(self.port)
+
+
+def port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]:
+    """Return the records of a switch's ports, by port."""
+    return {PortName(row.port): _record(row) for row in port_rows(unit, element)}
+
+
+def port_rows(unit: Unit, element: str) -> list[PortRow]:
+    """Return the rows of a switch's ports, in order."""
+    found = select(PortRow).where(PortRow.element == element).order_by(PortRow.port)
+    return list(unit.session.scalars(found))
+
+
+def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
+    """Record, before a switch is changed, the uses of the ports that are taken, and the ports that may be shut down.
+
+    ``adopted`` are the ports that were adopted when the difference was made. Raise Unsafe when one was released since.
+    """
+    rows = {row.port: row for row in port_rows(unit, element)}
+    for port in difference.take.keys() & set(adopted) - rows.keys():
+        raise Unsafe(f"switch {element}, port {port}: it was released in the meantime")
+    for port, use in difference.take.items():
+        row = rows[port] = rows.get(port) or new_row(unit, element, port)
+        row.use_before, row.taken = use.model_dump_json(), True
+    for port in {*difference.access, *difference.close} & rows.keys():
+        rows[port].shut = rows[port].shut or port in difference.access
+
+
+def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchCarried) -> None:
+    """Record what a reading showed that is as wanted: of ``returned``, ports that are as before are SBF's no more."""
+    for row in port_rows(unit, element):
+        port = PortName(row.port)
+        if row.leaving and port in returned and port not in carried.astray:
+            unit.session.delete(row)
+        elif row.shut and carried.ports.get(port):
+            row.shut = False
+
+
+def new_row(unit: Unit, element: str, port: PortName) -> PortRow:
+    """Add a row for a port that has none."""
+    row = PortRow(element=element, port=port, taken=False, shut=False, leaving=False)
+    unit.session.add(row)
+    return row
+
+
+def _record(row: PortRow) -> PortRecord:
+    before = None if row.use_before is None else PortUse.model_validate_json(row.use_before)
+    return PortRecord(PortName(row.port), before, row.taken, row.shut, row.leaving)
+
+
+def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
+    """Record that an administrator gives ports in other use to SBF; may be repeated. Raise BadInput, Conflict."""
+    _require_ports(switch, uses)
+    rows = {row.port: row for row in port_rows(unit, switch.name)}
+    for port, use in uses.items():
+        row = rows.get(port) or new_row(unit, switch.name, port)
+        row.leaving = False
+        if not row.taken:
+            row.use_before, row.adopted_by, row.adopted_at = use.model_dump_json(), unit.who, unit.now
+            record(unit, "port_adopted", element=switch.name, why=f"port {port}: {use}")
+    grow(unit, [switch.name])
+
+
+def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
+    """Give ports up: what was there before is put back by the next worker; may be repeated.
+
+    Raise BadInput for an unknown port, Conflict for one that a cluster needs or that is an access port.
+    """
+    rows = {row.port: row for row in port_rows(unit, switch.name)}
+    _require_ports(switch, set(release.ports) - rows.keys())
+    carried = ports_carried(unit.session.get_one(ElementRow, switch.name)) or {}
+    for port in release.ports:
+        if vlans := wanted.ports.get(port) or carried.get(port):
+            raise Conflict(f"port {port} of {switch.name} carries VLAN {vlans} of a cluster: end the cluster first")
+        if port in wanted.access and not release.forget:
+            raise Conflict(f"port {port} of {switch.name} is an access port: take its link out of the topology first")
+        if row := rows.get(port):
+            _give_up(unit, row, forget=release.forget)
+    grow(unit, [switch.name])
+
+
+def describe_ports(unit: Unit, switch: Switch, former: Element | None) -> None:
+    """Give up the ports that a switch's new description leaves out, and take back those that it names again.
+
+    What was recorded of a switch of another platform says nothing about this one: it is deleted.
+    """
+    if former == switch:
+        return
+    is_same = not isinstance(former, Switch) or former.platform == switch.platform
+    named = () if former is None else former.ports
+    for row in port_rows(unit, switch.name):
+        if not is_same:
+            unit.session.delete(row)
+        elif row.port not in switch.ports:
+            _give_up(unit, row)
+        elif row.port not in named:
+            row.leaving = False
+
+
+def _give_up(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
+    """Have the use before put back, or delete the row of a port that has nothing to be put back."""
+    before = _record(row).before
+    if forget or not row.taken or before is None:
+        unit.session.delete(row)
+        why = f"port {row.port}: nothing is put back"
+    else:
+        row.leaving = True
+        why = f"port {row.port}: {before} is put back"
+    record(unit, "port_released", element=row.element, why=why)
+
+
+def _require_ports(switch: Switch, ports: Iterable[PortName]) -> None:
+    for port in ports:
+        if port not in switch.ports:
+            known = ", ".join(switch.ports)
+            raise BadInput(f"expected a managed port of switch {switch.name} ({known}), got {port}")

@@ -1,0 +1,54 @@
+"""An emulated switch in the place of a world's fake one: workers talk to it with the platform's own driver."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sbf_fakes.world import World, three_sites
+
+from emulators import emulate
+from emulators.bench import login_for
+from emulators.switch import Switch
+from sbf_service.drivers.driver import Login, Platform
+from sbf_service.drivers.registry import PLATFORMS
+from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import PortName
+
+
+def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
+    """Describe three sites, of which Brno's switch has these ports: of brno-h1, of brno-h2, and the uplink."""
+    document = three_sites().model_dump(mode="json")
+    spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
+    brno = document["sites"][0]
+    brno["switches"][0]["ports"] = list(spelt.values())
+    brno["attachments"][0]["port"] = f"brno-sw1:{spelt['uplink']}"
+    for link in document["links"]:
+        element, _, port = link["b"].partition(":")
+        if element == "brno-sw1":
+            link["b"], link["access"] = f"{element}:{spelt[port]}", access
+    return Topology.model_validate(document)
+
+
+@contextmanager
+def attached(world: World, platform: str, **options: object) -> Iterator[Switch]:
+    """Make Brno's switch an emulated one; the other sites' are fakes."""
+    with emulate(platform, **options) as switch:
+        world.put_topology(topology_with(switch.port_names[:3]))
+        real, fakes = PLATFORMS[platform], world.switches.platform_of
+        ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
+
+        def platform_of(element: SwitchElement) -> Platform:
+            if element.name != "brno-sw1":
+                return fakes(element)
+
+            def driver(_: Login) -> object:
+                return real.driver(login_for(switch, *ports))
+
+            return Platform(real.facts, driver)
+
+        sessions = world.service.converger.worker.sessions
+        kept, sessions.platforms = sessions.platforms, replace(sessions.platforms, of_switch=platform_of)
+        yield switch
+        sessions.drop("brno-sw1")
+        sessions.platforms = kept

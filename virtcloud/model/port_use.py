@@ -1,0 +1,114 @@
+"""What a switch port is used for, as read from the switch: recorded before SBF takes the port, and put back after."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from virtcloud.model.document import Document
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+
+DEFAULT = VlanSet([1])
+"""The VLAN of a port that nobody configured."""
+
+
+class PortUse(Document):
+    """How a port is configured.
+
+    ``mode`` is the platform's word, such as ``trunk``, ``access`` or ``routed``; empty without any configuration.
+    ``access`` and ``native`` are the untagged VLANs of an access port and of a trunk, ``tagged`` the list of a trunk,
+    ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the device's own words for all of
+    this, which restore it.
+    """
+
+    mode: str = ""
+    access: VlanId | None = None
+    native: VlanId | None = None
+    tagged: VlanSet = VlanSet()
+    every: bool = False
+    down: bool = False
+    lines: tuple[str, ...] = ()
+
+    def same_configuration(self, other: "PortUse") -> bool:
+        """Return whether both are the same configuration, up or down."""
+        return self.model_copy(update={"down": other.down, "lines": other.lines}) == other
+
+    def __str__(self) -> str:
+        """Return it in the words of messages: ``an access port in VLAN 20``."""
+        shut = ", shut down" if self.down else ""
+        if self.mode in ("trunk", "dynamic") or self.every or self.tagged:
+            listed = "every VLAN" if self.every else f"VLAN {self.tagged}" if self.tagged else "no VLAN"
+            native = "" if self.native in (None, 1) else f", native VLAN {self.native}"
+            kind = "a trunk" if self.mode in ("trunk", "") else f"a port in mode {self.mode}"
+            return f"{kind} with {listed}{native}{shut}"
+        if self.mode == "access":
+            return f"an access port in VLAN {self.access or 1}{shut}"
+        return f"a {self.mode} port{shut}" if self.mode else f"a port without configuration{shut}"
+
+
+def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> bool:
+    """Return whether a port serves something other than SBF's ``managed`` VLANs.
+
+    ``unused`` are the modes of a platform's ports that nobody configured. A port of one of these modes is unused while
+    its untagged VLAN is the default one; a trunk is, while its list has no VLAN beside the managed and the default one.
+    """
+    if {use.native, use.access} - {None, *DEFAULT}:
+        return True
+    if use.every:
+        return use.mode not in unused
+    if use.tagged - managed - DEFAULT:
+        return True
+    return use.mode not in unused and use.mode != "trunk"
+
+
+class PortState(StrEnum):
+    """What a managed port is to SBF."""
+
+    UNUSED = "unused"
+    IN_USE = "in use"
+    ADOPTED = "adopted"
+    TAKEN = "taken"
+    LEAVING = "being put back"
+
+
+class PortView(Document):
+    """A managed port of a switch, as just read.
+
+    ``before`` is the use that is put back when SBF gives the port up; ``effect`` is what SBF makes of the port when a
+    cluster needs it.
+    """
+
+    port: PortName
+    state: PortState
+    use: PortUse
+    before: PortUse | None = None
+    effect: str = ""
+
+
+class Adoption(Document):
+    """Ports in other use that an administrator gives to SBF, each with the use that the administrator was shown.
+
+    A port that is used otherwise by the time SBF needs it is refused again.
+    """
+
+    ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]
+
+
+class PortRelease(Document):
+    """Ports that SBF gives up: what was there before is put back. With ``forget`` nothing is put back."""
+
+    ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
+    forget: bool = False
+
+
+def effect_on(use: PortUse, *, access: bool) -> str:
+    """Return what becomes of a port's use when SBF takes the port."""
+    if access:
+        return "becomes an access port of one cluster at a time, shut down while it has none"
+    if use.every:
+        return "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"
+    if use.mode == "trunk":
+        return f"stays a trunk with VLAN {use.tagged}, and gets SBF's VLANs" if use.tagged else "gets SBF's VLANs"
+    leaves = f"; leaves VLAN {use.access}" if use.access not in (None, *DEFAULT) else ""
+    return f"becomes a trunk with SBF's VLANs only{leaves}"
