@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sbf_service.access.admission import origin_of
 from sbf_service.paths import ports_of
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, in_order
@@ -29,7 +30,7 @@ class LiveCluster:
     """A cluster that elements are to carry, with its network's VLAN number at each site.
 
     ``transport`` joins the sites, ``service`` is the network's own number there, where each has one. ``joined`` is a
-    member's network; another cluster is its own.
+    member's network; another cluster is its own. ``created_by`` asked for it, as the audit log has it.
     """
 
     id: str
@@ -39,6 +40,7 @@ class LiveCluster:
     transport: Name | None = None
     service: int | None = None
     joined: Network | None = None
+    created_by: str | None = None
 
     @property
     def network(self) -> Network:
@@ -154,6 +156,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         untagged=end in topology.access_ports,
         guests=tuple(_guest(one, guest) for one in ordered for guest in one.spec.guests if guest.host == end.element),
         members={one.id: one.key for one in clusters if one.joined is not None},
+        origins={one.id: origin_of(one.spec.owner, one.created_by) for one in clusters},
     )
 
 

@@ -301,7 +301,8 @@ class SbfClient:
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""
-        return self._document(WantedDocument, self._at.poll(f"/v1/elements/{Name(element)}/wanted", after, wait))
+        path = f"/v1/elements/{Name(element)}/wanted"
+        return self._document(WantedDocument, self._at.poll(path, after, wait, {"origins": "true"}))
 
     def confirm(self, element: str, revision: int) -> None:
         """Say that an element carries exactly what ``revision`` wants."""

@@ -1,5 +1,6 @@
 """Clusters: ask for one, look at it, end it."""
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
 
@@ -194,7 +195,7 @@ def _preview(service: Service, key: ClusterKey, request: ClusterRequest, caller:
         raise Forbidden(f"{caller.principal} may not make a dry run: it asks for the clusters of jobs")
     limits = service.settings.quota
     with service.store.read() as unit:
-        found = preview_cluster(unit, key, request, service.reserved, limits, sees=caller.sees)
+        found = preview_cluster(replace(unit, who=caller.who), key, request, service.reserved, limits, sees=caller.sees)
         return _answer(HTTPStatus.OK, found)
 
 

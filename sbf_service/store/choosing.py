@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from sbf_service.access.admission import check_admitted, origin_of
 from sbf_service.store.asked_number import Sees, sees_none
 from sbf_service.store.naming import refuse_taken
 from sbf_service.store.networks import joined_numbers, network_for, refuse_same_guests
@@ -48,6 +49,7 @@ class Chosen:
 
 def choose_cluster(unit: Unit, topology: Topology, asked: Asked, reserved: Reserved) -> Chosen:
     """Say what it would be. Raises NotFound, Forbidden, Conflict for one that cannot be."""
+    check_admitted(topology, asked.spec, origin_of(asked.spec.owner, unit.who))
     refuse_taken(unit, asked.key, asked.spec.name)
     chosen = (_own if asked.spec.joins is None else _member)(unit, topology, asked, reserved)
     refuse_second(unit, topology, chosen.cluster)

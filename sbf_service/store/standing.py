@@ -144,6 +144,7 @@ def _live(
         transport=None if network.transport is None else Name(network.transport),
         service=services.get(network.id),
         joined=None if network is row else Network(network.id, ClusterKey(network.key), spec_of(network)),
+        created_by=row.created_by,
     )
 
 

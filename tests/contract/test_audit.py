@@ -92,7 +92,7 @@ def test_every_call_that_changes_something_says_who_made_it(world: World) -> Non
     topology = world.topology().model_dump(mode="json")
     topology["sites"][0]["hosts"].pop()
     topology["links"] = [one for one in topology["links"] if not one["a"].startswith("brno-h2")]
-    ask(world, "PUT", "/v1/topology", topology)
+    ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
     ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-139,200"})
     ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")}, token=alice)
     ask(world, "DELETE", "/v1/clusters/demo", token=alice)

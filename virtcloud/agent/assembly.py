@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+from virtcloud.agent.admission import Admission
 from virtcloud.agent.guests import Guests, GuestSettings
 from virtcloud.agent.hypervisor import Libvirt
 from virtcloud.agent.jobport_way import Ways
@@ -36,4 +37,8 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
     logs = settings.state / "guests"
     logs.mkdir(parents=True, exist_ok=True)
     keys = settings.guests
-    return GuestSettings(settings.images, logs, os.uname().machine, keys.accelerator, keys.confined, keys.stop_grace)
+    admission = Admission(keys.admits, keys.users_images)
+    machine = os.uname().machine
+    return GuestSettings(
+        settings.images, logs, machine, keys.accelerator, keys.confined, keys.stop_grace, admission=admission
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from virtcloud.agent import names
+from virtcloud.agent.admission import NO_RULES, Admission
 from virtcloud.agent.carried import CarriedGuest
 from virtcloud.agent.difference import digest
 from virtcloud.agent.domain import Site, domain_xml
@@ -28,6 +29,7 @@ class GuestSettings:
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     confined: bool = True
     stop_grace_s: float = 5.0
+    admission: Admission = NO_RULES
 
 
 class Guests:
@@ -61,6 +63,7 @@ class Guests:
         libvirt says no, :class:`Unreachable` when libvirt does not answer.
         """
         name, wanted = names.domain(segment.id, guest.name), digest(segment, guest)
+        self._settings.admission.check(segment, guest, self._settings.images)
         image = read_image(self._settings.images, guest.image)
         hypervisor = self._hypervisor(image, guest)
         for existing in self._existing(name, hypervisor):

@@ -1,5 +1,7 @@
 """Images in their folder: ``<images>/<name>/image.yaml`` says what kind they are and which files they have."""
 
+import os
+import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -43,6 +45,7 @@ def read_image(folder: Path, name: str) -> Image:
     attempt does not help, so a cluster that needs the image fails after a few refusals and not at its deadline.
     """
     path = folder / name / FILE
+    _check_trusted(path)
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
@@ -54,6 +57,25 @@ def read_image(folder: Path, name: str) -> Image:
         faults = "; ".join(str(error).splitlines())
         raise Refused(f"image {name}: its description is malformed: {faults}; correct {path}") from error
     return image.model_copy(update=_absolute(image, path.parent))
+
+
+def _check_trusted(path: Path) -> None:
+    """Raise Refused for an image whose description anybody could write: it may name any file, which root then reads.
+
+    It must belong to root, to this process's user or to who has the folder of all images; what is not there is told
+    elsewhere.
+    """
+    try:
+        keepers = {0, os.geteuid(), path.parent.parent.stat().st_uid}
+        found = {one: one.stat() for one in (path.parent, path)}
+    except OSError:
+        return
+    for one, status in found.items():
+        if status.st_uid not in keepers or status.st_mode & stat.S_IWOTH:
+            raise Refused(
+                f"image {path.parent.name}: {one} can be written by others than the images' administrators, and may "
+                "name any file of this machine: chown it to root, chmod o-w"
+            )
 
 
 class _Kind(Document):

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from virtcloud.model.admission import EVERYBODY, Admits
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.element import Hypervisor
@@ -24,6 +25,12 @@ class GuestKeys(Document):
         "`/dev/kvm` is there and does not work.",
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
+    admits: Admits = EVERYBODY
+    users_images: tuple[Name, ...] | None = Field(
+        None,
+        description="Images that users may name who ask for clusters themselves, without a batch system; any without "
+        "it. An image must be readable by the cluster's owner in any case.",
+    )
     stop_grace: float = Field(5, ge=0, le=3600, description="Seconds that a guest has to end by itself.")
 
 

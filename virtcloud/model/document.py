@@ -1,9 +1,27 @@
 """The base of all documents: frozen, with no key that nobody knows."""
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")
+
+
+class WithNewKeys(Document):
+    """A document with keys that older agents and clients refuse: they are written only where they say something."""
+
+    new_keys: ClassVar[Mapping[str, object]] = {}
+    """Each new key with the value that says nothing."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_says_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        for key, nothing in self.new_keys.items():
+            if getattr(self, key) == nothing:
+                written.pop(key, None)
+        return written

@@ -5,7 +5,8 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.admission import Admits
+from virtcloud.model.document import Document, WithNewKeys
 from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
 from virtcloud.model.errors import NoSuchHost, NotFound
 from virtcloud.model.topology_faults import faults
@@ -31,8 +32,14 @@ class Attachment(Document):
     bandwidth_mbit: BandwidthMbit | None = None
 
 
-class Site(Document):
-    """A place with hosts and switches. Attachments stand in order of preference."""
+class Site(WithNewKeys):
+    """A place with hosts and switches. Attachments stand in order of preference.
+
+    ``admits`` says whose clusters have a part on its hosts, all without it; ``images`` which images users may name who
+    ask for themselves, any without it. A host may say otherwise.
+    """
+
+    new_keys = {"admits": None, "images": None}  # noqa: RUF012 - read only
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
@@ -40,6 +47,8 @@ class Site(Document):
     edges: tuple[Edge, ...] = ()
     hosts: tuple[Host, ...] = ()
     gateways: tuple[Gateway, ...] = ()
+    admits: Admits | None = None
+    images: tuple[Name, ...] | None = None
 
     @property
     def elements(self) -> tuple[Element, ...]:

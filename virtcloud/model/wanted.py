@@ -4,7 +4,8 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.admission import Origin
+from virtcloud.model.document import Document, WithNewKeys
 from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
@@ -164,11 +165,12 @@ class GuestWanted(Document):
     cluster: str | None = None
 
 
-class Segment(Document):
+class Segment(WithNewKeys):
     """A network's part of a host or gateway: its VLAN on a port, and the guests there of its cluster and its members.
 
     ``id`` tells two clusters apart that had the same key one after the other; ``members`` are the keys of those that
-    joined it and are here, by their ids. An ``untagged`` one has the port to
+    joined it and are here, by their ids. ``origins`` says of each cluster, by its id, whose it is and whether a batch
+    system asked for it; none for an agent that does not ask. An ``untagged`` one has the port to
     itself: the VLAN's number is the switch's business.
     """
 
@@ -179,12 +181,20 @@ class Segment(Document):
     untagged: bool = False
     guests: tuple[GuestWanted, ...] = ()
     members: dict[str, ClusterKey] = Field(default_factory=dict)
+    origins: dict[str, Origin] = Field(default_factory=dict)
+
+    new_keys = {"origins": {}}  # noqa: RUF012 - read only
 
 
 class HostWanted(Document):
     """What a host or a gateway must carry: one segment for each network."""
 
     segments: tuple[Segment, ...] = ()
+
+    @property
+    def without_origins(self) -> "HostWanted":
+        """The same for an agent that refuses keys that it does not know."""
+        return HostWanted(segments=tuple(one.model_copy(update={"origins": {}}) for one in self.segments))
 
 
 class WantedDocument(Document):

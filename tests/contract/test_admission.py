@@ -1,0 +1,110 @@
+"""Hosts belong to who may use them, and users name the images that a site has for them."""
+
+import pytest
+from sbf_fakes.talk import ask, body, problem
+from sbf_fakes.world import World, spec, three_sites
+
+from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
+
+
+def ruled(world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None) -> None:
+    """Give brno, or brno-h1, rules."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0] |= site or {}
+    document["sites"][0]["hosts"][0] |= host or {}
+    world.put_topology(Topology.model_validate(document))
+
+
+def asks(world: World, role: Role, name: str, *hosts: str, key: str = "demo", image: str = "debian") -> tuple[int, str]:
+    wanted = body(*hosts)
+    for guest in wanted["spec"]["guests"]:
+        guest["image"] = image
+    answer = ask(world, "PUT", f"/v1/clusters/{key}", wanted, token=world.token(role, name))
+    return (answer.status_code, "") if answer.status_code == 201 else (answer.status_code, problem(answer)[2])
+
+
+BATCH_ONLY: dict[str, object] = {"admits": {"users": []}}
+REFUSED = "host brno-h1 is for batch jobs, not for alice: see 'admits' of the host or its site in the topology"
+
+
+@pytest.mark.parametrize(
+    ("site", "host"), [(BATCH_ONLY, {}), ({}, BATCH_ONLY), ({"admits": {"users": ["alice"]}}, BATCH_ONLY)]
+)
+def test_a_host_for_batch_jobs_takes_no_users_cluster(
+    world: World, site: dict[str, object], host: dict[str, object]
+) -> None:
+    ruled(world, site, host)
+    assert asks(world, Role.USER, "alice", "brno-h1") == (403, REFUSED)
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
+
+
+def test_a_host_without_a_guest_is_refused_too(world: World) -> None:
+    ruled(world, BATCH_ONLY)
+    wanted = {"spec": spec(hosts=["brno-h1"]).model_dump(mode="json")}
+    answer = ask(world, "PUT", "/v1/clusters/demo", wanted, token=world.token(Role.USER, "alice"))
+    assert problem(answer)[2] == REFUSED
+
+
+def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
+    ruled(world, BATCH_ONLY)
+    token = world.token(Role.USER, "alice")
+    assert problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=token))[2] == REFUSED
+    batch = world.token(Role.SCHEDULER, "pbs")
+    assert ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=batch).status_code == 200
+
+
+def test_named_users_have_a_host_and_others_do_not(world: World) -> None:
+    ruled(world, host={"admits": {"users": ["alice"]}})
+    assert asks(world, Role.USER, "alice", "brno-h1") == (201, "")
+    other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}
+    answer = ask(world, "PUT", "/v1/clusters/b", other, token=world.token(Role.USER, "bob"))
+    assert problem(answer)[2].startswith("host brno-h1 is for batch jobs and users alice, not for bob")
+
+
+def test_a_host_that_takes_no_batch_jobs_refuses_them(world: World) -> None:
+    ruled(world, host={"admits": {"batch": False}})
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1")[1].startswith(
+        "host brno-h1 is for all users, not for a batch job of alice"
+    )
+
+
+def test_users_name_the_images_that_a_site_has_for_them(world: World) -> None:
+    ruled(world, {"images": ["busybox"]})
+    assert asks(world, Role.USER, "alice", "brno-h1", image="secret") == (
+        403,
+        "guest g1: alice may not name image secret on host brno-h1; images for users there: busybox",
+    )
+    assert asks(world, Role.USER, "alice", "brno-h1", image="busybox") == (201, "")
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
+
+
+def test_an_agent_that_asks_is_told_whose_clusters_it_has(world: World) -> None:
+    token = world.token(Role.SCHEDULER, "pbs")
+    job = world.put("mine", spec("brno-h1")).view.id
+    ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token)
+    document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true").json()
+    origins = {one["key"]: one["origins"] for one in document["wanted"]["segments"]}
+    assert origins["mine"] == {job: {"owner": "alice", "batch": False}}
+    assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
+
+
+def test_an_older_agent_meets_no_key_that_it_does_not_know(world: World) -> None:
+    world.put("mine", spec("brno-h1"))
+    (segment,) = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()["wanted"]["segments"]
+    assert set(segment) == {"id", "key", "vlan", "port", "untagged", "guests", "members"}
+
+
+def test_an_older_client_meets_no_key_in_a_topology_without_rules(world: World) -> None:
+    site = ask(world, "GET", "/v1/topology").json()["sites"][0]
+    assert set(site) | set(site["hosts"][0]) == {
+        "name",
+        "attachments",
+        "switches",
+        "edges",
+        "hosts",
+        "gateways",
+        "ports",
+        "aggregates",
+        "hypervisors",
+    }
