@@ -94,6 +94,11 @@ class CiscoIos(TrunkLists):
 
     @says("vlan", "name <text>")
     def vlan_name(self, session: Session, text: str) -> None:
+        """Name a VLAN; one that is new and whose name is taken comes not to be (the words are from memory)."""
+        other = next((number for number, name in self.running.vlans.items() if name == text), None)
+        if other is not None and str(other) not in session.about:
+            session.pending = set()
+            raise Rejected(f"%VLAN #{other} and #{session.about[0]} have an identical name: {text}")
         self._commit(session)
         super().vlan_name(session, text)
 

@@ -36,6 +36,7 @@ class EapiDevice(Protocol):
     password: str
     address: str
     certificate: str
+    off: bool
 
     def run_commands(self, commands: list[Any], encoding: str) -> list[dict[str, Any]]: ...
 
@@ -84,6 +85,9 @@ class _Server(ThreadingHTTPServer):
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()
+        if self.device.off:
+            connection.close()
+            raise ConnectionAbortedError("the switch is off")
         return _tls().wrap_socket(connection, server_side=True, do_handshake_on_connect=False), address
 
 

@@ -3,6 +3,7 @@
 import re
 from typing import ClassVar
 
+from emulators.cisco_ios import CiscoIos
 from emulators.edge import Edge, after, put
 from emulators.grammar import says
 from emulators.switch import Rejected, Session
@@ -16,7 +17,10 @@ class EdgeIosXe(Edge):
     platform = "cisco_iosxe"
     port_names = (*(f"GigabitEthernet0/0/{n}" for n in range(4)), "TenGigabitEthernet0/0/12")
     denied = "% Bad secrets\n"
-    saved = "Building configuration...\n[OK]"
+    unauthorized = CiscoIos.unauthorized
+    saving, saved, saved_variants = CiscoIos.saving, CiscoIos.saved, CiscoIos.saved_variants
+    save_failures: ClassVar = CiscoIos.save_failures
+    save_questions: ClassVar = CiscoIos.save_questions
     modes: ClassVar = {
         "config": "(config)",
         "interface": "(config-if)",

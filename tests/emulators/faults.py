@@ -10,7 +10,7 @@ ALWAYS = 1_000_000_000
 
 @dataclass
 class Fault:
-    """A fault of the next ``times`` commands that match the regular expression ``pattern``.
+    """A fault of ``times`` commands that match the regular expression ``pattern``, after ``skip`` that do and go well.
 
     ``cut`` drops every session, before the command is performed or after (``done``); ``refuse`` answers ``text`` or the
     platform's words for an invalid line; ``ignore`` answers as usual and changes nothing; ``say`` answers ``text``;
@@ -24,6 +24,7 @@ class Fault:
     times: int = 1
     done: bool = False
     seconds: float = 0.05
+    skip: int = 0
 
 
 class Faults:
@@ -48,9 +49,12 @@ class Faults:
     def fault_for(self, command: str) -> Fault | None:
         """Return the fault of a command, and count it."""
         for fault in self.faults:
-            if fault.times and re.search(fault.pattern, command):
+            if not fault.times or not re.search(fault.pattern, command):
+                continue
+            if not fault.skip:
                 fault.times -= 1
                 return fault
+            fault.skip -= 1
         return None
 
     def forbidden_words(self, command: str, usual: str) -> str | None:

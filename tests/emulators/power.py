@@ -23,6 +23,7 @@ class Power:
 
     def __init__(self) -> None:
         self.boots = 0
+        self.off = False
         self.hang_up: Callable[[], None] = lambda: None
         self.listen: Callable[[], None] = lambda: None
         self.refuse: Callable[[], None] = lambda: None
@@ -38,6 +39,7 @@ class Power:
 
     def power_off(self) -> None:
         """Drop every session and refuse connections."""
+        self.off = True
         self.refuse()
         self.hang_up()
         self.lost.clear()
@@ -50,6 +52,7 @@ class Power:
             elif boot == "empty":
                 self.startup = self.factory_state()
             self.running = deepcopy(self.startup) if boot == "empty" else self.booted(deepcopy(self.startup))
+        self.off = False
         self.listen()
         self.boots += 1
 

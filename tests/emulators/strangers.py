@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -96,9 +96,9 @@ def _change(old: str | None, new: str | None) -> str:
 
 
 def _differences(old: "Port", new: "Port") -> list[str]:
-    fields = ("mode", "allowed", "native", "trunk_native", "down", "lines")
+    names = [one.name for one in fields(old)]
     return [
         f"{name} {getattr(old, name)!r} became {getattr(new, name)!r}"
-        for name in fields
+        for name in names
         if getattr(old, name) != getattr(new, name)
     ]
