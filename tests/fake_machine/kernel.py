@@ -3,7 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from virtcloud.agent.ports import Link
+from virtcloud.agent.ports import Link, Voice
+
+FRESH = Voice(settings={"ipv6/addr_gen_mode": "0", "ipv6/disable_ipv6": "0"})
+HUSHED = Voice(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"})
 
 
 class FakeKernel:
@@ -14,6 +17,7 @@ class FakeKernel:
         self.by_index: dict[int, Link] = {}
         self.deleted: list[str] = []
         self.changes = 0
+        self.voices: dict[int, Voice] = {}
         self.put(name="eth0", up=True)
 
     def put(self, **values: Any) -> int:  # noqa: ANN401 - a link's fields
@@ -48,10 +52,21 @@ class FakeKernel:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
-    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
-        """Keep the host off it, or let it on again."""
+    def hush(self, index: int, name: str) -> None:
+        """Keep the host off it."""
         assert self.by_index[index].name == name
-        self.by_index[index] = replace(self.by_index[index], quiet=quiet)
+        self.by_index[index] = replace(self.by_index[index], quiet=True)
+        self.voices[index] = HUSHED
+
+    def voice(self, name: str | None) -> Voice:
+        """Give how the host speaks there."""
+        return self.voices.get(self.named(name).index, FRESH) if name else FRESH
+
+    def speak(self, index: int, name: str, voice: Voice) -> None:
+        """Let the host on it again."""
+        assert self.by_index[index].name == name
+        self.by_index[index] = replace(self.by_index[index], quiet=voice == HUSHED)
+        self.voices[index] = voice
 
     def delete(self, index: int) -> None:
         """Delete it; its ports are free then."""

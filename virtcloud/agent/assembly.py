@@ -13,6 +13,7 @@ from virtcloud.agent.links import Links
 from virtcloud.agent.local.ear import Ear
 from virtcloud.agent.machine import Machine
 from virtcloud.agent.settings import AgentSettings
+from virtcloud.agent.uplinks import Uplinks
 
 
 @contextmanager
@@ -21,7 +22,9 @@ def machine(settings: AgentSettings, pause: Callable[[float], None]) -> Iterator
     netlink = Netlink()
     hypervisors = {kind: Libvirt(uri) for kind, uri in settings.hypervisors.items()}
     try:
-        yield Machine(Links(netlink), Guests(hypervisors, _guest_settings(settings), pause))
+        yield Machine(
+            Links(netlink, Uplinks(settings.state / "uplinks")), Guests(hypervisors, _guest_settings(settings), pause)
+        )
     finally:
         netlink.close()
         for hypervisor in hypervisors.values():

@@ -41,7 +41,7 @@ class PortKernel(Protocol):
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``master`` or ``up``."""
 
-    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
+    def hush(self, index: int, name: str) -> None:
         """Keep the host itself from speaking on an interface."""
 
     def delete(self, index: int) -> None:

@@ -1,6 +1,7 @@
 """The kernel's interfaces through one netlink socket (pyroute2). The only module that knows of pyroute2."""
 
-from collections.abc import Container, Iterator
+import socket
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from virtcloud.agent.ports import Link
+from virtcloud.agent.ports import Link, Voice
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
@@ -67,19 +68,42 @@ class Netlink:
         with _translated(f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"):
             self._socket.link("set", index=index, **attributes)
 
-    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
-        """Keep the host itself from speaking on an interface, or let it speak again as on a new one.
+    def hush(self, index: int, name: str) -> None:
+        """Stop the host itself from speaking on an interface.
 
         No IPv6 at all (also none from a router advertisement of a guest), and of IPv4 nothing: without an address here
         strict reverse path filtering (RFC 3704) drops what comes, and arp_ignore 1 keeps the host from answering for
         addresses of its other interfaces.
         """
         with _translated(f"keep the host off {name}"):
-            if quiet:
-                self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
-            for path, value in _silence(name):
-                if path.exists():  # a kernel without IPv6 has no such file
-                    path.write_text(value if quiet else path.parent.parent.joinpath("default", path.name).read_text())
+            self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
+            _write(name, SILENCE)
+
+    def voice(self, name: str | None) -> Voice:
+        """Read how the host speaks on an interface; with None, how it speaks on a new one."""
+        with _translated(f"read how the host speaks on {name or 'new interfaces'}"):
+            paths = {setting: _sysctl(name or "default", setting) for setting in (*SILENCE, ADDRESS_MODE)}
+            settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
+            return Voice(settings=settings, addresses=self._link_local(name) if name else ())
+
+    def speak(self, index: int, name: str, voice: Voice) -> None:
+        """Let the host speak on an interface as it did before.
+
+        IPv6 comes last: the kernel makes the link-local address when IPv6 is enabled, in the mode that is set by then.
+        """
+        with _translated(f"let the host speak on {name}"):
+            last = "ipv6/disable_ipv6"
+            _write(name, {setting: value for setting, value in voice.settings.items() if setting != last})
+            _write(name, {setting: value for setting, value in voice.settings.items() if setting == last})
+            for one in set(voice.addresses) - set(self._link_local(name)):
+                address, _, length = one.partition("/")
+                self._socket.addr("add", index=index, address=address, prefixlen=int(length))
+
+    def _link_local(self, name: str) -> tuple[str, ...]:
+        index = self._index(name)
+        every = self._socket.addr("dump", family=socket.AF_INET6)
+        mine = [one for one in every if one["index"] == index and one["scope"] == _SCOPE_LINK]
+        return tuple(sorted(f"{one.get_attr('IFA_ADDRESS')}/{one['prefixlen']}" for one in mine))
 
     def delete(self, index: int) -> None:
         """Delete an interface; one that is gone already is no error."""
@@ -99,12 +123,20 @@ _SCOPE_LINK = 253
 """RT_SCOPE_LINK (linux/rtnetlink.h): from there on an address is of use on one link only, as every IPv6 one has."""
 
 
-def _silence(name: str) -> list[tuple[Path, str]]:
-    return [
-        (SYSCTL / "ipv6" / "conf" / name / "disable_ipv6", "1"),
-        (SYSCTL / "ipv4" / "conf" / name / "rp_filter", "1"),
-        (SYSCTL / "ipv4" / "conf" / name / "arp_ignore", "1"),
-    ]
+SILENCE = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
+ADDRESS_MODE = "ipv6/addr_gen_mode"
+
+
+def _sysctl(name: str, setting: str) -> Path:
+    family, _, key = setting.partition("/")
+    return SYSCTL / family / "conf" / name / key
+
+
+def _write(name: str, settings: Mapping[str, str]) -> None:
+    for setting, value in settings.items():
+        path = _sysctl(name, setting)
+        if path.exists():  # a kernel without IPv6 has no such file
+            path.write_text(value)
 
 
 @contextmanager

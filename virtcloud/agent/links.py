@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from virtcloud.agent import names
 from virtcloud.agent.carried import CarriedSegment
-from virtcloud.agent.ports import Kernel, Link
+from virtcloud.agent.ports import Found, FoundUplinks, Kernel, Link
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
@@ -16,13 +16,14 @@ from virtcloud.model.wanted import Segment
 class Links:
     """The segments of this machine."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        """Work on ``kernel``."""
+    def __init__(self, kernel: Kernel, uplinks: FoundUplinks) -> None:
+        """Work on ``kernel``; ``uplinks`` has what the host's interfaces were like before they were taken."""
         self._kernel = kernel
+        self._uplinks = uplinks
 
     def segments(self) -> tuple[CarriedSegment, ...]:
         """Read what bears our mark."""
-        return tuple(carried_segments(self._kernel.links()))
+        return tuple(carried_segments(self._kernel.links(), self._uplinks.all()))
 
     def ensure_segment(self, segment: Segment) -> None:
         """Make the segment's interfaces, or put right what is wrong with them; its guests' ports are put back too.
@@ -34,6 +35,7 @@ class Links:
         uplink = _uplink(segment, links)
         bridge = names.bridge(segment.vlan)
         _check_free(segment, links, uplink)
+        self._give_back(segment.id, segment.vlan, links.values(), but=segment.port if segment.untagged else None)
         bridge_index = self._ensure(segment, links.get(bridge), bridge, self._kernel.add_bridge)
         way_index = self._ensure_way(segment, links, uplink)
         ports = self._guest_ports(segment, links)
@@ -53,7 +55,8 @@ class Links:
         ours = [link for link in links if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         for bridge in (link for link in ours if link.kind == "bridge"):
             _check_ports(cluster, bridge, links)
-            self._release(bridge, links)
+            self._adopt(bridge, links)
+        self._give_back(cluster, vlan, links)
         leftover = [
             link for link in links if names.is_guest_port(link.name) and link.master in {one.index for one in ours}
         ]
@@ -63,6 +66,7 @@ class Links:
     def _ensure_way(self, segment: Segment, links: dict[str, Link], uplink: Link) -> int:
         """Give the index of what leads from the bridge to the switch: a tagged interface, or the uplink itself."""
         if segment.untagged:
+            self._record(segment.id, segment.vlan, uplink, taken=bool(uplink.master))
             self._kernel.hush(uplink.index, uplink.name)
             return uplink.index
         tagged = names.tagged_interface(segment.port, segment.vlan)
@@ -70,12 +74,39 @@ class Links:
             segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
 
-    def _release(self, bridge: Link, links: Iterable[Link]) -> None:
-        """Give the uplink of an untagged segment back to the host."""
+    def _record(self, cluster: str, vlan: int, uplink: Link, *, taken: bool) -> None:
+        """Record what an uplink was found like, before it is changed.
+
+        An uplink that was ``taken`` without a record (which was lost) is taken for one that was like a new interface.
+        """
+        known = next((one for one in self._uplinks.all() if one.uplink == uplink.name), None)
+        if known is None or known.index != uplink.index:
+            voice = self._kernel.voice(None if taken else uplink.name)
+            known = Found(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=voice)
+        self._uplinks.record(known.model_copy(update={"cluster": cluster, "vlan": vlan}))
+
+    def _adopt(self, bridge: Link, links: Iterable[Link]) -> None:
+        """Record the uplink of an untagged segment whose record was lost, so that it is put back like any other."""
         for link in links:
             if link.master == bridge.index and link.name == names.untagged_uplink(bridge.alias):
-                self._kernel.change(link.index, master=0)
-                self._kernel.hush(link.index, link.name, quiet=False)
+                vlan = names.vlan_of_bridge(bridge.name)
+                self._record(names.marked(bridge.alias) or "", vlan or 0, link, taken=True)
+
+    def _give_back(self, cluster: str, vlan: int, links: Iterable[Link], but: str | None = None) -> None:
+        """Put the uplinks of an untagged segment back as they were found, ``but`` one; then forget what they were like.
+
+        The segment's bridge is removed later, and the record last of all: an agent that is killed repeats this.
+        """
+        by_name = {link.name: link for link in links}
+        for found in self._uplinks.all():
+            if (found.cluster, found.vlan) != (cluster, vlan) or found.uplink == but:
+                continue
+            link = by_name.get(found.uplink)
+            if link is not None and link.index == found.index:
+                if link.master:
+                    self._kernel.change(link.index, master=0)
+                self._kernel.speak(link.index, link.name, found.voice)
+            self._uplinks.forget(found.uplink)
 
     def _guest_ports(self, segment: Segment, links: dict[str, Link]) -> list[int]:
         """Give the indices of the ports of wanted guests and of jobs; those of guests that are gone are deleted."""
@@ -105,8 +136,11 @@ class Links:
         return [link for link in links if link.name not in leftovers]
 
 
-def carried_segments(links: Iterable[Link]) -> Iterator[CarriedSegment]:
-    """PURE. Find the segments that bear our mark, each with what is wrong with it."""
+def carried_segments(links: Iterable[Link], taken: Iterable[Found] = ()) -> Iterator[CarriedSegment]:
+    """PURE. Find the segments that bear our mark, each with what is wrong with it.
+
+    An uplink that is ``taken`` is a part of its segment also when the bridge is gone: it has to be put back.
+    """
     by_index = {link.index: link for link in links}
     found = {
         (cluster, vlan)
@@ -115,6 +149,9 @@ def carried_segments(links: Iterable[Link]) -> Iterator[CarriedSegment]:
         if cluster
         for vlan in _vlans(link)
     }
+    for one in taken:
+        if (one.cluster, one.vlan) not in found:
+            yield CarriedSegment(one.cluster, one.vlan, None, ("the bridge is missing",), untagged=True)
     for cluster, vlan in sorted(found):
         ours = [link for link in by_index.values() if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         tagged = next((link for link in ours if link.kind == "vlan"), None)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from virtcloud.agent.domain import Ownership
+from virtcloud.model.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,44 @@ class Link:
     addressed: bool = False
 
 
+class Voice(Document):
+    """How the host speaks on an interface.
+
+    ``settings`` are values of sysctls by their names (``ipv6/addr_gen_mode``), ``addresses`` the link-local IPv6
+    addresses with their prefix lengths.
+    """
+
+    settings: dict[str, str]
+    addresses: tuple[str, ...] = ()
+
+
+class Found(Document):
+    """What an interface of the host was like before the segment of ``cluster`` took it.
+
+    ``index`` and ``boot`` identify the interface: its name may come back after a reboot, or after it was made anew.
+    """
+
+    uplink: str
+    index: int
+    cluster: str
+    vlan: int
+    voice: Voice
+    boot: str = ""
+
+
+class FoundUplinks(Protocol):
+    """The records of interfaces that were taken, on disk."""
+
+    def all(self) -> list[Found]:
+        """Return the records of this boot."""
+
+    def record(self, found: Found) -> None:
+        """Keep a record, in the place of the interface's former one; raises Refused when it cannot be written."""
+
+    def forget(self, uplink: str) -> None:
+        """Remove a record; none is success."""
+
+
 class Kernel(Protocol):
     """What the segments need of the kernel."""
 
@@ -42,8 +81,14 @@ class Kernel(Protocol):
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``."""
 
-    def hush(self, index: int, name: str, *, quiet: bool = True) -> None:
-        """Keep the host itself from speaking on an interface, or let it speak again."""
+    def hush(self, index: int, name: str) -> None:
+        """Stop the host itself from speaking on an interface."""
+
+    def voice(self, name: str | None) -> Voice:
+        """Read how the host speaks on an interface; with None, how it speaks on a new one."""
+
+    def speak(self, index: int, name: str, voice: Voice) -> None:
+        """Let the host speak on an interface as it did before."""
 
     def delete(self, index: int) -> None:
         """Delete an interface; one that is gone already is no error."""

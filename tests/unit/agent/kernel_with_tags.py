@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fake_machine import FakeUplinks
+
 from virtcloud.agent.carried import CarriedSegment
 from virtcloud.agent.kernel import Netlink
 from virtcloud.agent.links import Links
@@ -36,7 +38,7 @@ def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
 ) -> None:
     def work() -> object:
         with netlink() as kernel:
-            links, wanted = Links(kernel), segment("a", 100, port="uplink0")
+            links, wanted = Links(kernel, FakeUplinks()), segment("a", 100, port="uplink0")
             links.ensure_segment(wanted)
             made = links.segments()
             bridge = named(kernel, "br100")
@@ -59,7 +61,7 @@ def test_a_bridge_keeps_the_uplinks_mtu_when_a_smaller_port_joins(
 ) -> None:
     def work() -> object:
         with netlink() as kernel:
-            Links(kernel).ensure_segment(segment("a", 100, port="uplink0"))
+            Links(kernel, FakeUplinks()).ensure_segment(segment("a", 100, port="uplink0"))
             kernel._socket.link("add", ifname="small0", kind="veth", peer="small1")
             small, bridge = named(kernel, "small0"), named(kernel, "br100")
             assert small

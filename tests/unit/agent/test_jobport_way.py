@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from agent_jobport import Host, as_user, host, is_alive, opening
+from fake_machine import FakeUplinks
 
 from virtcloud.agent import names
 from virtcloud.agent.jobport_connect import ask
@@ -205,7 +206,7 @@ def test_the_port_goes_with_the_clusters_segment_and_takes_the_relay_along(in_na
             here.bridge(100, "a")
             here.ways.ensure(JOB, USER)
             process = pid_behind(here.ways.socket(JOB.key)) or 0
-            Links(here.kernel).ensure_no_segment("a", 100)
+            Links(here.kernel, FakeUplinks()).ensure_no_segment("a", 100)
             return sorted(link.name for link in here.kernel.links()), _ends(process)
 
     assert in_namespace(work) == (["lo"], True)
@@ -225,7 +226,7 @@ def test_a_port_whose_bridge_is_gone_is_seen_and_removed(in_namespace: Run, root
             bridge = here.bridge(100, "a")
             here.ways.ensure(JOB, USER)
             here.kernel.delete(bridge.index)
-            links = Links(here.kernel)
+            links = Links(here.kernel, FakeUplinks())
             seen = [(one.cluster, one.vlan) for one in links.segments()]
             links.ensure_no_segment("a", 100)
             return seen, sorted(link.name for link in here.kernel.links())
@@ -240,7 +241,7 @@ def test_a_port_that_somebody_took_off_the_bridge_is_put_back(in_namespace: Run,
             here.ways.ensure(JOB, USER)
             port = here.named(names.job_port("12.pbs", 100))
             here.kernel.change(port.index, master=0)
-            faults = [one.faults for one in Links(here.kernel).segments()]
+            faults = [one.faults for one in Links(here.kernel, FakeUplinks()).segments()]
             here.ways.ensure(JOB, USER)
             return faults, here.named(port.name).master == bridge.index
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fake_machine import FakeUplinks
 
 from virtcloud.agent.carried import CarriedSegment
 from virtcloud.agent.kernel import Netlink
@@ -88,20 +89,52 @@ def test_what_the_kernel_refuses_is_told_with_its_words(in_namespace: Run) -> No
     in_namespace(work)
 
 
-def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink_and_gives_it_back(
+def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
     in_namespace: Run, segment: Callable[..., Segment]
 ) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
-            links = Links(kernel)
+            links = Links(kernel, FakeUplinks())
             links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
-            made = links.segments()
+            return links.segments(), _voice("uplink0"), kernel._link_local("uplink0")
+
+    hushed = {"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"}
+    assert in_namespace(work) == ((CarriedSegment("a", 100, "uplink0", untagged=True),), hushed, ())
+
+
+@pytest.mark.parametrize("mode", ["0", "1"])
+def test_the_real_kernels_uplink_is_given_back_as_it_was_found(
+    in_namespace: Run, segment: Callable[..., Segment], mode: str
+) -> None:
+    """With an address of its own making (EUI-64), or in a mode in which it makes none and has one of the host's."""
+    found = {"ipv4/rp_filter": "2", "ipv4/arp_ignore": "2", "ipv6/addr_gen_mode": mode, "ipv6/disable_ipv6": "0"}
+
+    def work() -> object:
+        with netlink() as kernel:
+            _uplink(kernel, found)
+            if mode == "1":
+                index = kernel._socket.link_lookup(ifname="uplink0")[0]
+                kernel._socket.addr("add", index=index, address="fe80::7", prefixlen=64)
+            before, links = kernel._link_local("uplink0"), Links(kernel, FakeUplinks())
+            links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
             links.ensure_no_segment("a", 100)
             after = next(link for link in kernel.links() if link.name == "uplink0")
-            return made, after.master, after.quiet, links.segments()
+            return before, kernel._link_local("uplink0"), after.master, _voice("uplink0"), links.segments()
 
-    assert in_namespace(work) == ((CarriedSegment("a", 100, "uplink0", untagged=True),), None, False, ())
+    before, after, *others = in_namespace(work)  # type: ignore[misc]
+    assert len(before) == 1
+    assert (after, others) == (before, [None, found, ()])
+
+
+def _voice(name: str) -> dict[str, str]:
+    settings = ("ipv4/rp_filter", "ipv4/arp_ignore", "ipv6/addr_gen_mode", "ipv6/disable_ipv6")
+    return {one: _file(name, one).read_text().strip() for one in settings}
+
+
+def _file(name: str, setting: str) -> Path:
+    family, _, key = setting.partition("/")
+    return Path(f"/proc/sys/net/{family}/conf/{name}/{key}")
 
 
 def test_an_interface_with_an_address_of_the_host_is_seen_so(in_namespace: Run) -> None:
@@ -115,8 +148,10 @@ def test_an_interface_with_an_address_of_the_host_is_seen_so(in_namespace: Run) 
     assert in_namespace(work) == {"lo": False, "uplink0": True, "uplink1": False}
 
 
-def _uplink(kernel: Netlink) -> None:
+def _uplink(kernel: Netlink, settings: dict[str, str] | None = None) -> None:
     kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
+    for setting, value in (settings or {}).items():
+        _file("uplink0", setting).write_text(value)
     for name in ("uplink0", "uplink1"):
         link = named(kernel, name)
         assert link
@@ -129,7 +164,7 @@ def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(in_namespace: Run, se
             _uplink(kernel)
             foreign = kernel.add_bridge("br100")
             with pytest.raises(Unsafe, match="br100"):
-                Links(kernel).ensure_segment(segment("a", 100, port="uplink0"))
+                Links(kernel, FakeUplinks()).ensure_segment(segment("a", 100, port="uplink0"))
             left = named(kernel, "br100")
             return left and (left.index == foreign, left.up, left.alias)
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeHypervisor, FakeKernel, FakeService
+from fake_machine import FakeHypervisor, FakeKernel, FakeService, FakeUplinks
 
 from virtcloud.agent.guests import Guests, GuestSettings
 from virtcloud.agent.links import Links
@@ -47,7 +47,7 @@ def converging(
     service: FakeService, kernel: FakeKernel, images: Path, hypervisors: dict[Hypervisor, FakeHypervisor]
 ) -> Converger:
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
-    machine = Machine(Links(kernel), Guests(hypervisors, settings, lambda _: None))
+    machine = Machine(Links(kernel, FakeUplinks()), Guests(hypervisors, settings, lambda _: None))
     return Converger("h1", service, machine, Stop(), Timing(retry_first_s=0))
 
 
