@@ -68,10 +68,69 @@ def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(
         assert "bytes from 10.0.0.1" in said
         assert "2 packets transmitted, 2 packets received" in said
         assert "cloud-amd64" in said, "what answered is not the machine's own kernel"
-        console = f"/run/virtcloud/agent/guests/{machine}.log"
+        console = f"/run/virtcloud/agent/guests/{machine}/console.log"
         assert "guest: up" in output(mixed, "brno-h1", "cat", console)
 
         reach(client, client.delete_cluster("mixed"), State.RELEASED)
     assert snapshot(mixed, mixed.topology) == before
     assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1
     assert output(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
+
+
+DISK_SPEC = {
+    "owner": "alice",
+    "deadline_s": 120,
+    "guests": [
+        {"name": "machine", "host": "brno-h1", "image": "busybox-disk", "memory_mb": 128, "addresses": ["10.0.0.1/24"]},
+        {"name": "near", "host": "brno-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.3/24"]},
+        {"name": "container", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.2/24"]},
+    ],
+}
+SUM = "sha256sum </dev/vda; head -c 17 /dev/vda; echo"
+WRITE = "echo written by a guest >/dev/vda; sync"
+POWER_LOSS = """
+pkill -KILL qemu-system
+pkill -KILL libvirt_lxc
+rm -rf /run/libvirt/*
+for one in br100 $(cd /sys/class/net && ls | grep '[.]100$'); do ip link del "$one"; done
+ls /sys/class/net
+"""
+
+
+def in_machine(lab: Lab, commands: str) -> str:
+    """Run commands in the machine's shell, as soon as it is up; give what they said."""
+    up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
+    return in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
+
+
+def test_a_machine_with_a_disk_is_back_after_a_power_loss_and_the_image_is_as_it_was(mixed: Lab) -> None:
+    """What a guest writes is in its own overlay, in no start's way; a host that lost all but its disks starts anew."""
+    before = snapshot(mixed, mixed.topology)
+    image = mixed.state.folder / "images/busybox-disk/disk.img"
+    content = image.read_bytes()
+    with SbfClient(f"unix://{mixed.sbf_socket}") as client:
+        reach(
+            client,
+            client.put_cluster("disk", ClusterRequest(spec=ClusterSpec.model_validate(DISK_SPEC))),
+            State.ACTIVE,
+        )
+        assert client.cluster("disk").vlans["brno"] == 100
+        assert "a disk of the lab" in in_machine(mixed, SUM)
+        assert "written by a guest"[:17] in in_machine(mixed, f"{WRITE}; {SUM}")
+        assert image.read_bytes() == content, "the image's disk was written to"
+
+        agent, libvirtd = mixed.service("brno-h1", "agent"), mixed.service("brno-h1", "libvirtd")
+        agent.kill()
+        libvirtd.kill()
+        gone = output(mixed, "brno-h1", "sh", "-c", POWER_LOSS)
+        assert "br100" not in gone
+        libvirtd.start()
+        agent.start()
+        reach(client, client.cluster("disk"), State.ACTIVE)
+        assert "a disk of the lab" in in_machine(mixed, SUM), "a guest that starts anew has the image's disk"
+        assert len(guests(mixed, "brno-h1")) == 2
+        reach(client, client.delete_cluster("disk"), State.RELEASED)
+    assert image.read_bytes() == content
+    assert snapshot(mixed, mixed.topology) == before
+    assert output(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
+    assert output(mixed, "brno-h1", "sh", "-c", "ls /var/log/libvirt/qemu /var/log/libvirt/lxc | grep ^vc- || :") == ""

@@ -37,11 +37,13 @@ def ways(settings: AgentSettings) -> Ways:
 
 
 def _guest_settings(settings: AgentSettings) -> GuestSettings:
-    logs = settings.state / "guests"
-    logs.mkdir(parents=True, exist_ok=True)
     keys = settings.guests
-    admission = Admission(keys.admits, keys.users_images)
-    machine = os.uname().machine
     return GuestSettings(
-        settings.images, logs, machine, keys.accelerator, keys.confined, keys.stop_grace, admission=admission
+        settings.images,
+        settings.state / "guests",
+        os.uname().machine,
+        keys.accelerator,
+        keys.confined,
+        keys.stop_grace,
+        admission=Admission(keys.admits, keys.users_images),
     )

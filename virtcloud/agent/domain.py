@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 from virtcloud.agent import names
 from virtcloud.agent.images import Image, LxcImage, QemuImage
+from virtcloud.agent.traces import CONSOLE, DISK
 from virtcloud.model.wanted import GuestWanted, Segment
 
 NAMESPACE = "urn:virtcloud:libvirt:1"
@@ -27,12 +28,12 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a domain needs to know of its machine."""
+    """What a domain needs to know of its machine; ``folder`` is the guest's own."""
 
     architecture: str
+    folder: Path
     accelerated: bool = False
     confined: bool = True
-    logs: Path = Path("/var/log/virtcloud")
 
 
 def domain_xml(segment: Segment, guest: GuestWanted, image: Image, digest: str, site: Site) -> str:
@@ -110,10 +111,9 @@ def _machine(root: ET.Element, image: QemuImage, segment: Segment, guest: GuestW
         _add(root, "cpu", mode="host-passthrough")
     devices = _add(root, "devices")
     if image.disk:
-        _disk(devices, image.disk, image.disk_format)
+        _disk(devices, site.folder / DISK, image.disk, image.disk_format)
     _add(_interface(devices, segment, guest), "model", type="virtio")
-    log = site.logs / f"{names.domain(segment.id, guest.name)}.log"
-    _add(_add(devices, "serial", type="file"), "source", path=str(log), append="on")
+    _add(_add(devices, "serial", type="file"), "source", path=str(site.folder / CONSOLE), append="on")
     _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
@@ -121,13 +121,15 @@ def _cmdline(words: str, guest: GuestWanted) -> str:
     return " ".join([words, f"virtcloud.guest={guest.name}", *(f"virtcloud.address={one}" for one in guest.addresses)])
 
 
-def _disk(devices: ET.Element, disk: Path, disk_format: str) -> None:
-    """Give a guest the image's disk to read; what it writes goes to a file that libvirt deletes (since 7.4)."""
+def _disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) -> None:
+    """Add the guest's own disk: an overlay that takes what the guest writes, over the image's disk."""
     element = _add(devices, "disk", type="file", device="disk")
-    _add(element, "driver", name="qemu", type=disk_format)
-    _add(element, "source", file=str(disk))
+    _add(element, "driver", name="qemu", type="qcow2")
+    _add(element, "source", file=str(overlay))
+    backing = _add(element, "backingStore", type="file")
+    _add(backing, "format", type=disk_format)
+    _add(backing, "source", file=str(disk))
     _add(element, "target", dev="vda", bus="virtio")
-    _add(element, "transient", shareBacking="yes")
 
 
 def _interface(devices: ET.Element, segment: Segment, guest: GuestWanted) -> ET.Element:

@@ -12,6 +12,7 @@ from virtcloud.agent.difference import digest
 from virtcloud.agent.domain import Site, domain_xml
 from virtcloud.agent.images import Image, QemuImage, read_image
 from virtcloud.agent.ports import Domain, Hypervisor
+from virtcloud.agent.traces import Traces
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -21,10 +22,10 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """Where images and logs are, and how guests run here; ``stop_grace_s``: how long one may take to end."""
+    """Where images and guests' own folders are, and how guests run here; ``stop_grace_s``: how long one may take to end."""
 
     images: Path
-    logs: Path
+    folders: Path
     architecture: str
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     confined: bool = True
@@ -45,6 +46,7 @@ class Guests:
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
+        self._traces = Traces(settings.folders)
 
     def read(self) -> tuple[tuple[CarriedGuest, ...], tuple[str, ...]]:
         """Return the guests that bear our mark, and an error for each hypervisor that does not answer."""
@@ -71,7 +73,8 @@ class Guests:
             if existing.running and existing.owner and existing.owner.digest == wanted:
                 return
             self.ensure_no_guests(segment.id, (guest.name,))
-        hypervisor.start(domain_xml(segment, guest, image, wanted, self._site(image, hypervisor)))
+        site = self._site(image, hypervisor, self._traces.ensure(name, image))
+        hypervisor.start(domain_xml(segment, guest, image, wanted, site))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
         """Stop guests, all at a time: each is asked to end, and ended when its grace is over.
@@ -89,14 +92,21 @@ class Guests:
         self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
+            self._traces.ensure_none(domain.name)
         if silent and len(ours) < len(guests):
             raise Unreachable("; ".join(silent))
 
-    def ensure_no_logs(self, cluster: str) -> None:
-        """Remove the console logs of a cluster that has left: nothing of it stays."""
-        for pattern in names.console_logs(cluster):
-            for log in self._settings.logs.glob(pattern):
-                log.unlink(missing_ok=True)
+    def ensure_no_traces(self, cluster: str) -> None:
+        """Remove the disks and logs of a cluster that has left, also of guests that ended by themselves."""
+        self._traces.ensure_none_of_cluster(cluster)
+
+    def sweep(self) -> bool:
+        """Remove the disks and logs of guests that no domain runs any more; return False where that is unknown."""
+        domains, silent = self._domains()
+        if silent:
+            return False
+        self._traces.ensure_none_but(one.name for _, one in domains)
+        return True
 
     def _await_end(self, leaving: list[tuple[Hypervisor, str]]) -> None:
         waited = 0.0
@@ -139,11 +149,11 @@ class Guests:
             )
         return self._hypervisors[kind]
 
-    def _site(self, image: Image, hypervisor: Hypervisor) -> Site:
+    def _site(self, image: Image, hypervisor: Hypervisor, folder: Path) -> Site:
         accelerated = isinstance(image, QemuImage) and (
             self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.accelerates())
         )
-        return Site(self._settings.architecture, accelerated, self._settings.confined, self._settings.logs)
+        return Site(self._settings.architecture, folder, accelerated, self._settings.confined)
 
 
 def _runs(hypervisor: Hypervisor, name: str) -> bool:

@@ -24,7 +24,7 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that is booted directly. What a guest writes to ``disk`` is its own, and gone when it stops."""
+    """A kernel that is booted directly. A guest's own disk is an overlay over ``disk``, gone when the guest stops."""
 
     kind: Literal["qemu"]
     kernel: Path

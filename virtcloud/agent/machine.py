@@ -13,12 +13,14 @@ class Machine:
         """Put both together."""
         self._links = links
         self._guests = guests
+        self._swept = False
 
     def read(self) -> Carried:
         """Read what the machine carries, from the kernel and the hypervisors, within what is ours.
 
         A hypervisor that does not answer raises nothing: the network converges without it.
         """
+        self._swept = self._swept or self._guests.sweep()  # once: a killed agent may have left a guest's disk
         guests, silent = self._guests.read()
         return Carried(self._links.segments(), guests, silent)
 
@@ -29,7 +31,7 @@ class Machine:
                 self._guests.ensure_no_guests(cluster, guests)
             case RemoveSegment(cluster, vlan):
                 self._links.ensure_no_segment(cluster, vlan)
-                self._guests.ensure_no_logs(cluster)
+                self._guests.ensure_no_traces(cluster)
             case BuildSegment(segment):
                 self._links.ensure_segment(segment)
             case StartGuest(segment, guest):

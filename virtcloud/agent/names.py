@@ -116,9 +116,9 @@ def domain(cluster: str, guest: str) -> str:
     return name if len(name) <= LONGEST_DOMAIN else f"vc-{_digest(cluster, 24)}-{guest}"
 
 
-def console_logs(cluster: str) -> tuple[str, str]:
-    """Give the patterns of the names of a cluster's console logs: after its domains' names, long ones too."""
-    return f"vc-{cluster}-*.log", f"vc-{_digest(cluster, 24)}-*.log"
+def domains_of(cluster: str) -> tuple[str, str]:
+    """Return the patterns of the names of a cluster's domains, short and long ones."""
+    return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 
 def _digest(text: str, digits: int) -> str:

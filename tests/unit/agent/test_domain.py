@@ -14,7 +14,7 @@ LXC = LxcImage(kind="lxc", rootfs=Path("/images/busybox/rootfs"), init="/sbin/in
 QEMU = QemuImage(
     kind="qemu", kernel=Path("/images/k/vmlinuz"), initrd=Path("/images/k/initrd"), cmdline="console=ttyS0"
 )
-SITE = Site("x86_64", logs=Path("/logs"))
+SITE = Site("x86_64", Path("/guests/g1"))
 
 
 @pytest.fixture
@@ -83,19 +83,21 @@ def test_a_machine_is_booted_directly_and_told_its_address(xml: MakeXml) -> None
 
 
 def test_a_machine_writes_its_console_to_a_file(xml: MakeXml) -> None:
-    assert at(xml(QEMU), "devices/serial/source") == {"path": "/logs/vc-4c1f-g1.log", "append": "on"}
+    assert at(xml(QEMU), "devices/serial/source") == {"path": "/guests/g1/console.log", "append": "on"}
 
 
-def test_what_a_machine_writes_to_the_images_disk_is_its_own_and_gone_when_it_stops(xml: MakeXml) -> None:
-    domain = xml(QEMU.model_copy(update={"disk": Path("/images/k/disk.qcow2")}))
-    assert at(domain, "devices/disk/transient") == {"shareBacking": "yes"}
+def test_a_machines_disk_is_an_overlay_over_the_images(xml: MakeXml) -> None:
+    domain = xml(QEMU.model_copy(update={"disk": Path("/images/k/disk.img"), "disk_format": "raw"}))
+    disk = [at(domain, f"devices/disk/{tag}") for tag in ("driver", "source", "backingStore/format")]
+    assert disk == [{"name": "qemu", "type": "qcow2"}, {"file": "/guests/g1/disk.qcow2"}, {"type": "raw"}]
+    assert at(domain, "devices/disk/backingStore/source") == {"file": "/images/k/disk.img"}
 
 
 @pytest.mark.parametrize(("accelerated", "kind"), [(True, "kvm"), (False, "qemu")])
 def test_the_processor_is_used_or_emulated(xml: MakeXml, accelerated: bool, kind: str) -> None:
-    assert xml(QEMU, Site("x86_64", accelerated)).get("type") == kind
+    assert xml(QEMU, Site("x86_64", Path("/x"), accelerated)).get("type") == kind
 
 
 def test_the_security_driver_is_left_out_only_when_the_settings_say_so(xml: MakeXml) -> None:
-    confined, loose = xml(LXC).find("seclabel"), xml(LXC, Site("x86_64", confined=False)).find("seclabel")
+    confined, loose = xml(LXC).find("seclabel"), xml(LXC, Site("x86_64", Path("/x"), confined=False)).find("seclabel")
     assert (confined, loose is not None and loose.attrib) == (None, {"type": "none"})

@@ -1,3 +1,4 @@
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -10,8 +11,9 @@ from virtcloud.agent.carried import CarriedGuest
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests import Guests, GuestSettings
 from virtcloud.agent.ports import Domain
+from virtcloud.agent.traces import Traces
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
 
 Make = Callable[..., Segment]
@@ -138,14 +140,111 @@ def test_kvm_is_used_when_listed_unless_the_settings_say_otherwise(
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
 
 
-def test_a_clusters_console_logs_go_with_it_and_no_other_ones(guests: Guests, images: Path) -> None:
-    logs = images / "logs"
-    logs.mkdir()
-    long = "g" * 32
-    gone = [names.domain("a" * 32, guest) for guest in ("g1", long)]
-    kept = names.domain("b" * 32, "g1")
-    for name in (*gone, kept):
-        (logs / f"{name}.log").touch()
-    guests.ensure_no_logs("a" * 32)
-    guests.ensure_no_logs("a" * 32)
-    assert [path.stem for path in logs.iterdir()] == [kept]
+DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of libvirt's logs."""
+    for driver in ("lxc", "qemu"):
+        (tmp_path / "libvirt" / driver).mkdir(parents=True)
+    monkeypatch.setattr(Traces.__init__, "__defaults__", (tmp_path / "libvirt",))
+    return tmp_path / "libvirt"
+
+
+@pytest.fixture
+def machines(images: Path, hypervisor: FakeHypervisor, logs: Path) -> Guests:
+    """Guests of QEMU, whose image has a disk."""
+    (images / "cloud/image.yaml").write_text(DISK)
+    (images / "cloud/disk.img").write_bytes(b"image" * 4096)
+    settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
+    return Guests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None)
+
+
+def of_cloud(segment: Segment) -> tuple[Segment, GuestWanted]:
+    return segment, segment.guests[0].model_copy(update={"image": "cloud"})
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_written_to_a_guests_disk_does_not_change_the_image(
+    machines: Guests, images: Path, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    overlay = images / "state/vc-a-g1/disk.qcow2"
+    write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
+    done = subprocess.run(write, capture_output=True, text=True, check=True)  # noqa: S603
+    assert "Pattern verification failed" not in done.stdout
+    assert (images / "cloud/disk.img").read_bytes() == b"image" * 4096
+
+
+def test_a_guest_starts_though_a_crash_left_its_disk_half_made(
+    machines: Guests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    (images / "state/vc-a-g1").mkdir(parents=True)
+    (images / "state/vc-a-g1/disk.qcow2").write_bytes(b"half")
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    assert (images / "state/vc-a-g1/disk.qcow2").read_bytes()[:4] == b"QFI\xfb"
+    assert list(hypervisor.by_name) == ["vc-a-g1"]
+
+
+def test_a_disk_that_cannot_be_made_is_told_with_the_tools_words(machines: Guests, images: Path, segment: Make) -> None:
+    (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
+    with pytest.raises(
+        Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
+    ):
+        machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+
+
+def test_a_guest_takes_its_disk_and_all_its_logs_with_it_and_no_others(
+    machines: Guests, images: Path, logs: Path, segment: Make
+) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        machines.ensure_guest(*of_cloud(one))
+    for place in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
+        place.touch()
+    for name in ("console.log", "console.log.0", "console.log.1"):
+        (images / "state/vc-a-g1" / name).touch()
+    (logs / "qemu/vc-b-g1.log").touch()
+    (logs / "qemu/vc-a-g10.log").touch()
+    machines.ensure_no_guests("a", ("g1",))
+    machines.ensure_no_guests("a", ("g1",))
+    assert (left(images / "state"), left(logs)) == (["vc-b-g1/disk.qcow2"], ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"])
+
+
+def test_a_guest_that_ended_by_itself_leaves_nothing_when_its_cluster_goes(
+    machines: Guests, images: Path, logs: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a" * 32, 100, ("g" * 32,))))
+    (logs / f"qemu/{names.domain('a' * 32, 'g' * 32)}.log").touch()
+    hypervisor.by_name.clear()
+    machines.ensure_no_traces("a" * 32)
+    machines.ensure_no_traces("a" * 32)
+    assert (left(images / "state"), left(logs)) == ([], [])
+
+
+def test_what_a_killed_agent_left_of_guests_is_removed_at_the_start(
+    machines: Guests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        machines.ensure_guest(*of_cloud(one))
+    hypervisor.by_name.pop("vc-a-g1")
+    assert machines.sweep()
+    assert left(images / "state") == ["vc-b-g1/disk.qcow2"]
+
+
+def test_nothing_is_swept_while_a_hypervisor_is_silent(
+    machines: Guests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    hypervisor.fault = Unreachable("silent")
+    assert not machines.sweep()
+    assert left(images / "state") == ["vc-a-g1/disk.qcow2"]
+
+
+def test_logs_of_domains_that_are_not_ours_stay(machines: Guests, logs: Path) -> None:
+    (logs / "qemu/vc-database.log").touch()
+    assert machines.sweep()
+    assert left(logs) == ["qemu/vc-database.log"]
