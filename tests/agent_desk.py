@@ -10,6 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fake_machine import FakeVolumes
+
 from virtcloud.agent.jobport import Opening
 from virtcloud.agent.local.opened import Reach, opened
 from virtcloud.agent.local.probes import IP
@@ -56,6 +58,7 @@ class Agent:
     settings: AgentSettings
     bridges: FakeBridges
     woken: list[str] = field(default_factory=list)
+    volumes: FakeVolumes = field(default_factory=FakeVolumes)
 
     def say(self, line: bytes) -> Said:
         """Send a line as it is, and give the answer."""
@@ -99,5 +102,5 @@ def agent(settings: AgentSettings, sbf: Clusters, bridges: FakeBridges | None = 
     """Let an agent run for the length of a test, or for the length of one of its lives."""
     made = Agent(settings, bridges or FakeBridges())
     woken: Callable[[], None] = lambda: made.woken.append("once")  # noqa: E731
-    with opened(Name("brno-h1"), settings, sbf, woken, Reach(FakeWay(), made.bridges.listen)):
+    with opened(Name("brno-h1"), settings, sbf, woken, Reach(FakeWay(), made.bridges.listen, made.volumes)):
         yield made

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
+from fake_machine import FakeVolumes
 from fake_machine.loop import FakeMachine
 from sbf_fakes.world import FakeClock, World, three_sites
 
@@ -219,7 +220,9 @@ class FakeWorld:
             thread = threading.Thread(target=converger.run, name=f"agent {host}")
             thread.start()
             try:
-                with opened(Name(host), settings, sbf, converger.wake, Reach(NoWay(), every_guest_answers)):
+                with opened(
+                    Name(host), settings, sbf, converger.wake, Reach(NoWay(), every_guest_answers, FakeVolumes())
+                ):
                     yield
             finally:
                 stop.requested = True

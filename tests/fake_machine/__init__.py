@@ -4,5 +4,6 @@ from fake_machine.hypervisor import FakeHypervisor
 from fake_machine.kernel import FakeKernel
 from fake_machine.loop import FakeMachine, FakeService
 from fake_machine.uplinks import FakeUplinks
+from fake_machine.volumes import FakeVolumes
 
-__all__ = ["FakeHypervisor", "FakeKernel", "FakeMachine", "FakeService", "FakeUplinks"]
+__all__ = ["FakeHypervisor", "FakeKernel", "FakeMachine", "FakeService", "FakeUplinks", "FakeVolumes"]

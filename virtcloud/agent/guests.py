@@ -22,7 +22,10 @@ POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GuestSettings:
-    """Where images and guests' own folders are, and how guests run here; ``stop_grace_s``: how long one may take to end."""
+    """Where images and guests' own folders are, and how guests run here.
+
+    ``stop_grace_s`` is how long a guest may take to end by itself.
+    """
 
     images: Path
     folders: Path

@@ -12,6 +12,7 @@ from virtcloud.agent import jobport_connect
 from virtcloud.agent.jobport import Facts, Opening
 from virtcloud.agent.jobport_folder import JobFolders, account_of
 from virtcloud.agent.jobport_way import NoFreeAddress
+from virtcloud.agent.volumes import Volumes
 from virtcloud.model.cluster import Guest
 
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/libexec/platform-python")
@@ -45,10 +46,10 @@ class Way(Protocol):
 class JobFiles:
     """Opens a job's place: files in a folder of its own, and a way to its guests."""
 
-    def __init__(self, root: Path, way: Way) -> None:
+    def __init__(self, root: Path, way: Way, volumes: Volumes) -> None:
         """Keep the folders of jobs below ``root``."""
         self._root = root
-        self._folders = JobFolders(root)
+        self._folders = JobFolders(root, volumes)
         self._way = way
 
     def open(self, opening: Opening) -> Facts:

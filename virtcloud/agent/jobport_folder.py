@@ -1,83 +1,97 @@
 """A job's folder: files that only the job's user may read. Everything may be repeated.
 
-The folder is made beside its final place, where users cannot write, and then takes that place as a whole: nothing is
-ever written through a path that a user can change, such as a symbolic link in a folder that is the user's own.
+A folder is a file system of its own (:mod:`virtcloud.agent.volumes`): what its user writes there fills no more than it.
+It is made while root alone may enter it, and given to the user as a whole: nothing is ever written through a path that
+a user can change, such as a symbolic link in a folder that is the user's own. Once it was given, it is only removed.
+A file beside it, which is root's, records that it is complete and what it was made of.
 """
 
 import os
 import pwd
-import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 from virtcloud.agent import log
 from virtcloud.agent.names import file_of
+from virtcloud.agent.volumes import Volumes
 from virtcloud.model.errors import Refused
 
 PASSABLE = 0o711  # users pass through, and learn no other job's key
 FOLDER, FILE = 0o500, 0o600  # the user's ssh adds to its file of known hosts
-NEW, OLD = ".new-", ".old-"  # no key of a cluster begins with a dot
+MADE, NEW, OLD = ".made-", ".new-", ".old-"  # no key of a cluster begins with a dot
+SPARE_BYTES, SPARE_FILES, PAGE = 1 << 18, 32, 4096
+"""What a user may add: known hosts, control sockets of ssh."""
+REMOVE_S = 60.0
 
 
 class JobFolders:
     """The folders of all jobs on this machine, below ``root``."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, volumes: Volumes) -> None:
         """Work below ``root``; it is made when first needed."""
         self._root = root
+        self._volumes = volumes
 
     def place(self, key: str, state: str = "") -> Path:
-        """Say where the folder of a job is, or one that is not there yet or any more."""
+        """Return where the folder of a job is, or its record."""
         return self._root / f"{state}{file_of(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Make the folder of a job with exactly these files; raises Refused for a user unknown on this machine."""
+        """Make the folder of a job with these files; raise Refused for a user unknown on this machine.
+
+        A folder that was made so, by this agent or a former one, stays as it is, with what its user added.
+        """
         account = account_of(user)
-        place, new = self.place(key), self.place(key, NEW)
+        place, made = self.place(key), self.place(key, MADE)
+        about = sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
         with _refused(f"make the job's folder {place}"):
             self._ensure_root()
-            self._remove(new)
-            new.mkdir(mode=0o700)
-            for name, text in files.items():
-                _write(new / name, text, account)
-            os.chown(new, account.pw_uid, account.pw_gid)
-            new.chmod(FOLDER)
-            self._put_away(key)
-            new.rename(place)
-            self._remove(self.place(key, OLD))
+            if self._volumes.mounted(place) and made.exists() and made.read_text() == about:
+                return place
+            self._clear(key)
+            self._fill(place, files, account)
+            made.write_text(about)
         return place
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job; nothing there is success."""
+        """Remove the folder of a job; none is success."""
         with _refused(f"remove the job's folder {self.place(key)}"):
-            self._remove(self.place(key, NEW))
-            self._put_away(key)
-            self._remove(self.place(key, OLD))
+            self._clear(key)
 
     def _ensure_root(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         self._root.chmod(PASSABLE)
 
-    def _put_away(self, key: str) -> None:
-        """Take a folder out of its place and out of its user's hands."""
-        old = self.place(key, OLD)
-        self._remove(old)
-        try:
-            self.place(key).rename(old)
-        except FileNotFoundError:
-            return
-        with _opened(old) as folder:
-            os.fchown(folder, os.geteuid(), os.getegid())
-            os.fchmod(folder, 0o700)
+    def _fill(self, place: Path, files: Mapping[str, str], account: pwd.struct_passwd) -> None:
+        place.mkdir(mode=0o700)
+        size = sum(PAGE * (1 + len(text.encode()) // PAGE) for text in files.values())
+        self._volumes.mount(place, size + SPARE_BYTES, len(files) + SPARE_FILES)
+        for name, text in files.items():
+            _write(place / name, text, account)
+        os.chown(place, account.pw_uid, account.pw_gid)
+        place.chmod(FOLDER)
 
-    def _remove(self, folder: Path) -> None:
-        """Remove a folder and all below it, following no link."""
+    def _clear(self, key: str) -> None:
+        """Remove a folder, whole or half made, and what an earlier version of the agent made."""
+        place = self.place(key)
+        self.place(key, MADE).unlink(missing_ok=True)
+        while self._volumes.mounted(place):
+            self._volumes.unmount(place)
+            log.info("job_folder_removed", folder=place)
         try:
-            shutil.rmtree(folder)
+            place.rmdir()
         except FileNotFoundError:
-            return
-        log.info("job_folder_removed", folder=folder)
+            pass
+        except OSError:
+            if place.is_symlink() or not place.is_dir():
+                raise
+            _remove_tree(self.place(key, OLD))
+            place.rename(self.place(key, OLD))
+        for state in (NEW, OLD):
+            _remove_tree(self.place(key, state))
 
 
 def account_of(user: str) -> pwd.struct_passwd:
@@ -99,13 +113,19 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
         os.fchmod(descriptor, FILE)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def _remove_tree(folder: Path) -> None:
+    """Remove a tree that a user may have built, of any depth; rm(1) follows no link and needs no stack."""
+    if not folder.exists():
+        return
+    folder.chmod(0o700)
+    os.chown(folder, os.geteuid(), os.getegid())
+    argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]
     try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=REMOVE_S)  # noqa: S603 - no shell
+    except subprocess.TimeoutExpired as error:
+        raise OSError(error.timeout, f"rm took longer than {REMOVE_S:g} s", str(folder)) from error
+    if done.returncode:
+        raise OSError(done.returncode, " ".join(done.stderr.split()), str(folder))
 
 
 @contextmanager

@@ -75,8 +75,8 @@ class AgentSettings(Document):
     images: Path = Field(Path("/var/lib/virtcloud/images"), description="Folder of images, `NAME/image.yaml` each.")
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
-        description="Folder for the lock, the jobs known here, the guests' disks and consoles' logs, and what the host's "
-        "interfaces were like before they were taken.",
+        description="Folder for the lock, the jobs known here, the guests' disks and consoles' logs, and what the "
+        "host's interfaces were like before they were taken.",
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"), description="Socket on which a batch system's hooks ask about their jobs."

@@ -26,12 +26,13 @@ MODULES = (
     "failover",
     "net_failover",
     "virtio_net",
+    "virtio_blk",
 )
-"""What a guest's network card needs, each after those that it relies on; one that a kernel has built in is no file."""
+"""What a guest's network card and disk need, each after those that it relies on; a kernel may have some built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel")
+FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version kept one without the module of disks
 STEP = "guest kernel"
 
 

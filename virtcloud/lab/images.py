@@ -13,6 +13,8 @@ from virtcloud.lab.guest_kernel import GuestKernel
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
 
+DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
+
 CONTAINER_INIT = """#!/bin/sh
 # Addresses are set from outside. Ends at once when told to.
 trap 'exit 0' TERM INT PWR
@@ -77,6 +79,17 @@ def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
     shutil.rmtree(image / "tree")
     (image / "image.yaml").write_text(
         "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
+    )
+
+
+def make_disk_image(folder: Path) -> None:
+    """Build the image ``busybox-disk`` (kind qemu) in ``folder``: ``busybox-qemu`` with a disk, in raw format."""
+    image = folder / "busybox-disk"
+    image.mkdir()
+    (image / "disk.img").write_bytes(DISK_LABEL + b"\0" * (DISK_BYTES - len(DISK_LABEL)))
+    (image / "image.yaml").write_text(
+        "kind: qemu\nkernel: ../busybox-qemu/vmlinuz\ninitrd: ../busybox-qemu/initrd\n"
+        "cmdline: console=ttyS0 quiet panic=-1\ndisk: disk.img\ndisk_format: raw\n"
     )
 
 

@@ -94,6 +94,7 @@ def _prepare(lab: LabFile, state: State, wishes: Wishes, chosen: str, watch: Wat
     ssh_image.make_ssh_image(state.folder / "images", (state.folder / "keys/user.pub").read_text())
     if Hypervisor.QEMU in lab.hypervisors:
         images.make_machine_image(state.folder / "images", guest_kernel.ensure(watch))
+        images.make_disk_image(state.folder / "images")
     images.open_to_all(state.folder / "images")
 
 

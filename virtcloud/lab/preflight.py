@@ -30,6 +30,7 @@ PACKAGES = {
 LLDP = {"lldpd": "lldpd", "lldpcli": "lldpd"}
 """Only for a lab that says ``lldp: true``."""
 DRIVERS = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
+QEMU = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 ROUTERS = "frr"
 PYTHON_PACKAGES = {
     "libvirt": "agent",
@@ -78,8 +79,8 @@ def _missing(lab: LabFile) -> Iterator[tuple[str, str]]:
     for kind in lab.hypervisors:
         if not has_driver(kind):
             yield f"libvirt's {kind.value} driver", DRIVERS[kind]
-        if kind is Hypervisor.QEMU and find("qemu-system-x86_64") is None:
-            yield "qemu-system-x86_64", "qemu-system-x86"
+        if kind is Hypervisor.QEMU:
+            yield from ((program, package) for program, package in QEMU.items() if find(program) is None)
 
 
 def has_routers() -> bool:

@@ -12,7 +12,8 @@ from fake_machine import FakeHypervisor, FakeKernel
 from virtcloud.model.wanted import GuestWanted, Segment
 
 T = TypeVar("T")
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x20000
+MS_REC, MS_PRIVATE = 0x4000, 0x40000
 
 
 @pytest.fixture
@@ -73,3 +74,22 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+
+
+@pytest.fixture
+def with_mounts() -> Callable[[Callable[[], T]], T]:
+    """Give what runs a function where it may mount file systems, which are gone afterwards, in a thread of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: file systems of the real kernel need root")
+
+    def run(work: Callable[[], T]) -> T:
+        with ThreadPoolExecutor(1, initializer=_unshare_mounts) as thread:
+            return thread.submit(work).result()
+
+    return run
+
+
+def _unshare_mounts() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None):
+        raise OSError(ctypes.get_errno(), "cannot make a mount namespace")

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virtcloud.agent.alive import Start, unwatched
 from virtcloud.agent.jobport_files import JobFiles, Way
@@ -16,6 +16,7 @@ from virtcloud.agent.local.removals import Removals
 from virtcloud.agent.local.server import Server
 from virtcloud.agent.local.watch import Clusters, MakeEar, Watch
 from virtcloud.agent.settings import AgentSettings
+from virtcloud.agent.volumes import Tmpfs, Volumes
 from virtcloud.model.values import Name
 
 PATIENCE_S = 1.0
@@ -24,10 +25,11 @@ PATIENCE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How this machine reaches guests: a way for jobs' scripts, an ear to hear who is up."""
+    """How this machine reaches guests: a way for jobs' scripts, an ear to hear who is up; where jobs' files are."""
 
     way: Way
     ear: MakeEar = Ear
+    volumes: Volumes = field(default_factory=Tmpfs)
 
 
 @contextmanager
@@ -44,7 +46,7 @@ def opened(  # noqa: PLR0913, PLR0917 - what it is put together from
     ``wake`` ends the converger's pause; ``start`` starts a thread.
     """
     ledger = Ledger(settings.state / "jobs")
-    places = Places(JobFiles(settings.jobs, reach.way), ledger)
+    places = Places(JobFiles(settings.jobs, reach.way, reach.volumes), ledger)
     removals = Removals(element, sbf, ledger, places)
     ends = threading.Event()
     office = Office(
