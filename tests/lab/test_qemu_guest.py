@@ -88,7 +88,7 @@ DISK_SPEC = {
 }
 SUM = "sha256sum </dev/vda; head -c 17 /dev/vda; echo"
 WRITE = "echo written by a guest >/dev/vda; sync"
-POWER_LOSS = """
+POWER_LOSS = r"""
 pkill -KILL qemu-system
 pkill -KILL libvirt_lxc
 rm -rf /run/libvirt/*
