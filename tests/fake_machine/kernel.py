@@ -17,6 +17,7 @@ class FakeKernel:
         self.by_index: dict[int, Link] = {}
         self.deleted: list[str] = []
         self.changes = 0
+        self.filtering: tuple[str, ...] = ()
         self.voices: dict[int, Voice] = {}
         self.put(name="eth0", up=True)
 
@@ -51,6 +52,14 @@ class FakeKernel:
         """Change fields."""
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
+
+    def filters(self) -> tuple[str, ...]:
+        """Give the sysctls that are set."""
+        return self.filtering
+
+    def unfilter(self, index: int) -> None:
+        """Reset a bridge's own options."""
+        self.by_index[index] = replace(self.by_index[index], filtered=False)
 
     def hush(self, index: int, name: str) -> None:
         """Keep the host off it."""

@@ -22,9 +22,9 @@ def machine(settings: AgentSettings, pause: Callable[[float], None]) -> Iterator
     netlink = Netlink()
     hypervisors = {kind: Libvirt(uri) for kind, uri in settings.hypervisors.items()}
     try:
-        yield Machine(
-            Links(netlink, Uplinks(settings.state / "uplinks")), Guests(hypervisors, _guest_settings(settings), pause)
-        )
+        accepts = settings.bridged_frames_filtered == "accept"
+        links = Links(netlink, Uplinks(settings.state / "uplinks"), accepts_filters=accepts)
+        yield Machine(links, Guests(hypervisors, _guest_settings(settings), pause))
     finally:
         netlink.close()
         for hypervisor in hypervisors.values():

@@ -15,6 +15,7 @@ from virtcloud.model.errors import Refused
 SYSCTL = Path("/proc/sys/net")
 _ADDRGEN_NONE = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
 _UP = 1
+_FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
 
 class Netlink:
@@ -67,6 +68,21 @@ class Netlink:
             attributes["state"] = "up" if values["up"] else "down"
         with _translated(f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"):
             self._socket.link("set", index=index, **attributes)
+
+    def filters(self) -> tuple[str, ...]:
+        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``; none where it is not loaded.
+
+        They hold for all bridges of the network namespace: br_nf_pre_routing() of the kernel passes a frame over only
+        where neither the sysctl nor the bridge's own option is set.
+        """
+        found = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
+        with _translated("read the sysctls of bridges"):
+            return tuple(f"net.bridge.{one.name}" for one in found if one.exists() and one.read_text().strip() != "0")
+
+    def unfilter(self, index: int) -> None:
+        """Reset a bridge's own options of br_netfilter."""
+        with _translated(f"keep bridge {index} from the packet filter"):
+            self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
     def hush(self, index: int, name: str) -> None:
         """Stop the host itself from speaking on an interface.
@@ -165,6 +181,9 @@ def _link(message: Any, addressed: Container[int]) -> Link:  # noqa: ANN401 - py
         up=bool(message["flags"] & _UP),
         quiet=_quiet(message.get_attr("IFLA_AF_SPEC")),
         addressed=message["index"] in addressed,
+        filtered=kind == "bridge"
+        and data is not None
+        and any(data.get_attr(f"IFLA_{one.upper()}") for one in _FILTERS),
     )
 
 

@@ -16,14 +16,18 @@ from virtcloud.model.wanted import Segment
 class Links:
     """The segments of this machine."""
 
-    def __init__(self, kernel: Kernel, uplinks: FoundUplinks) -> None:
-        """Work on ``kernel``; ``uplinks`` has what the host's interfaces were like before they were taken."""
+    def __init__(self, kernel: Kernel, uplinks: FoundUplinks, *, accepts_filters: bool = False) -> None:
+        """Work on ``kernel``; ``uplinks`` has what the host's interfaces were like before they were taken.
+
+        ``accepts_filters``: make segments also where the host's packet filter gets their frames.
+        """
         self._kernel = kernel
         self._uplinks = uplinks
+        self._accepts_filters = accepts_filters
 
     def segments(self) -> tuple[CarriedSegment, ...]:
         """Read what bears our mark."""
-        return tuple(carried_segments(self._kernel.links(), self._uplinks.all()))
+        return tuple(carried_segments(self._kernel.links(), self._uplinks.all(), self._filters()))
 
     def ensure_segment(self, segment: Segment) -> None:
         """Make the segment's interfaces, or put right what is wrong with them; its guests' ports are put back too.
@@ -31,12 +35,14 @@ class Links:
         Raises :class:`Unsafe` when something of another's stands where they belong, :class:`Refused` when the uplink
         is missing or the kernel says no.
         """
+        _check_unfiltered(segment, self._filters())
         links = {link.name: link for link in self._swept(segment.vlan)}
         uplink = _uplink(segment, links)
         bridge = names.bridge(segment.vlan)
         _check_free(segment, links, uplink)
         self._give_back(segment.id, segment.vlan, links.values(), but=segment.port if segment.untagged else None)
         bridge_index = self._ensure(segment, links.get(bridge), bridge, self._kernel.add_bridge)
+        self._kernel.unfilter(bridge_index)
         way_index = self._ensure_way(segment, links, uplink)
         ports = self._guest_ports(segment, links)
         for index in (way_index, bridge_index):  # first of all: a bridge whose MTU was never set follows its ports
@@ -45,6 +51,9 @@ class Links:
             self._kernel.change(index, master=bridge_index)
         for index in (way_index, bridge_index):
             self._kernel.change(index, up=True)
+
+    def _filters(self) -> tuple[str, ...]:
+        return () if self._accepts_filters else self._kernel.filters()
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove what bears the cluster's mark in this VLAN; nothing there is success.
@@ -136,10 +145,13 @@ class Links:
         return [link for link in links if link.name not in leftovers]
 
 
-def carried_segments(links: Iterable[Link], taken: Iterable[Found] = ()) -> Iterator[CarriedSegment]:
+def carried_segments(
+    links: Iterable[Link], taken: Iterable[Found] = (), filters: tuple[str, ...] = ()
+) -> Iterator[CarriedSegment]:
     """PURE. Find the segments that bear our mark, each with what is wrong with it.
 
     An uplink that is ``taken`` is a part of its segment also when the bridge is gone: it has to be put back.
+    ``filters`` are sysctls by which the host's packet filter gets the frames of all bridges.
     """
     by_index = {link.index: link for link in links}
     found = {
@@ -158,7 +170,8 @@ def carried_segments(links: Iterable[Link], taken: Iterable[Found] = ()) -> Iter
         bridge = next((link for link in ours if link.kind == "bridge"), None)
         untagged = names.untagged_uplink(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _named(untagged, by_index.values())
-        faults = tuple(_faults(vlan, tagged or uplink, bridge, uplink, by_index.values()))
+        wrong = _faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
+        faults = (*wrong, *(f"{one} is set" for one in filters))
         yield CarriedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged is not None)
 
 
@@ -182,6 +195,8 @@ def _faults(
             yield f"{link.name} has MTU {link.mtu}, {uplink.name} has {uplink.mtu}"
         if not link.quiet:
             yield f"the host speaks on {link.name}"
+    if bridge.filtered:
+        yield f"{bridge.name} hands its frames to the host's packet filter"
     for link in links:
         if _is_port(link, vlan, names.marked(bridge.alias)) and link.master != bridge.index:
             yield f"{link.name} is not on {bridge.name}"
@@ -199,6 +214,18 @@ def _vlans(link: Link) -> set[int]:
     """Give the VLAN that an interface of ours belongs to: by its tag, or by the name of a bridge or a job's port."""
     named = names.vlan_of_bridge(link.name) or names.vlan_of_job_port(link.name)
     return {link.vlan if link.kind == "vlan" else named} - {None}  # type: ignore[return-value]
+
+
+def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
+    """Raise Unsafe where frames of all bridges pass through one connection tracking."""
+    names_of = tuple(filters)
+    if names_of:
+        settings = " ".join(f"{one}=0" for one in names_of)
+        raise Unsafe(
+            f"VLAN {segment.vlan}: this host hands the frames of all bridges to its packet filter ({', '.join(names_of)} "
+            f"set, as Docker does): clusters with the same addresses would share connections there. Set them to 0 "
+            f'(sysctl -w {settings}), or accept it: bridged_frames_filtered = "accept" in the agent\'s settings'
+        )
 
 
 def _uplink(segment: Segment, links: dict[str, Link]) -> Link:

@@ -12,7 +12,8 @@ class Link:
     """An interface as the kernel shows it.
 
     ``parent`` and ``master`` are indices; ``quiet`` says that the host does not speak on it, ``addressed`` that the
-    host has an address there that others may use.
+    host has an address there that others may use, ``filtered`` that a bridge hands its frames to the host's packet
+    filter by an option of its own.
     """
 
     index: int
@@ -26,6 +27,7 @@ class Link:
     up: bool = False
     quiet: bool = False
     addressed: bool = False
+    filtered: bool = False
 
 
 class Voice(Document):
@@ -80,6 +82,12 @@ class Kernel(Protocol):
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up``."""
+
+    def filters(self) -> tuple[str, ...]:
+        """Return the sysctls by which all bridges hand their frames to the host's packet filter."""
+
+    def unfilter(self, index: int) -> None:
+        """Reset the options by which a bridge hands its frames to the host's packet filter."""
 
     def hush(self, index: int, name: str) -> None:
         """Stop the host itself from speaking on an interface."""

@@ -90,6 +90,12 @@ class AgentSettings(Document):
         description='libvirt\'s address per kind: `lxc = "lxc:///system"`, `qemu = "qemu:///system"`; '
         "none on a gateway.",
     )
+    bridged_frames_filtered: Literal["refuse", "accept"] = Field(
+        "refuse",
+        description="What to do where the host's packet filter gets the frames of all bridges (the sysctls "
+        "`net.bridge.bridge-nf-call-iptables` and `…-ip6tables`, which Docker sets): `refuse` makes no network then, "
+        "since clusters with the same addresses would share tracked connections; `accept` makes it all the same.",
+    )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
     scheduler: SchedulerKeys | None = Field(

@@ -13,7 +13,14 @@ from virtcloud.model.transport import Transport
 
 DeviceT = TypeVar("DeviceT", bound=Device)
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
-QUIET = {"net.ipv6.conf.all.disable_ipv6": "1", "net.ipv6.conf.default.disable_ipv6": "1"}
+QUIET = {
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+    # where the machine's kernel has br_netfilter, a new network namespace begins with these set
+    "net.bridge.bridge-nf-call-iptables": "0",
+    "net.bridge.bridge-nf-call-ip6tables": "0",
+    "net.bridge.bridge-nf-call-arptables": "0",
+}
 
 
 def station_plan(materials: Materials, *, tap: bool) -> Plan:

@@ -4,6 +4,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -74,6 +75,8 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+    for path in Path("/proc/sys/net/bridge").glob("bridge-nf-call-*"):  # where br_netfilter is loaded, each is set
+        path.write_text("0")
 
 
 @pytest.fixture

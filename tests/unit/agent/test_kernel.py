@@ -169,3 +169,38 @@ def test_a_foreign_bridge_of_the_real_kernel_is_left_alone(in_namespace: Run, se
             return left and (left.index == foreign, left.up, left.alias)
 
     assert in_namespace(work) == (True, False, None)
+
+
+def test_the_real_kernels_packet_filter_of_bridges_is_seen(in_namespace: Run) -> None:
+    sysctl = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
+
+    def work() -> object:
+        if not sysctl.exists():
+            return None
+        with netlink() as kernel:
+            off = kernel.filters()
+            sysctl.write_text("1")
+            return off, kernel.filters()
+
+    seen = in_namespace(work)
+    if seen is None:
+        pytest.skip("NOT TESTED: this kernel has no br_netfilter")
+    assert seen == ((), ("net.bridge.bridge-nf-call-iptables",))
+
+
+def test_a_real_bridges_own_option_of_the_packet_filter_is_seen_and_reset(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            index = kernel.add_bridge("br100")
+            kernel._socket.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
+            before = named(kernel, "br100")
+            kernel.unfilter(index)
+            after = named(kernel, "br100")
+            assert before
+            assert after
+            return before.filtered, after.filtered
+
+    filtered, after = in_namespace(work)  # type: ignore[misc]
+    if not filtered:
+        pytest.skip("NOT TESTED: this kernel's bridges have no such option")
+    assert not after

@@ -154,3 +154,47 @@ def test_interfaces_without_our_mark_are_not_read(kernel: FakeKernel) -> None:
     kernel.put(name="br7", kind="bridge")
     kernel.put(name="eth0.8", kind="vlan", parent=1, vlan=8, alias="virtcloud")
     assert Links(kernel, FakeUplinks()).segments() == ()
+
+
+IPTABLES = "net.bridge.bridge-nf-call-iptables"
+
+
+def test_no_segment_is_made_where_the_hosts_packet_filter_gets_bridged_frames(
+    kernel: FakeKernel, segment: Callable[..., Segment]
+) -> None:
+    kernel.filtering = (IPTABLES,)
+    with pytest.raises(Unsafe, match=rf"^VLAN 100: this host hands .*\(sysctl -w {IPTABLES}=0\), or accept it: "):
+        Links(kernel, FakeUplinks()).ensure_segment(segment("a", 100))
+    assert kernel.names == {"eth0"}
+
+
+def test_a_packet_filter_that_came_later_is_seen_on_segments_that_stand(
+    kernel: FakeKernel, segment: Callable[..., Segment]
+) -> None:
+    links = Links(kernel, FakeUplinks())
+    links.ensure_segment(segment("a", 100))
+    kernel.filtering = (IPTABLES,)
+    assert links.segments() == (CarriedSegment("a", 100, "eth0", (f"{IPTABLES} is set",)),)
+    links.ensure_no_segment("a", 100)
+    assert kernel.names == {"eth0"}, "what stands can be removed"
+
+
+def test_a_packet_filter_that_the_settings_accept_is_no_fault(
+    kernel: FakeKernel, segment: Callable[..., Segment]
+) -> None:
+    kernel.filtering = (IPTABLES,)
+    links = Links(kernel, FakeUplinks(), accepts_filters=True)
+    links.ensure_segment(segment("a", 100))
+    assert links.segments() == (CarriedSegment("a", 100, "eth0"),)
+
+
+def test_a_bridge_that_somebody_handed_to_the_packet_filter_is_taken_back(
+    kernel: FakeKernel, segment: Callable[..., Segment]
+) -> None:
+    links = Links(kernel, FakeUplinks())
+    links.ensure_segment(segment("a", 100))
+    kernel.change(kernel.named("br100").index, filtered=True)
+    faults = ("br100 hands its frames to the host's packet filter",)
+    assert links.segments() == (CarriedSegment("a", 100, "eth0", faults),)
+    links.ensure_segment(segment("a", 100))
+    assert links.segments() == (CarriedSegment("a", 100, "eth0"),)
