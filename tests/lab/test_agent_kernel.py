@@ -11,7 +11,7 @@ pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
 FILES = ("tests/unit/agent/test_kernel.py", "tests/unit/agent/kernel_with_tags.py")
-PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest -q -p no:cacheprovider --strict-markers {' '.join(FILES)}"
+PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest -q -k 'not packet_filter_of_bridges' -p no:cacheprovider --strict-markers {' '.join(FILES)}"
 
 
 def test_segments_are_built_on_a_kernel_with_802_1q(lab: Lab) -> None:
@@ -19,4 +19,4 @@ def test_segments_are_built_on_a_kernel_with_802_1q(lab: Lab) -> None:
     done = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
     assert done.returncode == 0, done.stdout
     verdict = done.stdout.splitlines()[-1]
-    assert verdict.startswith("12 passed in"), done.stdout
+    assert verdict.startswith("13 passed, 1 deselected in"), done.stdout

@@ -222,8 +222,9 @@ def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
     if names_of:
         settings = " ".join(f"{one}=0" for one in names_of)
         raise Unsafe(
-            f"VLAN {segment.vlan}: this host hands the frames of all bridges to its packet filter ({', '.join(names_of)} "
-            f"set, as Docker does): clusters with the same addresses would share connections there. Set them to 0 "
+            f"VLAN {segment.vlan}: this host hands the frames of all bridges to its packet filter "
+            f"({', '.join(names_of)}, which Docker sets): clusters with the same addresses would share connections "
+            f"there. Set them to 0 "
             f'(sysctl -w {settings}), or accept it: bridged_frames_filtered = "accept" in the agent\'s settings'
         )
 
