@@ -6,7 +6,8 @@ VLAN that an unmanaged port carries.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -15,13 +16,24 @@ from virtcloud.model.wanted import ForeignVlan, SwitchCarried
 _DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
 """What platforms name a VLAN that nobody named: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
 
-
+_OWN_NAME = re.compile(r"vc-([1-9]\d{0,3})(?:-\d+)?")
 _ALL = frozenset(range(2, 4095))
 
 
-def vlan_name(number: VlanId) -> str:
-    """Return the name that SBF gives to a VLAN on devices."""
-    return f"vc-{number}"
+def vlan_name(number: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return the name that SBF gives to a VLAN on a device: one that no other VLAN there has, of ``names``.
+
+    Some platforms refuse a name that another VLAN has, and the VLAN would stay without SBF's name.
+    """
+    taken = {name for vlan, name in names.items() if vlan != number}
+    own = f"vc-{number}"
+    return next(name for name in (own, *(f"{own}-{count}" for count in range(2, 4096))) if name not in taken)
+
+
+def is_vlan_name(number: int, name: str | None) -> bool:
+    """Return whether a VLAN has a name that :func:`vlan_name` may have given to it."""
+    found = _OWN_NAME.fullmatch(name or "")
+    return found is not None and int(found[1]) == number
 
 
 def owned_vlans(carried: SwitchCarried, created: VlanSet) -> VlanSet:
@@ -80,7 +92,7 @@ def _ports_by_vlan(carried: SwitchCarried) -> dict[VlanId, list[PortName]]:
 
 
 def _is_owned(number: VlanId, name: str | None, created: VlanSet) -> bool:
-    if name == vlan_name(number):
+    if is_vlan_name(number, name):
         return True
     return number in created and (not name or is_default_name(number, name))
 

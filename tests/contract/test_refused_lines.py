@@ -49,3 +49,13 @@ def test_a_port_that_stays_open_is_said_with_the_devices_words(make_bench: MakeB
     bench.switch.fail("refuse", r"^interface .*1/0/1$", times=9)
     with pytest.raises(Refused, match=r"told 'interface .*1/0/1', it said .*Invalid input.*wanted an empty list"):
         bench.converge("112")
+
+
+@pytest.mark.parametrize("platform", ["cisco_ios", "cisco_nxos", "arista_eos"])
+def test_a_vlan_whose_name_is_taken_gets_another_name(platform: str, make_bench: MakeBench) -> None:
+    """Names are unique on these platforms: a VLAN without SBF's name would be somebody's."""
+    bench = make_bench(platform)
+    bench.switch.running.vlans[50] = "vc-112"
+    bench.switch.forbid("^name vc-112$")
+    assert not bench.converge("112", "112")
+    assert bench.switch.running.vlans[112] == "vc-112-2"

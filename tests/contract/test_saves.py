@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from sbf_fakes.talk import ask
 from sbf_fakes.world import World, make_world, spec, three_edges
 
 from sbf_service.converge.worker import Outcome
@@ -250,3 +251,15 @@ def test_a_driver_without_a_save_of_its_own_is_read_once_after_a_change(world: W
     driver.save = lambda: False
     assert world.converge("brno-sw1") is Outcome.CONFIRMED
     assert switch.calls[calls:] == ["read", "apply", "read"]
+
+
+def test_what_is_running_and_not_saved_is_visible(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].save_fails = BUSY
+    world.put("alice", ALICE)
+    world.settle()
+    view = ask(world, "GET", "/v1/elements/brno-sw1").json()
+    assert view["unsaved_since"] == "2026-01-01T00:00:00Z"
+    metrics = ask(world, "GET", "/metrics").text
+    assert 'virtcloud_elements_unsaved{kind="switch",site="brno"} 1.0' in metrics
+    assert 'virtcloud_elements_unsaved{kind="switch",site="praha"} 0.0' in metrics

@@ -175,8 +175,11 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     ]
     show.table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
     click.echo()
-    parts = [(one.element, one.kind, one.site, one.progress, one.trouble) for one in view.placements]
+    parts = [(one.element, one.kind, one.site, one.progress, show.short(one.trouble)) for one in view.placements]
     show.table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
+    for one in view.placements:
+        if one.trouble != show.short(one.trouble):
+            click.echo(f"\n{one.kind} {one.element}: {one.trouble}")
 
 
 @cluster.command()

@@ -180,7 +180,11 @@ def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:
         *(line for port in difference.access for line in _vacated(port, seen)),
         *(line for port, vlans in _trunks(difference.remove, difference) for line in _removed(port, vlans, seen)),
         *(line for name in _vanishing(difference.delete, seen) for line in _told("delete", name=name)),
-        *(line for vlan in difference.create for line in _told("create a VLAN", vlan=vlan, name=vlan_name(vlan))),
+        *(
+            line
+            for vlan in difference.create
+            for line in _told("create a VLAN", vlan=vlan, name=vlan_name(vlan, seen.names))
+        ),
         *(line for port, vlans in _trunks(difference.add, difference) for line in _added(port, vlans, seen)),
         *(line for port in difference.access for line in _joined(port, difference, seen)),
         *(line for port, use in difference.put_back.items() for line in _put_back(port, use, seen)),
@@ -198,7 +202,7 @@ def _vacated(port: PortName, seen: JunosSeen) -> list[str]:
 
 def _joined(port: PortName, difference: SwitchDifference, seen: JunosSeen) -> Iterator[str]:
     for vlan in difference.add.get(port, ()):
-        yield from _told("join an access port", port, name=seen.names.get(vlan, vlan_name(vlan)))[1:]
+        yield from _told("join an access port", port, name=seen.names.get(vlan, vlan_name(vlan, seen.names)))[1:]
 
 
 def _put_back(port: PortName, use: PortUse, seen: JunosSeen) -> Iterator[str]:
@@ -228,7 +232,7 @@ def _added(port: PortName, vlans: Iterable[VlanId], seen: JunosSeen) -> Iterator
         kept = _told("prepare a port", port)
         yield from kept[1:] if before is None else kept
     for vlan in vlans:
-        yield from _told("allow on a port", port, name=seen.names.get(vlan, vlan_name(vlan)))
+        yield from _told("allow on a port", port, name=seen.names.get(vlan, vlan_name(vlan, seen.names)))
 
 
 def _told(what: str, port: PortName | None = None, **values: object) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator
 from sbf_service.drivers.dialects.dialect import DEFAULT, Dialect, Kept, Lines, NamesPorts, PortSeen, Seen
 from sbf_service.ownership import vlan_name
 from virtcloud.model.port_use import PortUse
-from virtcloud.model.values import PortName
+from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
@@ -40,7 +40,7 @@ def changing_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -
         *(line for port in vacated for line in _vacation(dialect, seen, port)),
         *_removals(dialect, difference, seen),
         *_written(dialect, dialect.delete, difference.delete, dialect.runs_only),
-        *_written(dialect, dialect.create, difference.create),
+        *(line for vlan in difference.create for line in _created(dialect, vlan, seen)),
         *_additions(dialect, difference, seen),
         *(line for port, vlans in occupied for line in _written(dialect, dialect.access, vlans, port=port)),
         *(line for port, use in difference.put_back.items() for line in _put_back(dialect, seen, port, use)),
@@ -150,6 +150,11 @@ def _additions(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> It
         yield from _written(dialect, dialect.allow, vlans, port=port)
 
 
+def _created(dialect: Dialect, vlan: VlanId, seen: Seen) -> Iterator[str]:
+    name = vlan_name(vlan, seen.names)
+    yield from (line.format(vlan=vlan, name=name) for line in dialect.create)
+
+
 def _written(
     dialect: Dialect,
     template: Lines,
@@ -167,6 +172,6 @@ def _values(dialect: Dialect, template: Lines, vlans: VlanSet | None, ranges: in
     if vlans is None:
         return [{}]
     if any("{vlan}" in line for line in template):
-        return [{"vlan": number, "name": vlan_name(number)} for number in vlans]
+        return [{"vlan": number} for number in vlans]
     runs = vlans.ranges()
     return [{"vlans": dialect.listed(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]

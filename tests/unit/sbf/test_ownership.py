@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sbf_service.ownership import existing_vlans, owned_vlans, stated_vlans, with_foreign
+from sbf_service.ownership import existing_vlans, is_vlan_name, owned_vlans, stated_vlans, vlan_name, with_foreign
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import (
@@ -144,3 +144,14 @@ def test_a_port_with_every_vlan_states_none(listed: str, stated: str) -> None:
 )
 def test_messages_quote_the_evidence(found: ForeignVlan, use: str) -> None:
     assert found.use == use
+
+
+def test_a_name_that_another_vlan_has_is_not_given_again() -> None:
+    assert vlan_name(VlanId(112), {112: "VLAN0112", 150: "vc-112"}) == "vc-112-2"
+    assert vlan_name(VlanId(112), {150: "vc-112", 151: "vc-112-2"}) == "vc-112-3"
+    assert vlan_name(VlanId(112), {112: "vc-112"}) == "vc-112"
+
+
+def test_a_second_name_is_ours_for_its_own_number_only() -> None:
+    assert [is_vlan_name(number, "vc-112-2") for number in (112, 1122, 150)] == [True, False, False]
+    assert not is_vlan_name(112, "vc-112-lab")
