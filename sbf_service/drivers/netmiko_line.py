@@ -7,6 +7,7 @@ answers forty times a second, and do not see that a session was cut before their
 
 import re
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 from sbf_service.drivers.driver import Login
@@ -18,6 +19,10 @@ SSH_PORT = 22
 ECHO_CHARACTERS = 30
 """So much of a line stands on one line of any terminal, with the prompt before it."""
 MOST_BYTES = 65536
+QUOTED_CHARACTERS = 100
+GOOD_BYE = "exit"
+"""What Netmiko logs when it gives up a login, though the device never sent it."""
+SLOW = " (if it is always so slow: timing.read_timeout)"
 
 
 class NetmikoLine:
@@ -29,6 +34,7 @@ class NetmikoLine:
         self._device_type = device_type
         self._privileged = privileged
         self._session: Any = None
+        self._logging_in = BytesIO()
 
     @property
     def prompt(self) -> str:
@@ -75,7 +81,14 @@ class NetmikoLine:
                 ) from error
             if "enable mode" in str(error):
                 raise Refused(f"{self._whom()} does not let us enable: check the credential's 'enable'") from error
-            raise Unreachable(f"{self._whom()} does not answer: {_first_line(error)}; it is tried again") from error
+            why = self._no_prompt() if _waited_for_prompt(error) else _first_line(error)
+            raise Unreachable(f"{self._whom()} does not answer: {why}; it is tried again") from error
+
+    def _no_prompt(self) -> str:
+        """Describe a login that did not come to a prompt: Netmiko names the pattern that it waited for."""
+        waited = f"expected its prompt within {self._login.read_timeout:g} s of logging in"
+        seen = self._logging_in.getvalue().decode(errors="replace").rstrip().removesuffix(GOOD_BYE)
+        return f"{waited}, {_seen(seen)}{SLOW}"
 
     def _converse(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:
         channel = self._session.remote_conn
@@ -86,7 +99,12 @@ class NetmikoLine:
         echo = command.partition("\n")[0][:ECHO_CHARACTERS]
         heard, rest = "", b""
         while True:
-            lines, newline, rest = (rest + self._hear(channel)).rpartition(b"\n")
+            try:
+                data = self._hear(channel)
+            except TimeoutError as error:
+                waited = f"nothing heard for {channel.gettimeout():g} s after {echo!r}"
+                raise TimeoutError(f"{waited}, {_seen(heard + self._clean(rest))}{SLOW}") from error
+            lines, newline, rest = (rest + data).rpartition(b"\n")
             heard += self._clean(lines + newline)
             said = heard + self._clean(rest)
             answer = said.partition(echo)[2] if echo else said
@@ -94,10 +112,7 @@ class NetmikoLine:
                 return answer
 
     def _hear(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
-        try:
-            data: bytes = channel.recv(MOST_BYTES)
-        except TimeoutError as error:
-            raise TimeoutError(f"nothing heard for {channel.gettimeout():g} s") from error
+        data: bytes = channel.recv(MOST_BYTES)
         if not data:
             raise EOFError("it ended the session")
         return data
@@ -109,7 +124,7 @@ class NetmikoLine:
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko gives a class of its own for each dialect
         import netmiko  # noqa: PLC0415
 
-        login = self._login
+        login, self._logging_in = self._login, BytesIO()
         host, port = host_and_port(login.device.address or "")
         password = login.password.reveal() if login.password else None
         session = netmiko.ConnectHandler(
@@ -129,9 +144,11 @@ class NetmikoLine:
             ssh_strict=login.known_hosts is not None,
             alt_host_keys=login.known_hosts is not None,
             alt_key_file=str(login.known_hosts or ""),
+            session_log=self._logging_in,
         )
         if self._privileged:
             session.enable()
+        session.session_log = None
         return session
 
     def _whom(self) -> str:
@@ -156,6 +173,17 @@ def host_and_port(address: str, usual: int = SSH_PORT) -> tuple[str, int]:
     """Return the host and the TCP port of a device's address; ``usual`` where it names no port."""
     parsed = DeviceAddress(address)
     return parsed.host, parsed.port or usual
+
+
+def _waited_for_prompt(error: Exception) -> bool:
+    """Return whether Netmiko waited in vain for a pattern while it logged in."""
+    return "Pattern not detected" in str(error) or "prompt" in str(error)
+
+
+def _seen(said: str) -> str:
+    """Quote the last line that a device sent."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return f"seen last: {lines[-1][:QUOTED_CHARACTERS]!r}" if lines else "and nothing was seen"
 
 
 def _first_line(error: Exception) -> str:
