@@ -130,7 +130,8 @@ class CommandLineSwitch:
         return [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
 
     def _look(self) -> Seen:
-        answers = [self._device.show(command) for command in self._dialect.show]
+        dialect = self._dialect
+        answers = [self._device.show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
         try:
             return self._dialect.see(answers)
         except ValueError as error:

@@ -121,7 +121,7 @@ class CommandLineEdge:
 
     def _look(self, vlans: VlanSet) -> Seen:
         asked: Lines = self._dialect.show
-        answers = [self._device.show(command) for command in asked]
+        answers = [self._device.show_any((one, *self._dialect.instead.get(one, ()))) for one in asked]
         try:
             return self._filling.placed(self._dialect.see(answers, vlans))
         except ValueError as error:

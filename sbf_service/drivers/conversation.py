@@ -55,6 +55,7 @@ class Conversation:
         self._whom = whom
         self._words = words
         self._line = line
+        self._known: dict[Sequence[str], str] = {}
 
     def is_lost(self) -> bool:
         """Say whether the device ended the session by itself, as far as the line notices that."""
@@ -69,6 +70,24 @@ class Conversation:
         if command in self._words.may_fail:
             return ""
         raise Refused(f"{self._whom}: asked {command!r}, it said {quoted(answer)!r}")
+
+    def show_any(self, commands: Sequence[str]) -> str:
+        """Ask the first of these commands that the device answers; raise its refusal of the first where there is none.
+
+        An account may lack a right, and a release a filter. The command that was answered is asked first from then on.
+        """
+        known = self._known.pop(tuple(commands), commands[0])
+        refusals = list[Refused]()
+        for command in dict.fromkeys((known, *commands)):
+            try:
+                answer = self.show(command)
+            except Refused as refusal:
+                refusals.append(refusal)
+                continue
+            if answer.strip() or len(commands) == 1:
+                self._known[tuple(commands)] = command
+                return answer
+        raise next(iter(refusals), Refused(f"{self._whom}: asked {', '.join(map(repr, commands))}, it said nothing"))
 
     def tell(self, told: Sequence[str], patience: float = 1) -> Iterator[Refusal]:
         """Say lines; give what was refused, in the device's words."""

@@ -73,6 +73,10 @@ class AristaEos(TrunkLists):
     def show_internal(self, session: Session) -> None:
         session.say("\n".join(f"{number}  {user}" for number, user in self.internal.items()))
 
+    @says("exec", "show running-config")
+    def show_running(self, session: Session) -> None:
+        session.say(self.running_config())
+
     @says("exec", "show running-config section interface")
     def show_interfaces(self, session: Session) -> None:
         session.say("\n".join(row for row in self.interface_lines("   ") if row != "!"))

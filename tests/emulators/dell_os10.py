@@ -92,7 +92,7 @@ class DellOs10(Industry):
         except ValueError:
             raise Rejected("% Error: Illegal parameter.") from None
 
-    @says("exec", "show running-configuration interface")
+    @says("exec", "show running-configuration", "show running-configuration interface")
     def show_interfaces(self, session: Session) -> None:
         session.say(self.running_config())
 

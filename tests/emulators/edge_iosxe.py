@@ -103,6 +103,10 @@ class EdgeIosXe(Edge):
     def exit_vfi(self, session: Session) -> None:
         session.enter("config")
 
+    @says("exec", "show running-config")
+    def show_running(self, session: Session) -> None:
+        session.say(self.running_config())
+
     @says("exec", "show running-config | section <pattern...>")
     def show_section(self, session: Session, pattern: str) -> None:
         blocks = re.split(r"\n(?=\S)", self.running_config())

@@ -34,6 +34,7 @@ def table() -> str:
 def _section(name: str, dialect: Dialect) -> str:
     rows = {
         "read": dialect.show,
+        "read where that is refused": tuple(one for commands in dialect.instead.values() for one in commands),
         "create a VLAN": dialect.create,
         "delete": dialect.delete,
         "set an empty list, read back before all else": dialect.prepare,

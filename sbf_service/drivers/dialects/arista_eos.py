@@ -47,6 +47,7 @@ DIALECT = Dialect(
     title="Arista EOS",
     netmiko="arista_eos",
     show=("show vlan", "show running-config section interface", INTERNAL),
+    instead={"show running-config section interface": ("show running-config",)},
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
     delete=("no vlan {vlans}",),

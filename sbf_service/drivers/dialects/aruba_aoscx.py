@@ -98,7 +98,8 @@ DIALECT = Dialect(
     save=("copy running-config startup-config",),
     saved=re.compile(r"(?:\[Success\]|^Success)\s*\Z", re.MULTILINE),
     errors=re.compile(
-        r"^\s*(?:Invalid input|% ?(?!Warning)|Error|VLAN \d+ is not configured|Default VLAN).*", re.MULTILINE
+        r"^\s*(?:Invalid input|% ?(?!Warning)|Error|Cannot execute|VLAN \d+ is not configured|Default VLAN).*",
+        re.MULTILINE,
     ),
     ports=PORTS,
     lldp=LLDP,

@@ -11,6 +11,10 @@ the VLANs.
 size where the configuration is compressed; ``startup-config file open failed (Device or resource busy)`` is a failure
 without a ``%`` (recorded by Netspoc, whose driver retries it). A configuration that is too large for NVRAM is not
 saved truncated: the question is answered with no.
+
+An account that may not filter is asked for the whole configuration, one that may not see it for ``show interfaces
+switchport`` (recorded sessions, ntc-templates). That does not tell which ports are shut down, so that access ports
+cannot be taken out of all VLANs with it.
 """
 
 import re
@@ -18,7 +22,7 @@ from collections.abc import Sequence
 
 from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
-from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
+from sbf_service.drivers.dialects.reading import interfaces, switchports, trunk, used_numbers, vlan_table
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames(
@@ -33,9 +37,10 @@ PORTS = PortNames(
         "Port-channel": (),
     }
 )
-ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command rejected.*", re.MULTILINE)
+ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE)
 SAVED = re.compile(r"\[OK\]\s*\Z")
 ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}
+FILTERED = "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
@@ -43,7 +48,8 @@ ENCAPSULATION = "switchport trunk encapsulation dot1q"
 def see(answers: Sequence[str]) -> Seen:
     """Understand the table of VLANs, the ports' lines and the internal VLANs."""
     table, lines, internal = answers
-    ports = {name: trunk(body, "dynamic") for name, body in interfaces(lines, PORTS).items()}
+    bodies = switchports(lines, PORTS) or interfaces(lines, PORTS)
+    ports = {name: trunk(body, "dynamic") for name, body in bodies.items()}
     names = vlan_table(table)
     return Seen(VlanSet(names), ports, used_numbers(internal), names)
 
@@ -66,9 +72,10 @@ DIALECT = Dialect(
     netmiko="cisco_ios",
     show=(
         "show vlan brief",
-        "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown",
+        FILTERED,
         INTERNAL,
     ),
+    instead={FILTERED: ("show running-config", "show interfaces switchport")},
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
     delete=("no vlan {vlans}",),

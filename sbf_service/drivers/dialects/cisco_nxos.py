@@ -55,6 +55,7 @@ DIALECT = Dialect(
     title="Cisco NX-OS",
     netmiko="cisco_nxos",
     show=("show vlan brief", "show running-config interface", RESERVED),
+    instead={"show running-config interface": ("show running-config",)},
     see=see,
     create=("vlan {vlan}", "name {name}", "exit"),
     delete=("no vlan {vlans}",),

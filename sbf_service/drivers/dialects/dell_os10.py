@@ -65,6 +65,7 @@ DIALECT = Dialect(
     title="Dell OS10",
     netmiko="dell_os10",
     show=("show running-configuration interface",),
+    instead={"show running-configuration interface": ("show running-configuration",)},
     see=see,
     create=("interface vlan {vlan}", "description {name}", "exit"),
     delete=("no interface vlan {vlan}",),

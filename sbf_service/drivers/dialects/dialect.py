@@ -167,6 +167,9 @@ class Dialect:
     disable: str = "shutdown"
     configure: Lines = ("configure terminal",)
     leave: Lines = ("end",)
+    instead: Mapping[str, Lines] = field(default_factory=dict)
+    """What is asked, in order, where a command of ``show`` is refused or answered with nothing: an account may lack the
+    right, a release the filter. ``see`` understands these answers too."""
     may_fail: frozenset[str] = frozenset()
     """Templates that some models know and others do not; what matters shows in the commands after them."""
     answers: Mapping[str, str] = field(default_factory=dict)

@@ -90,6 +90,7 @@ DIALECT = Dialect(
     title="HP Comware",
     netmiko="hp_comware",
     show=("display vlan", "display current-configuration interface"),
+    instead={"display current-configuration interface": ("display current-configuration",)},
     see=see,
     configure=("system-view",),
     leave=("return",),
@@ -118,7 +119,9 @@ DIALECT = Dialect(
     enable="undo shutdown",
     save=("save force",),
     saved=re.compile(r"\A(?!.*\b(?i:fail)).*\bsuccessfully\.\s*\Z", re.DOTALL),
-    errors=re.compile(r"^\s*% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many).*|^\s*Error.*", re.MULTILINE),
+    errors=re.compile(
+        r"^\s*(?:% ?(?:Unrecognized|Wrong|Incomplete|Ambiguous|Too many)|Error|Permission denied).*", re.MULTILINE
+    ),
     answers={r"\[Y/N\]:?\s*": "n"},
     ports=PORTS,
     to=" to ",

@@ -72,7 +72,7 @@ DIALECT = Dialect(
     saved=re.compile(r"\A\s*\Z"),
     errors=re.compile(
         r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"
-        r"|Default VLAN can|Operation failed|The following ports will be moved).*",
+        r"|Default VLAN can|Operation failed|Not enough privileges|The following ports will be moved).*",
         re.MULTILINE,
     ),
     answers={r"\[y/n\]\??\s*": "n"},

@@ -60,6 +60,33 @@ def interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
     return found
 
 
+def switchports(text: str, names: PortNames) -> dict[str, list[str]]:
+    """Read ``show interfaces switchport`` of an IOS-like as the lines that the configuration would have for each port.
+
+    Returns nothing for another kind of text; raises ValueError for a port without a mode.
+    """
+    parts = re.split(r"^Name: +(\S+) *\n", text, flags=re.MULTILINE)
+    return {names.canonical(name): _switchport(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _switchport(text: str) -> list[str]:
+    found = dict(re.findall(r"^ *([A-Z][^:\n]+): *(.*(?:\n {4,}[\d,-]+)*)", text, re.MULTILINE))
+    if found.get("Switchport") == "Disabled":
+        return ["no switchport"]
+    mode = found.get("Administrative Mode", "").removeprefix("static ")
+    if not mode:
+        raise ValueError(beginning(text))
+    lines = [f"switchport mode {mode}"]
+    if mode != "trunk" and "Access Mode VLAN" in found:
+        lines.append(f"switchport access vlan {found['Access Mode VLAN'].split()[0]}")
+    if mode != "access" and "Trunking Native Mode VLAN" in found:
+        lines.append(f"switchport trunk native vlan {found['Trunking Native Mode VLAN'].split()[0]}")
+    listed = "".join(found.get("Trunking VLANs Enabled", "ALL").split())
+    lines += [] if listed == "ALL" else [f"{ALLOWED}{listed.lower()}"]
+    bundled = "member of bundle" in found.get("Operational Mode", "")
+    return [*lines, "channel-group 1"] if bundled else lines
+
+
 def starting(lines: Iterable[str], start: str) -> list[str]:
     """Give what follows ``start`` in the lines that have it."""
     return [line.removeprefix(start) for line in lines if line.startswith(start)]

@@ -19,7 +19,8 @@ def table() -> str:
 
 
 def _section(name: str, dialect: EdgeDialect) -> str:
-    rows = {"read": dialect.show, "prepare a port": dialect.prepare}
+    instead = tuple(one for commands in dialect.instead.values() for one in commands)
+    rows = {"read": dialect.show, "read where that is refused": instead, "prepare a port": dialect.prepare}
     for (kind, shared), recipe in dialect.recipes.items():
         what = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
         rows |= {f"{what}: {piece}": lines for piece, lines in recipe.make.items()}

@@ -104,6 +104,7 @@ DIALECT = EdgeDialect(
         ),
     },
     show=("show running-config | section ^l2 vfi|^interface",),
+    instead={"show running-config | section ^l2 vfi|^interface": ("show running-config",)},
     see=see,
     domain=domain,
     unmake={

@@ -86,6 +86,8 @@ class EdgeDialect:
     recipes: Recipes
     show: Lines
     see: Callable[[Sequence[str], VlanSet], Seen]
+    instead: Mapping[str, Lines] = field(default_factory=dict)
+    """What is asked where a command of ``show`` is refused or answered with nothing; ``see`` understands it too."""
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Lines]
     errors: re.Pattern[str]
