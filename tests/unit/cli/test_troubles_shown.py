@@ -50,7 +50,7 @@ def test_json_has_the_whole_trouble(run: Run) -> None:
 
 
 def test_an_owner_reads_a_long_trouble_below_the_table(run: Run, sbf: FakeSbf) -> None:
-    run("cluster", "create", "demo", "--host", "brno-h1", "--no-wait")
+    run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
     view = sbf.clusters["demo"]
     document = view.model_dump(mode="json")
     document["placements"][0]["trouble"] = LONG
