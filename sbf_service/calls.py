@@ -9,11 +9,12 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """The newest attempt under a key."""
+    """The newest attempt under a key. ``shown`` is its spec as it is shown, where that was changed since."""
 
     attempt: int
     state: State
     spec: ClusterSpec
+    shown: ClusterSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ def _without_attempt(key: str, spec: ClusterSpec, former: Former) -> New | Same:
 
 
 def _same(key: str, spec: ClusterSpec, former: Former) -> Same:
-    if spec == former.spec:
+    if spec in (former.spec, former.shown):
         return Same()
     changed = [name for name in ClusterSpec.model_fields if getattr(spec, name) != getattr(former.spec, name)]
     raise OtherSpec(

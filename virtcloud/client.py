@@ -278,6 +278,22 @@ class SbfClient:
         extension = _made(LeaseExtension, seconds=seconds)
         return self._document(ClusterView, self._at.send("POST", path, extension, query=query))
 
+    def share_network(
+        self,
+        key: str,
+        user: str,
+        *,
+        shared: bool = True,
+        cluster_id: str | None = None,
+    ) -> ClusterView:
+        """Share a cluster's network with ``user``, or stop sharing it. Idempotent. Which cluster as for deletion.
+
+        Raise NotFound, Gone, Conflict for a member or a cluster that ends.
+        """
+        path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
+        sent = self._at.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})
+        return self._document(ClusterView, sent)
+
     def delete_cluster(
         self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
     ) -> ClusterView:

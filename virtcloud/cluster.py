@@ -182,6 +182,19 @@ class Cluster:
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self
 
+    def share(self, *users: str) -> Self:
+        """Let clusters of these users join this cluster's network from now on. Idempotent."""
+        return self._share(users, shared=True)
+
+    def unshare(self, *users: str) -> Self:
+        """Let no new cluster of these users join; those that joined stay until they end. Idempotent."""
+        return self._share(users, shared=False)
+
+    def _share(self, users: Sequence[str], *, shared: bool) -> Self:
+        for user in users:
+            self.view = self._sbf.share_network(self.key, user, shared=shared, cluster_id=self.view.id)
+        return self
+
     def delete(self, *, wait: bool = False, progress: Progress | None = None, timeout: float | None = None) -> Self:
         """End it; may be repeated. With ``wait``, return when nothing of it is left anywhere.
 

@@ -17,6 +17,7 @@ class Action(StrEnum):
     CREATE_CLUSTER = "create"
     END_CLUSTER = "end"
     EXTEND_CLUSTER = "extend the lease of"
+    SHARE_CLUSTER = "share the network of"
     READ_SITES = "look at sites"
     READ_QUARANTINE = "look at the quarantine of"
     SET_POOL = "change the pool of"
@@ -64,6 +65,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.CREATE_CLUSTER: Reach.OWN,
         Action.END_CLUSTER: Reach.OWN,
         Action.EXTEND_CLUSTER: Reach.OWN,
+        Action.SHARE_CLUSTER: Reach.OWN,
         Action.READ_AUDIT: Reach.OWN,
         Action.READ_QUOTA: Reach.OWN,
         Action.READ_SITES: Reach.ALL,

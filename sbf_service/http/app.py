@@ -21,6 +21,7 @@ from sbf_service.http import (
     preparation,
     problems,
     quotas,
+    shares,
     sites,
     tokens,
     topology,
@@ -64,6 +65,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Timed, meters=service.meters)
     for resource in (
         clusters,
+        shares,
         topology,
         sites,
         cables,

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, exists, func, select
 
 from sbf_service.calls import Former
 from sbf_service.store.session import Unit
-from sbf_service.store.standing import spec_of
+from sbf_service.store.standing import spec_in, spec_of
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.cluster import State
 
@@ -34,7 +34,7 @@ def turn_after(row: ClusterRow | None, owner: str) -> int:
 
 def former_of(row: ClusterRow | None) -> Former | None:
     """Give the newest cluster as calls are judged by it."""
-    return None if row is None else Former(row.attempt, State(row.state), spec_of(row))
+    return None if row is None else Former(row.attempt, State(row.state), spec_in(row.spec), shown=spec_of(row))
 
 
 def highest_of(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:

@@ -18,7 +18,7 @@ from sbf_service.wanted import LiveCluster, Network
 from virtcloud.model.cluster import ENDED, WANTED, ClusterSpec, State
 from virtcloud.model.element import ElementKind
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterView, Joined, PlacementView, Progress
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(State) - ENDED)
@@ -183,8 +183,8 @@ def services_of(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
 
 
 def spec_of(row: ClusterRow) -> ClusterSpec:
-    """Read what was asked for."""
-    return spec_in(row.spec)
+    """Return the spec of a cluster, with those whom its network is shared with now."""
+    return spec_in(row.spec) if row.shares is None else _shared(row.spec, row.shares)
 
 
 @lru_cache(maxsize=8192)
@@ -193,17 +193,37 @@ def spec_in(spec: str) -> ClusterSpec:
     return ClusterSpec.model_validate_json(spec)
 
 
+@lru_cache(maxsize=1024)
+def _shared(spec: str, shares: str) -> ClusterSpec:
+    owners = tuple(UserName(one) for one in shares.split(",") if one)
+    return spec_in(spec).model_copy(update={"shares_with": owners})
+
+
 def views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
     """Give these clusters as their owners see them."""
     networks = networks_of(unit, rows)
     parts, numbers = parts_of(unit, [row.id for row in rows]), numbers_of(unit, networks)
-    joined = _joined(unit, list(networks.values()))
-    return [_view(row, networks[row.network or row.id], parts.get(row.id, ()), numbers, joined) for row in rows]
+    joined, members = _joined(unit, list(networks.values())), _members_with_owners(unit, rows)
+    return [
+        _view(row, networks[row.network or row.id], parts.get(row.id, ()), numbers, joined).model_copy(
+            update={"members": members.get(row.id, {})}
+        )
+        for row in rows
+    ]
 
 
 def view(unit: Unit, row: ClusterRow) -> ClusterView:
     """Give one cluster as its owner sees it."""
     return views(unit, [row])[0]
+
+
+def _members_with_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
+    """Return the members of each of these networks that have not ended."""
+    found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
+    for some in _chunks(row.id for row in rows if row.network is None and row.state not in ENDED):
+        for member in clusters_where(unit, NOT_ENDED, ClusterRow.network.in_(some)):
+            found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
+    return found
 
 
 def _joined(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, Joined | None]:

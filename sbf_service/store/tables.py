@@ -128,7 +128,8 @@ class ClusterRow(Base):
     ``transport`` joins its sites, and stays the one that was chosen when it was made; one of a single site has none.
     ``name`` is kept until it has ended: another one may have it then. ``network`` is the id of the cluster whose
     network a member has joined; numbers are claimed by that one. ``created_by`` is who asked for it, as the audit log
-    has it; nothing for those from before that was kept.
+    has it; nothing for those from before that was kept. ``shares`` are the owners whom the network is shared with now,
+    separated by commas, where that was changed after its creation: they replace those of ``spec``.
     """
 
     __tablename__ = "clusters"
@@ -158,6 +159,7 @@ class ClusterRow(Base):
     name: Mapped[str | None] = mapped_column(NAME)
     network: Mapped[str | None] = mapped_column(NAME, ForeignKey("clusters.id"), index=True)
     created_by: Mapped[str | None] = mapped_column(Text)
+    shares: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")

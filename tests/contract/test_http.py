@@ -419,6 +419,8 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "list_clusters": ["401", "403", "404", "422", "429"],
         "delete_cluster": ["401", "403", "404", "410", "422", "429"],
         "extend_lease": ["401", "403", "404", "409", "410", "422", "429"],
+        "share_network": ["401", "403", "404", "409", "410", "422", "429"],
+        "unshare_network": ["401", "403", "404", "409", "410", "422", "429"],
         "put_topology": ["401", "403", "409", "412", "422", "428", "429"],
         "get_topology": ["401", "403", "404", "429"],
         "preview_topology": ["401", "403", "409", "422", "429"],

@@ -164,6 +164,59 @@ def test_only_its_owner_and_those_it_is_shared_with_may_join_a_network(ring: Wor
     assert problem(join("carol", scheduler))[:2] == (403, "forbidden")
 
 
+def share(world: World, method: str, user: str, key: str = "root", **how: str) -> int:
+    return ask(world, method, f"/v1/clusters/{key}/shares/{user}", **how).status_code
+
+
+def test_a_running_network_is_shared_and_no_longer_shared(ring: World) -> None:
+    assert share(ring, "PUT", "carol") == 200
+    assert ring.view("root").spec.shares_with == ("bob", "carol")
+    ring.put("of-carol", member("brno-h2", owner="carol"))
+    assert share(ring, "DELETE", "carol") == 200
+    assert ring.view("root").spec.shares_with == ("bob",)
+    with pytest.raises(Forbidden):
+        ring.put("more-of-carol", member("praha-h1", owner="carol"))
+    assert states(ring, "of-carol") == ["configuring"]
+
+
+def test_sharing_again_changes_nothing(ring: World) -> None:
+    share(ring, "PUT", "carol")
+    before = ring.view("root")
+    assert (share(ring, "PUT", "carol"), share(ring, "DELETE", "dave")) == (200, 200)
+    assert ring.view("root") == before
+
+
+def test_a_shared_networks_first_request_still_means_it(ring: World) -> None:
+    share(ring, "PUT", "carol")
+    again = [ask(ring, "PUT", "/v1/clusters/root", asked(one)) for one in (RING, ring.view("root").spec)]
+    assert [one.status_code for one in again] == [200, 200]
+
+
+def test_only_its_owner_or_an_operator_shares_a_network(ring: World) -> None:
+    alice, bob = ring.token(Role.USER, "alice"), ring.token(Role.USER, "bob")
+    scheduler = ring.token(Role.SCHEDULER, "pbs")
+    assert share(ring, "PUT", "carol", token=alice) == 200
+    assert share(ring, "PUT", "carol", token=bob) == 404
+    assert share(ring, "PUT", "carol", token=scheduler) == 403
+
+
+def test_a_member_and_an_ended_network_cannot_be_shared(ring: World) -> None:
+    joined(ring, "m1", "brno-h2")
+    assert share(ring, "PUT", "carol", key="m1") == 409
+    ring.delete("root")
+    assert share(ring, "PUT", "carol") == 409
+
+
+def test_a_network_shows_its_members_with_their_owners(ring: World) -> None:
+    joined(ring, "m1", "brno-h2")
+    ring.put("of-bob", member("praha-h1", owner="bob"))
+    assert ring.view("root").members == {"m1": "alice", "of-bob": "bob"}
+    assert ring.view("m1").members == {}
+    ring.delete("m1")
+    ring.settle()
+    assert ring.view("root").members == {"of-bob": "bob"}
+
+
 def test_a_network_that_is_ending_cannot_be_joined_and_one_that_ended_is_not_found(ring: World) -> None:
     ring.delete("root")
     refused = ask(ring, "PUT", "/v1/clusters/m1", asked(member("brno-h1")))

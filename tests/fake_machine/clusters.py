@@ -1,7 +1,7 @@
 """SBF as the command line sees it: each look at a cluster shows it one step further."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
 from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
@@ -85,13 +85,27 @@ class FakeSbf:
                 return self._cluster(method, key, body, waits="after=" in parts.query)
         if method != "GET" and body:
             self.put.append((path, json.loads(body)))
+        if "/shares/" in parts.path:
+            return self._shared(method, *parts.path.split("/")[3:6:2])
         if method == "PUT":
             return 200, body
         if parts.path.endswith("/lease"):
-            return 200, self.clusters[parts.path.split("/")[3]].model_dump_json().encode()
+            return self._extended(parts.path.split("/")[3], json.loads(body)["seconds"])
         if parts.path in DOCUMENTS:
             return _json(DOCUMENTS[parts.path])
         return _problem(404, "not-found", f"nothing is known at {parts.path}")
+
+    def _extended(self, key: str, seconds: float) -> Answer:
+        """Extend by what is past an hour: a shorter one ends before the lease that is there."""
+        later = self.clusters[key].lease_ends + timedelta(seconds=max(0, seconds - 3600))
+        self.clusters[key] = self.clusters[key].model_copy(update={"lease_ends": later})
+        return 200, self.clusters[key].model_dump_json().encode()
+
+    def _shared(self, method: str, key: str, user: str) -> Answer:
+        found = self.clusters[key]
+        owners = tuple(one for one in found.spec.shares_with if one != user) + ((user,) if method == "PUT" else ())
+        self.clusters[key] = found.model_copy(update={"spec": found.spec.model_copy(update={"shares_with": owners})})
+        return 200, self.clusters[key].model_dump_json().encode()
 
     def _running(self) -> list[str]:
         return [key for key, one in self.clusters.items() if one.state not in ENDED]

@@ -1,18 +1,18 @@
 """``virtcloud cluster``: create, list, show, wait, extend, delete."""
 
-from collections.abc import Sequence
-
 import click
 
 from virtcloud.cli import differences, show
+from virtcloud.cli.agreeing import is_terminal
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
+from virtcloud.cli.flags import unreached
 from virtcloud.cli.specs import Wishes, read_spec
 from virtcloud.cli.watching import watch
 from virtcloud.cli.whole import Group
 from virtcloud.cluster import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, State
-from virtcloud.model.errors import GuestTaken
+from virtcloud.model.errors import BadInput, Conflict, GuestTaken
 from virtcloud.model.views import ClusterView
 
 RENAME = (
@@ -52,6 +52,13 @@ def cluster() -> None:
 @click.option("--name", help="A name for it, which no other cluster has until this one has ended.")
 @click.option("--join", "joins", metavar="NETWORK", help="Join the network of this name or key, as a member of it.")
 @click.option("--share", "shares_with", multiple=True, metavar="OWNER", help="Who else may join; may be repeated.")
+@click.option(
+    "--reach",
+    "sites",
+    multiple=True,
+    metavar="SITE",
+    help="A site from which others will join: reserve a VLAN ID there now; may be repeated.",
+)
 @click.option("--vlan", type=click.IntRange(1, 4094), help="The VLAN number to take.  [default: the longest unused]")
 @click.option("--lease", type=Duration(), help="When it ends unless extended.  [default: 4h]")
 @click.option("--deadline", type=Duration(), help="How long setting up may take.  [default: 2m]")
@@ -96,6 +103,7 @@ def create(  # noqa: PLR0913 - click gives each option by its name
         click.echo(
             f"cluster {key} is active after {seconds:.1f} s: {show.vlans(made.view)}; lease ends {_time(made.view)}"
         )
+    _warn_of_unreached(client(context), made.view)
 
 
 def _create(asked: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
@@ -104,6 +112,14 @@ def _create(asked: Client, key: str, spec: ClusterSpec, attempt: int | None) -> 
         return asked.create(key, spec, attempt=attempt)
     except GuestTaken as error:
         raise GuestTaken(f"{error}. {RENAME}") from error
+
+
+def _warn_of_unreached(asked: Client, view: ClusterView) -> None:
+    """Name the sites from which nobody can join a network that is there to be joined."""
+    if view.network or not (view.spec.name or view.spec.shares_with):
+        return
+    for line in unreached(view, asked.sbf.sites()):
+        click.echo(f"virtcloud: {line}", err=True)
 
 
 @cluster.command("list")
@@ -162,8 +178,9 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     click.echo(f"attempt {view.attempt}, id {view.id}, {show.vlans(view)}, lease ends {_time(view)}")
     if view.network:
         click.echo(f"it is a member of the network of cluster {view.network}")
-    elif members := _members(client(context).list(network=key)):
-        click.echo(f"members of its network: {members}")
+    elif view.members:
+        members = (f"{member} of {owner}" for member, owner in view.members.items())
+        click.echo(f"members of its network: {', '.join(members)}")
     if view.joined:
         click.echo(f"its sites are joined by {differences.joined(view.joined)}")
     if view.quarantined:
@@ -210,21 +227,69 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
 
     Example: virtcloud cluster extend demo 4h
     """
-    view = client(context).get(key).extend(length).view
-    show.json_document(view) if as_json else click.echo(f"cluster {key} is {view.state}; lease ends {_time(view)}")
+    found = client(context).get(key)
+    before = found.view.lease_ends
+    view = found.extend(length).view
+    if as_json:
+        show.json_document(view)
+    elif view.lease_ends == before:
+        click.echo(
+            f"cluster {key} is {view.state}; its lease ends {_time(view)}, which is later than asked for: unchanged "
+            "(a lease is never shortened; to end the cluster: virtcloud cluster delete)"
+        )
+    else:
+        click.echo(f"cluster {key} is {view.state}; lease ends {_time(view)}")
+
+
+@cluster.command()
+@click.argument("key")
+@click.argument("users", nargs=-1, required=True, metavar="USER...")
+@as_json
+@click.pass_context
+def share(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
+    """Let clusters of each USER join the network of the cluster KEY, from now on. Idempotent.
+
+    Example: virtcloud cluster share demo bob carol
+    """
+    _show_shares(client(context).get(key).share(*users).view, as_json=as_json)
+
+
+@cluster.command()
+@click.argument("key")
+@click.argument("users", nargs=-1, required=True, metavar="USER...")
+@as_json
+@click.pass_context
+def unshare(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
+    """Let no new cluster of a USER join the network of the cluster KEY; those that joined stay. Idempotent.
+
+    Example: virtcloud cluster unshare demo bob
+    """
+    _show_shares(client(context).get(key).unshare(*users).view, as_json=as_json)
+
+
+def _show_shares(view: ClusterView, *, as_json: bool) -> None:
+    if as_json:
+        show.json_document(view)
+    else:
+        click.echo(f"the network of cluster {view.key} is shared with: {', '.join(view.spec.shares_with) or 'nobody'}")
 
 
 @cluster.command()
 @click.argument("key")
 @click.option("--no-wait", is_flag=True, help="Return at once; it drains by itself.")
+@click.option("--yes", is_flag=True, help="Do not ask before clusters that joined its network end with it.")
 @as_json
 @click.pass_context
-def delete(context: click.Context, key: str, no_wait: bool, as_json: bool) -> None:
+def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Delete the cluster KEY and wait until nothing of it is left anywhere. May be repeated.
+
+    Clusters that joined its network end with it; where there are some, you are asked first.
 
     Example: virtcloud cluster delete demo
     """
-    going = client(context).get(key).delete()
+    found = client(context).get(key)
+    _agree_to_members(found.view, yes=yes)
+    going = found.delete()
     seconds = None if no_wait else watch(context, going, "goes on being removed", State.RELEASED)
     if as_json:
         show.json_document(going.view)
@@ -235,13 +300,21 @@ def delete(context: click.Context, key: str, no_wait: bool, as_json: bool) -> No
         )
 
 
+def _agree_to_members(view: ClusterView, *, yes: bool) -> None:
+    """Ask before members end with their network. Raise BadInput where nobody can be asked, Conflict for a no."""
+    if not view.members or yes:
+        return
+    members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())
+    click.echo(f"clusters that joined the network of cluster {view.key} end with it: {members}", err=True)
+    if not is_terminal():
+        raise BadInput(f"cluster {view.key} was not deleted: there is no terminal to ask; pass --yes to agree")
+    if not click.confirm("Delete them all?", err=True):
+        raise Conflict(f"cluster {view.key} was not deleted")
+
+
 def _network(view: ClusterView) -> str | None:
     """Say whose network a member is in, or what a network is called."""
     return f"in {view.network}" if view.network else view.spec.name
-
-
-def _members(clusters: Sequence[Cluster]) -> str:
-    return ", ".join(f"{one.key} of {one.view.spec.owner} ({one.state})" for one in clusters if one.view.network)
 
 
 def _left(view: ClusterView) -> str:

@@ -1,6 +1,6 @@
 """PURE. A cluster's spec from the flags of ``cluster create``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from itertools import islice
 
@@ -10,6 +10,8 @@ from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name
+from virtcloud.model.views import ClusterView, SiteView
+from virtcloud.model.vlans import VlanSet
 
 
 def guests_of(
@@ -35,6 +37,17 @@ def spec_of(**keys: object) -> ClusterSpec:
         raise BadInput(
             "\n".join(f"{'.'.join(map(str, one['loc'])) or 'spec'}: {explain(one)}" for one in faults(error))
         ) from error
+
+
+def unreached(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
+    """Yield a sentence for each site whose pool has none of the VLAN IDs of the network ``view``."""
+    numbers = set(view.vlans.values())
+    for site in sites:
+        if site.name not in view.vlans and numbers and not numbers & set(site.free):
+            yield (
+                f"site {site.name} cannot join the network of cluster {view.key}, unless its transport translates VLAN "
+                f"IDs: VLAN {VlanSet(numbers)} is not free there; --reach {site.name} at creation reserves an ID there"
+            )
 
 
 def _addresses(network: str, count: int) -> list[tuple[Address, ...]]:

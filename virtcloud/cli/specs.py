@@ -24,6 +24,7 @@ class Wishes:
     name: str | None
     joins: str | None
     shares_with: tuple[str, ...]
+    sites: tuple[str, ...]
     vlan: int | None
     lease: float | None
     deadline: float | None
@@ -34,13 +35,16 @@ def read_spec(wishes: Wishes) -> ClusterSpec:
 
     Raises :class:`BadInput` when both or neither are given, or when either is malformed.
     """
-    if bool(wishes.hosts) == bool(wishes.file):
-        raise BadInput("expected either --host (at least one) or --spec FILE")
+    if wishes.file is None and not (wishes.hosts or wishes.sites):
+        raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
+    if wishes.file is not None and wishes.hosts:
+        raise BadInput("expected either --host or --spec FILE, got both")
     over = {
         "owner": wishes.owner,
         "name": wishes.name,
         "joins": wishes.joins,
         "shares_with": wishes.shares_with or None,
+        "sites": wishes.sites or None,
         "vlan": wishes.vlan,
         "lease_s": wishes.lease,
         "deadline_s": wishes.deadline,
@@ -54,7 +58,7 @@ def read_spec(wishes: Wishes) -> ClusterSpec:
 
 def _image(wishes: Wishes) -> str:
     """Return the image of the guests. Raise BadInput when there are guests and no image was named."""
-    if wishes.image is None and wishes.guests_per_host:
+    if wishes.image is None and wishes.guests_per_host and wishes.hosts:
         raise BadInput(
             "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none; 'virtcloud image list' on a host "
             "lists its images, and --guests-per-host 0 makes a network without guests"

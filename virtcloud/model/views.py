@@ -12,7 +12,7 @@ from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import printable
 from virtcloud.model.transport import TransportKind
-from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
+from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 SAID = r"^[^\x00]*[^\s\x00][^\x00]*$"
@@ -59,7 +59,9 @@ class ClusterView(Document):
 
     ``joined`` is what joins its sites, where it has several. ``quarantined`` says that its numbers are kept back until
     elements that did not confirm its removal do. ``network`` is the key of the cluster that a member has joined, whose
-    numbers are shown. ``created_by`` is who asked for it, as the audit log has it (a machine with its role).
+    numbers are shown. ``members`` are the clusters that have joined this one's network, with their owners: they end
+    with it; ``version`` does not grow with them. ``created_by`` is who asked for it, as the audit log has it (a machine
+    with its role).
     """
 
     key: ClusterKey
@@ -75,6 +77,7 @@ class ClusterView(Document):
     spec: ClusterSpec
     placements: tuple[PlacementView, ...] = ()
     network: ClusterKey | None = None
+    members: dict[ClusterKey, UserName] = Field(default_factory=dict)
     created_by: str | None = None
 
 

@@ -9,7 +9,7 @@ from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, State
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.values import ClusterKey, UserName
 
 Run = Callable[..., Result]
 CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
@@ -194,9 +194,9 @@ def test_members_are_told_by_list_and_show(run: Run, sbf: FakeSbf) -> None:
         "--no-wait",
     )
     sbf.clusters["more"] = sbf.clusters["more"].model_copy(update={"network": ClusterKey("demo")})
-    sbf.networks["demo"] = ["demo", "more"]
+    with_member(sbf)
     assert " in demo " in run("cluster", "list").stdout.splitlines()[2]
-    assert "members of its network: more of bob (configuring)\n" in run("cluster", "show", "demo").stdout
+    assert "members of its network: more of bob\n" in run("cluster", "show", "demo").stdout
     assert "it is a member of the network of cluster demo\n" in run("cluster", "show", "more").stdout
 
 
@@ -214,6 +214,70 @@ def test_delete_waits_until_nothing_is_left(run: Run) -> None:
     run(*CREATE)
     ended = run("cluster", "delete", "demo")
     assert (ended.exit_code, ended.stdout.startswith("cluster demo is released after ")) == (0, True)
+
+
+def with_member(sbf: FakeSbf) -> None:
+    members = {ClusterKey("more"): UserName("bob")}
+    sbf.clusters["demo"] = sbf.clusters["demo"].model_copy(update={"members": members})
+
+
+def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE)
+    with_member(sbf)
+    ended = run("cluster", "delete", "demo")
+    assert (ended.exit_code, sbf.clusters["demo"].state) == (2, State.ACTIVE)
+    assert "clusters that joined the network of cluster demo end with it: more of bob\n" in ended.stderr
+    assert "there is no terminal to ask; pass --yes to agree" in ended.stderr
+
+
+@pytest.mark.parametrize(("said", "code"), [("n\n", 1), ("y\n", 0)])
+def test_a_network_with_members_is_deleted_on_agreement_only(
+    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
+) -> None:
+    monkeypatch.setattr("virtcloud.cli.cluster.is_terminal", lambda: True)
+    run(*CREATE)
+    with_member(sbf)
+    ended = run("cluster", "delete", "demo", stdin=said)
+    assert (ended.exit_code, sbf.clusters["demo"].state is State.ACTIVE) == (code, code == 1)
+
+
+def test_yes_deletes_a_network_with_members_unasked(run: Run, sbf: FakeSbf) -> None:
+    run(*CREATE)
+    with_member(sbf)
+    assert run("cluster", "delete", "demo", "--yes").exit_code == 0
+
+
+def test_sharing_says_with_whom_it_is_shared_now(run: Run) -> None:
+    run(*CREATE)
+    assert run("cluster", "share", "demo", "bob", "carol").stdout == (
+        "the network of cluster demo is shared with: bob, carol\n"
+    )
+    assert run("cluster", "unshare", "demo", "bob").stdout == "the network of cluster demo is shared with: carol\n"
+
+
+def test_a_lease_that_is_later_already_is_said_to_stay(run: Run) -> None:
+    run(*CREATE)
+    assert "which is later than asked for: unchanged" in run("cluster", "extend", "demo", "1m").stdout
+
+
+def test_a_site_that_a_network_reaches_is_part_of_its_spec(run: Run, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--reach", "plzen", "--name", "ring", "--owner", "eva", "--no-wait")
+    assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
+
+
+def test_a_site_that_can_never_join_is_named_at_creation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
+    ended = run(*CREATE, "--name", "ring")
+    assert ended.stderr.splitlines()[-1] == (
+        "virtcloud: site plzen cannot join the network of cluster demo, unless its transport translates VLAN IDs: "
+        "VLAN 100 is not free there; --reach plzen at creation reserves an ID there"
+    )
+    assert "plzen cannot join" not in run(*CREATE).stderr
+
+
+def site(name: str, free: str) -> dict[str, object]:
+    return {"name": name, "pool": free, "claimed": "", "quarantined": "", "free": free}
 
 
 def test_wait_gives_up_after_its_timeout_with_exit_code_1(run: Run, sbf: FakeSbf) -> None:

@@ -43,6 +43,8 @@ OTHER = Subject("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=
         (Action.END_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1"}),
         (Action.EXTEND_CLUSTER, ON_HOST, {"eva", "pbs"}),
         (Action.EXTEND_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.SHARE_CLUSTER, OWN, {"alice", "eva"}),
+        (Action.SHARE_CLUSTER, AT_BRNO, {"eva"}),
         (Action.EXTEND_CLUSTER, AT_BRNO, {"eva", "pbs"}),
         (Action.READ_SITES, WHOLE, {"alice", "ivo", "eva", "pbs"}),
         (Action.READ_QUARANTINE, SITE_BRNO, {"ivo", "eva"}),

@@ -1,0 +1,16 @@
+"""Owners whom a network is shared with, where that was changed after its creation."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0019"
+down_revision: str | None = "0018"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.add_column("clusters", sa.Column("shares", sa.Text(), nullable=True))
