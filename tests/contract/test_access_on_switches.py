@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from emulators import PLATFORMS as EMULATED
@@ -118,9 +119,24 @@ def test_a_port_in_somebodys_vlan_is_unsafe_and_untouched(bench: Bench) -> None:
     assert bench.switch.running_config() == before
 
 
-def test_what_somebody_shut_down_is_put_back(make_bench: MakeBench) -> None:
+def test_what_somebody_shut_down_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True
-    assert converge(bench, "112").add == {bench.b: VlanSet([112])}
+    assert not converge(bench, "112")
+    managed = replace(bench.managed, access=(bench.b,))
+    assert bench.driver.read(managed).down == (bench.b,)
+    assert bench.switch.running.ports[bench.names[1]].down
+
+
+def test_what_sbf_shut_down_and_did_not_enable_is_enabled(make_bench: MakeBench) -> None:
+    """SBF was killed between ``shutdown`` and ``no shutdown``: it recorded before that it may have shut the port."""
+    bench = make_bench("cisco_ios")
+    converge(bench, "112")
+    bench.switch.running.ports[bench.names[1]].down = True
+    managed = replace(bench.managed, access=(bench.b,), shut=frozenset({bench.b}))
+    wanted = SwitchWanted(ports={bench.a: VlanSet(), bench.b: VlanSet([112])}, access=(bench.b,))
+    carried = bench.driver.read(managed)
+    assert carried.down == ()
+    bench.driver.apply(switch_difference(wanted, carried))
     assert untagged(bench) == 112

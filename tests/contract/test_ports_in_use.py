@@ -1,12 +1,13 @@
 """Managed ports in other use: refused until an administrator adopts them, and put back when SBF gives them up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from emulators import PLATFORMS as EMULATED
-from emulators.attach import attached
+from emulators.attach import attached, platform_for
 from emulators.industry import TrunkLists
 from emulators.switch import Port, Switch
 from sbf_fakes.world import World, make_world, spec
@@ -16,14 +17,18 @@ from sbf_service.store.elements import target_of
 from sbf_service.store.ports import adopt_ports, release_ports
 from sbf_service.store.reading import read_topology
 from virtcloud.model.cluster import State
+from virtcloud.model.errors import Conflict
 from virtcloud.model.port_use import PortRelease
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
+from virtcloud.model.wanted import SwitchDifference
 
+Attach = Callable[[str], Switch]
 OPEN_BY_LIST = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "aruba_aoscx", "hp_comware", "juniper_junos")
 
 
 @pytest.fixture
-def small(tmp_path: object) -> Iterator[World]:
+def small(tmp_path: Path) -> Iterator[World]:
     """A world on SQLite."""
     world = make_world(tmp_path)
     world.furnish()
@@ -32,7 +37,8 @@ def small(tmp_path: object) -> Iterator[World]:
 
 
 @pytest.fixture
-def attach(small: World) -> Iterator[object]:
+def attach(small: World) -> Iterator[Attach]:
+    """What puts an emulated switch into Brno."""
     with ExitStack() as stack:
         yield lambda platform: stack.enter_context(attached(small, platform))
 
@@ -44,12 +50,8 @@ def in_vlan(switch: Switch, name: str, vlan: int) -> None:
     port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
 
 
-def port_lines(switch: Switch) -> str:
-    return switch.running_config()
-
-
 @pytest.mark.parametrize("platform", [name for name in EMULATED if name != "cisco_iosxr"])
-def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: World, attach: object) -> None:
+def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
     in_vlan(switch, switch.port_names[0], 20)
     before = switch.running_config()
@@ -64,7 +66,7 @@ def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: 
 
 
 @pytest.mark.parametrize("platform", OPEN_BY_LIST)
-def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: World, attach: object) -> None:
+def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
     every = set(range(1, 4095)) if platform == "hp_comware" else None
     switch.running.vlans |= {10: "theirs", 20: "theirs"}
@@ -77,7 +79,7 @@ def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: W
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
-def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: World, attach: object) -> None:
+def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
     switch = attach(platform)
     switch.running.vlans |= {20: "theirs"}
     switch.running.ports[switch.port_names[0]] = Port(mode="trunk", allowed={20})
@@ -89,7 +91,7 @@ def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: Wor
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
-def test_empty_ports_need_no_adoption(platform: str, small: World, attach: object) -> None:
+def test_empty_ports_need_no_adoption(platform: str, small: World, attach: Attach) -> None:
     attach(platform)
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
@@ -146,7 +148,7 @@ def used(switch: Switch, name: str, use: str) -> None:
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("platform", list(EMULATED))
-def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: World, attach: object) -> None:
+def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: World, attach: Attach) -> None:
     if (platform, use) in NO_SUCH_USE:
         pytest.skip("the platform has no such port")
     switch = attach(platform)
@@ -169,3 +171,123 @@ def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: Wor
     assert small.element("brno-sw1").trouble is None
     assert switch.running_config() == before
     assert switch.startup.ports == switch.running.ports
+
+
+def access_port_20(switch: Switch, small: World) -> str:
+    """Make the first port an access port in VLAN 20 and adopt it; return its name."""
+    used(switch, switch.port_names[0], "an access port")
+    adopt(small, switch.port_names[0])
+    return switch.port_names[0]
+
+
+def one_cluster(small: World) -> None:
+    """Run a cluster on both hosts of Brno, from its start to its end."""
+    small.put("c1", spec("brno-h1", "brno-h2"))
+    small.settle()
+    assert small.view("c1").state is State.ACTIVE
+    small.delete("c1")
+    small.settle()
+
+
+def test_a_port_that_leaves_the_topology_is_put_back(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    assert switch.running.ports[name].mode == "trunk"
+    document = small.topology().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].remove(name)
+    document["sites"][0]["hosts"].pop(0)
+    document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
+    small.put_topology(Topology.model_validate(document))
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+    assert small.element("brno-sw1").trouble is None
+
+
+PUT_BACK = ("^interface", "^switchport mode access", "^no switchport trunk allowed vlan", "^end$", "^write memory")
+
+
+@pytest.mark.parametrize("line", PUT_BACK)
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    release(small, name)
+    switch.fail("cut", line, done=done)
+    small.converge("brno-sw1")
+    small.service = small.restarted()
+    sessions = small.service.converger.worker.sessions
+    sessions.platforms = replace(sessions.platforms, of_switch=platform_for(switch, small))
+    small.settle()
+    small.clock.advance(3600)  # a save that failed is postponed
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+
+
+@pytest.mark.parametrize("line", ["^interface", "allowed vlan none", "^switchport mode trunk", "^write memory"])
+def test_the_use_before_survives_a_cut_at_every_line(line: str, small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    switch.fail("cut", line)
+    small.put("c1", spec("brno-h1"))
+    small.converge("brno-sw1")
+    small.delete("c1")
+    small.settle()
+    small.clock.advance(3600)  # a save that failed is postponed
+    small.settle()
+    release(small, name)
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+
+
+def test_a_use_that_changed_since_its_adoption_is_refused(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    switch.running.ports[name].native = 30
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    assert switch.running_config() == before
+    assert (
+        "found an access port in VLAN 30, which is not how it was adopted (an access port in VLAN 20)"
+        in small.element("brno-sw1").trouble
+    )
+
+
+def test_the_audit_shows_what_a_port_was_before(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    access_port_20(switch, small)
+    one_cluster(small)
+    (adopted,) = small.audit("port_adopted")
+    assert (adopted.who, adopted.why) == (
+        "ivo (site administrator)",
+        "port GigabitEthernet1/0/1: an access port in VLAN 20",
+    )
+    first = SwitchDifference.model_validate_json(small.audit("switch_change")[0].difference or "")
+    assert str(first.take[PortName("GigabitEthernet1/0/1")]) == "an access port in VLAN 20"
+
+
+def test_a_port_that_a_cluster_uses_is_not_released(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    with pytest.raises(Conflict, match=f"port {name} of brno-sw1 carries VLAN 100 of a cluster: end the cluster first"):
+        release(small, name)
+
+
+def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    one_cluster(small)
+    release(small, name)
+    small.settle()
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    assert switch.running_config() == before
+    assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble

@@ -9,7 +9,8 @@ from sbf_fakes.world import World, three_sites
 from emulators import emulate
 from emulators.bench import login_for
 from emulators.switch import Switch
-from sbf_service.drivers.driver import Login, Platform
+from sbf_service.converge.sessions import PlatformOf
+from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.drivers.registry import PLATFORMS
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.topology import Topology
@@ -30,25 +31,30 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
     return Topology.model_validate(document)
 
 
+def platform_for(switch: Switch, world: World) -> PlatformOf:
+    """Return the platform of Brno's switch, which is this one, and of the fake ones."""
+    real = PLATFORMS[switch.platform]
+    ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
+
+    def driver(_: Login) -> Driver:
+        return real.driver(login_for(switch, *ports))
+
+    def platform_of(element: SwitchElement) -> Platform:
+        return replace(real, driver=driver) if element.name == "brno-sw1" else world.switches.platform_of(element)
+
+    return platform_of
+
+
 @contextmanager
-def attached(world: World, platform: str, **options: object) -> Iterator[Switch]:
-    """Make Brno's switch an emulated one; the other sites' are fakes."""
+def attached(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[Switch]:
+    """Make Brno's switch an emulated one, with its hosts on access ports if asked; the other sites' are fakes."""
     with emulate(platform, **options) as switch:
-        world.put_topology(topology_with(switch.port_names[:3]))
-        real, fakes = PLATFORMS[platform], world.switches.platform_of
-        ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
-
-        def platform_of(element: SwitchElement) -> Platform:
-            if element.name != "brno-sw1":
-                return fakes(element)
-
-            def driver(_: Login) -> object:
-                return real.driver(login_for(switch, *ports))
-
-            return Platform(real.facts, driver)
-
+        world.put_topology(topology_with(switch.port_names[:3], access=access))
         sessions = world.service.converger.worker.sessions
-        kept, sessions.platforms = sessions.platforms, replace(sessions.platforms, of_switch=platform_of)
+        kept, sessions.platforms = (
+            sessions.platforms,
+            replace(sessions.platforms, of_switch=platform_for(switch, world)),
+        )
         yield switch
         sessions.drop("brno-sw1")
         sessions.platforms = kept

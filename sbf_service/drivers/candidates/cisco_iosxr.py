@@ -114,11 +114,12 @@ def _domains(body: Sequence[str]) -> _Domains:
 
 def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domains) -> PortSeen:
     """Say what a port carries for us, and which numbers others use on it."""
-    tagged, others, access = VlanSet(), VlanSet(), None
+    tagged, others, access, off = VlanSet(), VlanSet(), None, False
     for head, body in interfaces.items():
         name = _canonical(head.split()[0])
         if name != parent and name.partition(".")[0] != parent:
             continue
+        off = off or (name == parent and "shutdown" in body)
         takes = _takes(head, body)
         ours = len(takes) == 1 and _is_ours(head, body, f"{parent}.{min(takes)}", min(takes))
         where = domains.of.get(name)
@@ -130,7 +131,7 @@ def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domain
             others |= takes
     mode = "trunk" if tagged | others else "access" if access else ""
     untagged = others | ([access] if access else [])
-    return PortSeen(tagged, untagged=untagged, access=access, mode=mode, others=others)
+    return PortSeen(tagged, untagged=untagged, access=access, off=off, mode=mode, others=others)
 
 
 def _number(where: tuple[str, str] | None) -> VlanId | None:

@@ -131,6 +131,7 @@ class _Interface:
     others: VlanSet
     native: VlanSet
     mode: str
+    off: bool
 
 
 def _interfaces(root: Any) -> Iterator[_Interface]:  # noqa: ANN401
@@ -141,7 +142,8 @@ def _interfaces(root: Any) -> Iterator[_Interface]:  # noqa: ANN401
         families = {one.tag for family in _active(interface, "unit/family") for one in family}
         joined = any(True for kind in BUNDLED for _ in _active(interface, f"{kind}/ieee-802.3ad"))
         mode = "aggregated" if joined else "routed" if families - {"ethernet-switching"} else ""
-        yield _Interface(PORTS.canonical(interface.findtext("name")), native | units, native, mode)
+        off = any(True for _ in _active(interface, "disable"))
+        yield _Interface(PORTS.canonical(interface.findtext("name")), native | units, native, mode, off)
 
 
 def _members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
@@ -170,7 +172,7 @@ def _port(unit: Any, members: Mapping[str, VlanSet]) -> PortSeen:  # noqa: ANN40
 def _also(seen: PortSeen, interface: _Interface) -> PortSeen:
     mode = interface.mode or seen.mode
     native = max(interface.native, default=None) if seen.mode == "trunk" else None
-    return replace(seen, untagged=seen.untagged | interface.others, mode=mode, native=native)
+    return replace(seen, untagged=seen.untagged | interface.others, mode=mode, native=native, off=interface.off)
 
 
 def lines(difference: SwitchDifference, seen: JunosSeen) -> list[str]:

@@ -1,0 +1,102 @@
+"""A managed port that was shut down does not carry its cluster, and is not enabled behind its administrator's back."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from emulators.attach import attached
+from emulators.switch import Switch
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.cluster import State
+
+SHOWS_SHUT = (
+    "cisco_ios",
+    "cisco_nxos",
+    "arista_eos",
+    "dell_os10",
+    "aruba_aoscx",
+    "hp_comware",
+    "arista_eapi",
+)
+"""Platforms whose answers to the driver's questions show which ports are shut down."""
+Attach = Callable[..., Switch]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A world on SQLite."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def attach(world: World) -> Iterator[Attach]:
+    """What puts an emulated switch into Brno."""
+    with ExitStack() as stack:
+        yield lambda platform, **more: stack.enter_context(attached(world, platform, **more))
+
+
+def look(world: World) -> None:
+    """Let workers look at Brno's switch as they do at the drift interval."""
+    world.clock.advance(3600)
+    world.converge("brno-sw1")
+    world.sweep()
+
+
+@pytest.mark.parametrize("access", [False, True], ids=["trunk", "access port"])
+@pytest.mark.parametrize("platform", SHOWS_SHUT)
+def test_a_shut_port_degrades_its_cluster_and_stays_shut(
+    platform: str, access: bool, world: World, attach: Attach
+) -> None:
+    switch = attach(platform, access=access)
+    name = switch.port_names[0]
+    world.put("c1", spec("brno-h1", lease_s=86400))
+    world.settle()
+    assert world.view("c1").state is State.ACTIVE
+    switch.running.ports[name].down = True
+    look(world)
+    assert world.view("c1").state is State.DEGRADED
+    trouble = world.element("brno-sw1").trouble
+    assert f"port {name}: expected it enabled, since it must carry a cluster, found it shut down" in trouble
+    assert "enable it on the switch" in trouble
+    look(world)
+    assert switch.running.ports[name].down
+    switch.running.ports[name].down = False
+    look(world)
+    assert (world.view("c1").state, world.element("brno-sw1").trouble) == (State.ACTIVE, None)
+
+
+def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: World, attach: Attach) -> None:
+    switch = attach("cisco_ios", access=True)
+    switch.running.ports[switch.port_names[0]].down = True
+    world.put("c1", spec("brno-h1"))
+    world.settle()
+    assert switch.running.ports[switch.port_names[0]].down
+    assert "found it shut down: enable it on the switch" in world.element("brno-sw1").trouble
+
+
+def test_an_access_port_goes_from_cluster_to_cluster_though_sbf_shuts_it(world: World, attach: Attach) -> None:
+    switch = attach("cisco_ios", access=True)
+    name = switch.port_names[0]
+    for key in ("c1", "c2"):
+        world.put(key, spec("brno-h1"))
+        world.settle()
+        assert world.view(key).state is State.ACTIVE
+        world.delete(key)
+        world.settle()
+        assert switch.running.ports[name].down
+
+
+def test_a_worker_killed_between_shutting_and_enabling_is_made_good(world: World, attach: Attach) -> None:
+    switch = attach("cisco_ios", access=True)
+    switch.fail("cut", "^no shutdown$")
+    world.put("c1", spec("brno-h1"))
+    world.converge("brno-sw1")
+    assert switch.running.ports[switch.port_names[0]].down
+    world.settle()
+    assert world.view("c1").state is State.ACTIVE
+    assert not switch.running.ports[switch.port_names[0]].down
