@@ -16,7 +16,7 @@ from sbf_service.converge.converger import Converger
 from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.task import KINDS, Task, task_in
 from sbf_service.device_login import login_for
-from sbf_service.drivers.driver import SaysLines
+from sbf_service.drivers.driver import Managed, SaysLines
 from sbf_service.log import get_log
 from sbf_service.other_use import other_use
 from sbf_service.store.reading import read_topology
@@ -127,11 +127,14 @@ def _compared(
     task: Task[W, M, C, D], driver: Spoken[M, C, D], now: datetime
 ) -> tuple[ElementDifference, tuple[OtherUse, ...]]:
     """Read a device and return its difference, and what is in other use there."""
-    difference = task.kind.difference(task.wanted, driver.read(task.managed))
+    carried = driver.read(task.managed)
+    difference = task.kind.difference(task.wanted, carried)
     task.kind.refuse_outside(task.name, task.managed, difference)
     lines = driver.lines(difference) if isinstance(driver, SaysLines) else ()
     made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
-    return made.model_copy(update={task.kind.element.value: difference}), other_use(task.name, task.site, difference)
+    adopted = task.managed.adopted if isinstance(task.managed, Managed) else ()
+    uses = other_use(task.name, task.site, difference, carried, adopted)
+    return made.model_copy(update={task.kind.element.value: difference}), uses
 
 
 def _next(queue: deque[AnyTask]) -> AnyTask | None:

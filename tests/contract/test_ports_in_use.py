@@ -13,7 +13,9 @@ from emulators.switch import Port, Switch
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.converge.looking import Looking
+from sbf_service.converge.rehearsal import Rehearsal
 from sbf_service.store.elements import target_of
+from sbf_service.store.pools import put_pool
 from sbf_service.store.ports import adopt_ports, release_ports
 from sbf_service.store.reading import read_topology
 from virtcloud.model.cluster import State
@@ -21,6 +23,8 @@ from virtcloud.model.errors import Conflict
 from virtcloud.model.port_use import PortRelease
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 Attach = Callable[[str], Switch]
@@ -291,3 +295,32 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
     small.settle()
     assert switch.running_config() == before
     assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
+
+
+def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    used(switch, switch.port_names[0], "an access port")
+    rehearsal = Rehearsal(small.store, small.service.converger)
+    pool = Pool(vlans=VlanSet.parse("100-149"))
+    preview = rehearsal.preview(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
+    (found,) = preview.other_use
+    assert (found.found, found.asks) == ("managed port GigabitEthernet1/0/1 is an access port in VLAN 20", False)
+    assert found.effect == (
+        "left as it is, and no cluster can use it, until 'virtcloud element adopt brno-sw1 GigabitEthernet1/0/1'"
+    )
+
+
+def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    access_port_20(switch, small)
+    used(switch, switch.port_names[1], "an open trunk")
+    views = Looking(small.store, small.service.converger).ports(Name("brno-sw1"))
+    assert [(one.state, str(one.use), one.effect) for one in views] == [
+        ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only; leaves VLAN 20"),
+        ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"),
+        (
+            "unused",
+            "a port in mode dynamic with every VLAN",
+            "becomes a trunk with SBF's VLANs only: every other VLAN is taken off",
+        ),
+    ]

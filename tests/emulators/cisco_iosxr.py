@@ -152,7 +152,9 @@ class CiscoXr(Committing):
         self.save()
 
     def running_config(self) -> str:
-        ports = [row for name in self.port_names for row in (f"interface {name}", " shutdown", "!")]
+        ports = [
+            row for name in self.port_names for row in (f"interface {name}", " mtu 9216", "!")
+        ]  # an administrator enabled them
         return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
 
     def checked(self, config: Config) -> State:

@@ -90,7 +90,7 @@ def test_an_xr_configuration_is_understood() -> None:
         "GigabitEthernet0/0/0/1": PortSeen(untagged=vlans("113-118,120")),
         "TenGigE0/0/0/2": PortSeen(untagged=EVERY),
         "TenGigE0/0/0/3": PortSeen(untagged=EVERY),
-        "TenGigE0/0/0/30": PortSeen(untagged=vlans("130"), access=VlanId(130)),
+        "TenGigE0/0/0/30": PortSeen(untagged=vlans("130"), access=VlanId(130), off=True),
     }
 
 
@@ -152,3 +152,11 @@ l2vpn
    interface GigabitEthernet0/0/0/1.4095
 root"""
     assert "\n".join(XR.lines(SwitchDifference.model_validate(change), seen)) == expected
+
+
+@pytest.mark.parametrize(("lines", "off"), [(" shutdown\n", True), (" description up\n", False)])
+def test_an_xr_port_that_is_shut_down_is_seen(lines: str, off: bool) -> None:
+    text = (
+        f"interface GigabitEthernet0/0/0/0\n{lines}!\ninterface GigabitEthernet0/0/0/0.112 l2transport\n shutdown\n!\n"
+    )
+    assert XR.see([text]).ports["GigabitEthernet0/0/0/0"].off is off

@@ -1,0 +1,76 @@
+"""Giving ports in other use to SBF: what becomes of each is shown, and nothing is adopted without a yes."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import FakeSbf
+
+Run = Callable[..., Result]
+IN_USE = {
+    "port": "Gi1/0/1",
+    "state": "in use",
+    "use": {"mode": "access", "access": 20, "lines": ["switchport access vlan 20"]},
+    "effect": "becomes a trunk with SBF's VLANs only; leaves VLAN 20",
+}
+TAKEN = {"port": "Gi1/0/2", "state": "taken", "use": {"mode": "trunk", "tagged": "112"}}
+ADOPT = ("element", "adopt", "brno-sw", "Gi1/0/1")
+SHOWN = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs only; leaves VLAN 20"
+
+
+@pytest.fixture
+def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
+    """What was posted to a service whose switch has two managed ports."""
+    made: list[tuple[str, dict[str, object]]] = []
+
+    def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        if method == "GET":
+            return 200, json.dumps([IN_USE, TAKEN]).encode()
+        made.append((path, json.loads(body)))
+        return 204, b""
+
+    monkeypatch.setattr(sbf, "answer", answer)
+    return made
+
+
+def test_adoption_without_a_terminal_needs_yes(run: Run, posted: list[object]) -> None:
+    ended = run(*ADOPT)
+    assert (ended.exit_code, posted) == (2, [])
+    assert ended.stdout.splitlines() == [SHOWN]
+    assert "pass --yes" in ended.stderr
+
+
+def test_adoption_sends_the_use_that_was_shown(run: Run, posted: list[object]) -> None:
+    ended = run(*ADOPT, "--yes")
+    assert ended.stdout.splitlines() == [SHOWN, "adopted Gi1/0/1 of brno-sw"]
+    ((path, body),) = posted
+    assert path == "/v1/elements/brno-sw/ports/adopt"
+    assert body["ports"]["Gi1/0/1"]["lines"] == ["switchport access vlan 20"]
+
+
+def test_a_dry_run_adopts_nothing(run: Run, posted: list[object]) -> None:
+    assert run(*ADOPT, "--dry-run").stdout.splitlines() == [SHOWN, "nothing was changed"]
+    assert posted == []
+
+
+@pytest.mark.parametrize(
+    ("port", "words"), [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "is SBF's already")]
+)
+def test_a_port_that_cannot_be_adopted_is_refused(run: Run, posted: list[object], port: str, words: str) -> None:
+    ended = run("element", "adopt", "brno-sw", port, "--yes")
+    assert (ended.exit_code, posted) == (2, [])
+    assert words in ended.stderr
+
+
+def test_a_release_names_what_is_put_back(run: Run, posted: list[object]) -> None:
+    ended = run("element", "release", "brno-sw", "Gi1/0/1")
+    assert ended.stdout == "released Gi1/0/1 of brno-sw: what was there before is put back\n"
+    assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]
+
+
+def test_ports_are_listed_with_their_uses(run: Run, posted: list[object]) -> None:
+    first = run("element", "ports", "brno-sw").stdout.splitlines()[1]
+    assert first.split("  ")[0] == "Gi1/0/1"
+    assert "in use" in first
+    assert posted == []
