@@ -1,6 +1,8 @@
 """SBF over HTTP: one method for each call, documents in, documents out, the model's exceptions."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -15,7 +17,7 @@ from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
 from virtcloud.model.documents import explain, faults
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.job_word import JobWord
 from virtcloud.model.port_use import Adoption, PortRelease, PortUse, PortView
 from virtcloud.model.preparation import SitePreparation
@@ -121,6 +123,13 @@ class SbfClient:
     def whoami(self) -> Identity:
         """Say whom SBF takes the caller for; raises Unauthenticated."""
         return self._document(Identity, self._at.send("GET", "/v1/whoami"))
+
+    def clock(self) -> datetime:
+        """Return SBF's time of day, to a second; raise ServiceUnreachable where it does not say it."""
+        said = self._at.send("GET", "/healthz").date
+        if said is None:
+            raise ServiceUnreachable("SBF's answer has no Date; is there a proxy between that removes it?")
+        return parsedate_to_datetime(said)
 
     def create_token(
         self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None

@@ -43,6 +43,7 @@ class Answer:
     path: str
     content: bytes
     etag: str | None = None
+    date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
         """Parse it; raises :class:`ServiceUnreachable` when it is not what an SBF of this version says."""
@@ -95,7 +96,7 @@ class Connection:
             raise ServiceUnreachable(_unreachable(self._url, error)) from error
         if not answer.is_success:
             raise _rebuilt(self._url, answer)
-        return Answer(self._url, path, answer.content, answer.headers.get("etag"))
+        return Answer(self._url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> Answer:
         """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""

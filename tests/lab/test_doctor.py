@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from virtcloud.cli import main
 from virtcloud.lab import Lab, doctor, kernel
 from virtcloud.lab.kernel import FEATURES, Feature
+from virtcloud.lab.services import AGENT_FILE
 
 pytestmark = pytest.mark.lab
 
@@ -46,3 +48,11 @@ def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(kernel, "UML", "/nowhere/linux.uml")
     done = CliRunner().invoke(main, ["doctor"])
     assert (done.exit_code, "no lab can run here" in done.output) == (1, True)
+
+
+def test_a_host_of_the_lab_is_ready_for_clusters_and_a_wrong_one_is_not(lab: Lab) -> None:
+    argv = (sys.executable, "-m", "virtcloud.cli", "doctor", "--host", "--config", AGENT_FILE, "--json")
+    sound = lab.run("praha-h2", argv, timeout_s=120)
+    assert (sound.returncode, [one for one in json.loads(sound.stdout)["checks"] if not one["ok"]]) == (0, [])
+    wrong = lab.run("praha-h2", ("env", "PATH=/nowhere", *argv[:-2], "/nowhere.toml", "--json"), timeout_s=120)
+    assert (wrong.returncode, json.loads(wrong.stdout)["healthy"]) == (1, False)

@@ -12,7 +12,10 @@ COMMANDS = {
     "agent": ("virtcloud.cli.agent:agent", "Converge this machine: its segments and guests."),
     "audit": ("virtcloud.cli.audit:audit", "Say who changed what, when and why."),
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
-    "doctor": ("virtcloud.cli.doctor:doctor", "Say what this machine has and lacks for a lab."),
+    "doctor": (
+        "virtcloud.cli.doctor:doctor",
+        "Check this machine: for a lab, or as a host of guests.",
+    ),
     "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
     "image": ("virtcloud.cli.image:image", "Look at this machine's images of guests."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),

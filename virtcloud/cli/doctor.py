@@ -1,12 +1,15 @@
-"""``virtcloud doctor``: what this machine has and lacks for a lab."""
+"""``virtcloud doctor``: what this machine has and lacks for a lab, or as a host of guests."""
 
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from virtcloud.cli import show
+from virtcloud.cli.agent import DEFAULT as AGENT_SETTINGS
+from virtcloud.cli.doctor_host import doctor_host
 from virtcloud.lab.doctor import Diagnosis, Finding, examine
 
 VERDICTS = {
@@ -17,9 +20,22 @@ VERDICTS = {
 
 
 @click.command()
+@click.option("--host", is_flag=True, help="Check this machine as a host of guests, not for a lab.")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    default=AGENT_SETTINGS,
+    show_default=True,
+    help="The agent's settings, for --host.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def doctor(as_json: bool) -> None:
-    """Say what this machine has and lacks for a lab; exit code 1 when a lab cannot run here."""
+def doctor(host: bool, config: Path, as_json: bool) -> None:
+    """Check what this machine has and lacks for a lab; with --host, as a host of guests.
+
+    Exit code 1 when a lab, or a cluster, cannot run here. Nothing is changed.
+    """
+    if host:
+        sys.exit(doctor_host(config, as_json=as_json))
     diagnosis = examine()
     click.echo(_as_json(diagnosis)) if as_json else _show(diagnosis)
     sys.exit(0 if diagnosis.healthy else 1)
