@@ -1,6 +1,7 @@
 """A group whose commands are imported when they are called, so that ``--help`` is quick and needs no extra."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -46,6 +47,15 @@ class LazyGroup(click.Group):
                 f"the command {cmd_name} needs {error.name}; install it with: pip install 'virtcloud[{self._extra}]'"
             ) from error
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that ``args`` begin with; a misspelt name is answered with the nearest ones."""
+        near = [] if args[0] in self._lazy else get_close_matches(args[0], self._lazy)
+        if near and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """Write the help of the commands without importing them."""

@@ -1,35 +1,56 @@
 """What commands print: tables that also read well in a pipe, and JSON."""
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import chain, zip_longest
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
+from virtcloud.cli.columns import GAP, column_widths, wrapped
 from virtcloud.model.document import Document
 from virtcloud.model.views import ClusterView
 
-PIPE_WIDTH = 1000
 SHORT = 80
 """Characters of a message that a table shows; the whole of it is for who asks for one element or for JSON."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
-    """Print a table; ``nothing`` is what is said when there is no row. In a pipe no cell is cut or wrapped."""
+    """Print a table; ``nothing`` is what is said when there is no row.
+
+    In a pipe each row is one line. On a terminal that is too narrow for the table each row is a list of its cells.
+    """
     terminal = sys.stdout.isatty()
     if not rows:
         click.echo(nothing, err=not terminal)
         return
-    made = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False)
-    for column in columns:
-        made.add_column(column, overflow="fold", no_wrap=not terminal)
-    for row in rows:
-        made.add_row(*("" if cell is None else str(cell) for cell in row))
-    Console(width=None if terminal else PIPE_WIDTH, markup=False, highlight=False, soft_wrap=not terminal).print(made)
+    cells = [["" if cell is None else str(cell) for cell in row] for row in (columns, *rows)]
+    width = shutil.get_terminal_size().columns if terminal else sum(map(len, chain(*cells)))
+    widths = column_widths(cells, width)
+    for line in _lists(cells, width) if widths is None else _lines(cells, widths, ruled=terminal):
+        click.echo(line.rstrip())
+
+
+def _lines(cells: Sequence[Sequence[str]], widths: Sequence[int], *, ruled: bool) -> Iterator[str]:
+    for number, row in enumerate(cells):
+        broken = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for line in zip_longest(*broken, fillvalue=""):
+            yield (" " * GAP).join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        if ruled and not number:
+            yield "─" * (sum(widths) + GAP * (len(widths) - 1))
+
+
+def _lists(cells: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    head, *rows = cells
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        for name, cell in zip(head, row, strict=True):
+            if cell:
+                first, *more = wrapped(f"{name}: {cell}", width - GAP)
+                yield from (first, *(" " * GAP + line for line in more))
 
 
 def moment(at: datetime) -> str:
