@@ -71,7 +71,7 @@ class Looking:
         with self.converger.alone(name):
             outcome = Outcome.OVERTAKEN
             for _ in range(MOST_ROUNDS):
-                outcome = worker.converge(name) if outcome is Outcome.OVERTAKEN else outcome
+                outcome = worker.converge(name, save_now=True) if outcome is Outcome.OVERTAKEN else outcome
         _free(name, None if outcome is Outcome.BUSY else 0)
         with self.store.read() as unit:
             return ElementReconciliation(element=element_view(unit, name), mended=last_change(unit, name, before))

@@ -46,13 +46,16 @@ class Worker:
         """The name under which it holds leases."""
         return self.transactions.holder
 
-    def converge(self, name: Name) -> Outcome:
-        """Try once. Never raises for what a device does; a database that is away raises DatabaseUnavailable."""
+    def converge(self, name: Name, *, save_now: bool = False) -> Outcome:
+        """Try once. Never raises for what a device does; a database that is away raises DatabaseUnavailable.
+
+        ``save_now`` ends the pause after failed saves: an administrator asks, who may have mended the cause.
+        """
         with self.leased(name) as fence:
             if fence is None:
                 return Outcome.BUSY
             try:
-                return self._with_lease(name, fence)
+                return self._with_lease(name, fence, save_now=save_now)
             except LeaseLostError:
                 self.sessions.drop(name)
                 return Outcome.BUSY
@@ -68,9 +71,10 @@ class Worker:
                 self.sessions.rest(name)
                 self.transactions.give_up_lease(name, fence)
 
-    def _with_lease(self, name: Name, fence: int) -> Outcome:
+    def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> Outcome:
         try:
             task = self.transactions.read_task(name, fence)
+            task = replace(task, may_save=task.may_save or save_now)
             return self._converge(task, self.sessions.driver(task.device, task.backbone))
         except ElementError as error:
             self._fail(name, fence, trouble_of(error))

@@ -1,41 +1,18 @@
 """A crash at any statement leaves nothing half-done, and what follows goes on from the revisions."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sbf_fakes.crash import Crash, crash_at
 from sbf_fakes.world import World, spec, three_sites
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from sbf_service.store.leases import give_up_all
 from sbf_service.store.tables import Base
 from virtcloud.model.cluster import State
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
-
-
-class Crash(BaseException):
-    """The process died here: nothing catches it."""
-
-
-@contextmanager
-def crash_at(world: World, statement: int) -> Iterator[list[str]]:
-    """Die at the n-th statement from now, and stay dead; gives the statements that were reached."""
-    engine = world.store.engine
-    seen: list[str] = []
-
-    def count(connection: Any, _cursor: Any, sql: str, *_rest: Any) -> None:  # noqa: ANN401 - SQLAlchemy's event
-        seen.append(sql)
-        if len(seen) >= statement:
-            connection.connection.dbapi_connection.rollback()  # the database does this for a process that died
-            raise Crash(sql)
-
-    event.listen(engine, "before_cursor_execute", count)
-    try:
-        yield seen
-    finally:
-        event.remove(engine, "before_cursor_execute", count)
 
 
 def contents(world: World) -> dict[str, list[Any]]:

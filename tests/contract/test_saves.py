@@ -1,10 +1,15 @@
 """Persistence is part of confirmation (DESIGN.md §3): pending saves, failed saves, restarts in between."""
 
+from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
+from shutil import copytree
 
 import pytest
+from sbf_fakes.crash import Crash, crash_at
+from sbf_fakes.switches import FakeSwitches
 from sbf_fakes.talk import ask
-from sbf_fakes.world import World, make_world, spec, three_edges
+from sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
 
 from sbf_service.converge.worker import Outcome
 from sbf_service.store.saves import pause_after
@@ -263,3 +268,87 @@ def test_what_is_running_and_not_saved_is_visible(world: World) -> None:
     metrics = ask(world, "GET", "/metrics").text
     assert 'virtcloud_elements_unsaved{kind="switch",site="brno"} 1.0' in metrics
     assert 'virtcloud_elements_unsaved{kind="switch",site="praha"} 0.0' in metrics
+
+
+def test_an_administrator_who_reconciles_does_not_wait_for_the_next_save(world: World) -> None:
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    world.put("alice", ALICE)
+    for _ in range(9):
+        world.clock.advance(301)
+        world.converge("brno-sw1")
+    switch.save_fails = ""
+    assert world.converge("brno-sw1") is Outcome.FAILED
+    assert ask(world, "POST", "/v1/elements/brno-sw1/reconcile").status_code == 200
+    assert not unsaved(world)
+
+
+def kill_at_call(world: World, number: int) -> bool:
+    """Converge and kill the service at its n-th call of a switch; return whether there was such a call."""
+    switch = world.switches["brno-sw1"]
+    answer, last = switch.answer, len(switch.calls) + number
+
+    def mortal(call: str) -> None:
+        if len(switch.calls) + 1 >= last:
+            raise Killed
+        answer(call)
+
+    switch.answer = mortal
+    try:
+        world.converge("brno-sw1")
+    except Killed:
+        return True
+    finally:
+        switch.answer = answer
+    return False
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_kill_before_any_call_of_the_switch_frees_no_unsaved_number(world: World, number: int) -> None:
+    active(world)
+    deleted(world)
+    killed = kill_at_call(world, number)
+    assert killed is (number <= len(["read", "apply", "read", "save", "read"]))
+    saved = world.switches["brno-sw1"].startup[0].get("p1") == set()
+    assert saved or str(world.site("brno").claimed) == "100"
+    world.service = world.restarted()
+    world.clock.advance(400)
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    assert (switch.startup[0], switch.carried(), str(world.site("brno").claimed)) == ({"p1": set()}, {}, "")
+
+
+def test_a_crash_at_any_statement_frees_no_unsaved_number(tmp_path: Path) -> None:
+    """Every statement of the worker's transactions is the last one once."""
+    (tmp_path / "0").mkdir()
+    first = make_world(tmp_path / "0")
+    first.furnish()
+    active(first)
+    deleted(first)
+    first.close()
+    whole = next(statement for statement in range(1, 99) if not crashed_at(first, tmp_path, statement))
+    assert whole > 20
+
+
+def crashed_at(first: World, folder: Path, statement: int) -> bool:
+    """Crash a copy of a world at the n-th statement of a try, start it again; return whether there was such a one."""
+    copytree(folder / "0", folder / str(statement))
+    world = World(
+        f"sqlite:///{folder / str(statement) / 'sbf.db'}",
+        clock=FakeClock(first.clock.now),
+        switches=FakeSwitches({"brno-sw1": deepcopy(first.switches["brno-sw1"])}),
+    )
+    switch = world.switches["brno-sw1"]
+    with suppress(Crash), crash_at(world, statement) as seen:
+        world.converge("brno-sw1")
+    if len(seen) >= statement:
+        assert switch.startup[0] == {"p1": set()} or str(world.site("brno").claimed) == "100"
+        world.service.store.close()
+        world.service = world.restarted()
+        world.clock.advance(400)
+        while world.converge("brno-sw1") is Outcome.OVERTAKEN:
+            pass
+        assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
+    world.close()
+    return len(seen) >= statement
