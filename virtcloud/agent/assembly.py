@@ -17,10 +17,15 @@ from virtcloud.agent.uplinks import Uplinks
 
 
 @contextmanager
-def machine(settings: AgentSettings, pause: Callable[[float], None]) -> Iterator[Machine]:
-    """Open this machine's kernel and hypervisors, and close them again; ``pause`` as in :class:`Guests`."""
+def machine(
+    settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object]
+) -> Iterator[Machine]:
+    """Open this machine's kernel and hypervisors, and close them again.
+
+    ``pause`` is as in :class:`Guests`; ``progress`` is called after each call to a hypervisor.
+    """
     netlink = Netlink()
-    hypervisors = {kind: Libvirt(uri) for kind, uri in settings.hypervisors.items()}
+    hypervisors = {kind: Libvirt(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     try:
         accepts = settings.bridged_frames_filtered == "accept"
         links = Links(netlink, Uplinks(settings.state / "uplinks"), accepts_filters=accepts)

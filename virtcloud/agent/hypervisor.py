@@ -36,11 +36,14 @@ class Deadlines:
 class Libvirt:
     """A hypervisor's libvirtd; it connects when it is first needed, and again when libvirtd was restarted."""
 
-    def __init__(self, uri: str, deadlines: Deadlines | None = None) -> None:
-        """Keep the address of libvirtd; no connection is made yet."""
+    def __init__(
+        self, uri: str, deadlines: Deadlines | None = None, progress: Callable[[], object] = lambda: None
+    ) -> None:
+        """Keep the address of libvirtd; no connection is made yet. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_silent, None)  # libvirt prints every error to stderr otherwise
         self._uri = uri
         self._deadlines = deadlines or Deadlines()
+        self._progress = progress
         self._calls = BoundedCalls(f"libvirt ({uri})", "is libvirtd hung? systemctl restart libvirtd")
         self._connection: Any = None
 
@@ -83,7 +86,10 @@ class Libvirt:
     def _call(self, what: str, ask: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Ask libvirtd; raise Unreachable when it does not answer in time, Refused when it says no."""
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
-        return self._calls.run(what, lambda: self._asked(what, ask, repeat=repeat), seconds)
+        try:
+            return self._calls.run(what, lambda: self._asked(what, ask, repeat=repeat), seconds)
+        finally:
+            self._progress()
 
     def _asked(self, what: str, ask: Callable[[Any], T], *, repeat: bool) -> T:
         """Ask libvirtd; a connection that was lost meanwhile is made once more, where asking again does no harm."""

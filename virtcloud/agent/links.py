@@ -65,12 +65,12 @@ class Links:
         for bridge in (link for link in ours if link.kind == "bridge"):
             _check_ports(cluster, bridge, links)
             self._adopt(bridge, links)
-        self._give_back(cluster, vlan, links)
         leftover = [
             link for link in links if names.is_guest_port(link.name) and link.master in {one.index for one in ours}
         ]
         for link in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
             self._kernel.delete(link.index)
+        self._give_back(cluster, vlan, links)
 
     def _ensure_way(self, segment: Segment, links: dict[str, Link], uplink: Link) -> int:
         """Give the index of what leads from the bridge to the switch: a tagged interface, or the uplink itself."""
@@ -104,7 +104,7 @@ class Links:
     def _give_back(self, cluster: str, vlan: int, links: Iterable[Link], but: str | None = None) -> None:
         """Put the uplinks of an untagged segment back as they were found, ``but`` one; then forget what they were like.
 
-        The segment's bridge is removed later, and the record last of all: an agent that is killed repeats this.
+        The record goes last: an agent that is killed, or that the kernel refuses something, repeats this.
         """
         by_name = {link.name: link for link in links}
         for found in self._uplinks.all():

@@ -59,7 +59,7 @@ def run(path: Path) -> None:
 
 
 def _converge(element: Name, settings: AgentSettings, stop: Stop, life: Life) -> None:
-    machines = _assembly().machine(settings, _pause(stop, life))
+    machines = _assembly().machine(settings, _pause(stop, life), life.progress)
     with (
         machines as machine,
         service(settings, settings.token_file) as sbf,

@@ -186,3 +186,21 @@ def test_a_link_that_was_described_anew_has_its_segment_built_anew(segment: Make
     before = Carried((CarriedSegment("a", 100, "eth0", untagged=not untagged),))
     after = segment("a", 100, untagged=untagged)
     assert difference(HostWanted(segments=(after,)), before) == [RemoveSegment("a", 100), BuildSegment(after)]
+
+
+def test_an_uplink_that_cannot_be_put_back_keeps_no_vlan_from_being_removed(kernel: FakeKernel, segment: Make) -> None:
+    links = Links(kernel, FakeUplinks())
+    kernel.voices[1] = OWN
+    links.ensure_segment(segment("a", 100, untagged=True))
+
+    def refuse(*_: object) -> None:
+        raise Refused("Invalid argument")
+
+    speak, kernel.speak = kernel.speak, refuse  # type: ignore[method-assign, assignment]
+    with pytest.raises(Refused, match="Invalid argument"):
+        links.ensure_no_segment("a", 100)
+    assert kernel.names == {"eth0"}
+    assert links.segments() == (CarriedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
+    kernel.speak = speak  # type: ignore[method-assign]
+    settle(links)
+    assert (kernel.voices[1], links.segments()) == (OWN, ())
