@@ -17,6 +17,7 @@ ALWAYS_RESERVED = VlanSet([1])
 class SitePool:
     """The numbers of one site: given by its administrators, held by clusters, kept back, excluded by its devices.
 
+    ``foreign`` are those that devices were read to use for somebody else.
     ``freed`` says when a number was last given back; a number that is no key was never used.
     """
 
@@ -25,12 +26,13 @@ class SitePool:
     claimed: VlanSet = field(default_factory=VlanSet)
     quarantined: VlanSet = field(default_factory=VlanSet)
     excluded: VlanSet = field(default_factory=VlanSet)
+    foreign: VlanSet = field(default_factory=VlanSet)
     freed: Mapping[VlanId, datetime] = field(default_factory=dict)
 
     @property
     def free(self) -> VlanSet:
         """The numbers that a new cluster may have here."""
-        return self.given - self.claimed - self.quarantined - self.excluded - ALWAYS_RESERVED
+        return self.given - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 
 def free_at_all(pools: Sequence[SitePool]) -> VlanSet:
@@ -42,7 +44,7 @@ def free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     given = sorted({pool.given for pool in pools}, key=len)
     left = reduce(VlanSet.__and__, given) - ALWAYS_RESERVED if given else VlanSet()
     for pool in pools:
-        for taken in (pool.claimed, pool.quarantined, pool.excluded):
+        for taken in (pool.claimed, pool.quarantined, pool.excluded, pool.foreign):
             if common := left.intersection(taken):
                 left -= common
     return left
@@ -82,7 +84,9 @@ def _use(pool: SitePool) -> str:
     if not pool.given:
         return f"{pool.site} gives none"
     kept = len(pool.quarantined)
-    remark = f" and {kept} in quarantine" if kept else ""
+    others = len((pool.foreign & pool.given) - pool.claimed - pool.quarantined)
+    remark = f", {others} in other use on its devices" if others else ""
+    remark += f" and {kept} in quarantine" if kept else ""
     return f"{pool.site} gives {len(pool.given)}, {len(pool.claimed)} in use{remark}"
 
 

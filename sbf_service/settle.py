@@ -16,7 +16,10 @@ from virtcloud.model.views import Progress
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One element's part of a cluster: the revisions that added and removed it, and how far the element is."""
+    """One element's part of a cluster: the revisions that added and removed it, and how far the element is.
+
+    ``blocked``: the element confirmed all but this cluster, whose VLAN is in other use there.
+    """
 
     element: Name
     kind: ElementKind
@@ -27,12 +30,14 @@ class Part:
     reachable: bool = True
     trouble: str | None = None
     last_seen: datetime | None = None
+    blocked: bool = False
 
     @property
     def progress(self) -> Progress:
         """How far the element is with this cluster."""
         if self.removed is None:
-            return Progress.CONFIRMED if self.confirmed >= self.added else Progress.ADDING
+            is_set_up = self.confirmed >= self.added and not self.blocked
+            return Progress.CONFIRMED if is_set_up else Progress.ADDING
         return Progress.REMOVED if self.confirmed >= self.removed else Progress.REMOVING
 
     @property

@@ -22,6 +22,12 @@ def refuse_outside(name: Name, managed: ManagedEdge, difference: EdgeDifference)
             )
 
 
+def refuse_foreign(name: Name, _managed: ManagedEdge, carried: EdgeCarried, difference: EdgeDifference) -> None:
+    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN §3, Ownership)."""
+    if wrong := difference.numbers & carried.foreign_vlans:
+        raise Unsafe(f"edge {name}: VLAN {wrong} is in other use and not SBF's to change")
+
+
 def has_drifted(kept: EdgeWanted, carried: EdgeCarried, *, behind: bool) -> bool:
     """Say whether an edge lost what it was confirmed to carry (``kept``).
 

@@ -4,16 +4,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from sbf_service.drivers.edge import Backbone
+from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.edge import Backbone, ManagedEdge
 from sbf_service.store.session import Unit
 from virtcloud.model.device import DeviceCarried, DeviceDifference
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.element import Device, ElementKind
 from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted
 
 W = TypeVar("W", bound=SwitchWanted | EdgeWanted)
-M = TypeVar("M")
+M = TypeVar("M", bound=Managed | ManagedEdge)
 C = TypeVar("C", bound=DeviceCarried)
 D = TypeVar("D", bound=DeviceDifference)
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -45,13 +47,21 @@ class Kind(Generic[W, M, C, D]):
     ``refuse_in_use`` guards what others use on the device. ``announced`` records what a change takes from others before
     the device is changed; it raises Unsafe when an adoption ended since ``managed`` was read. ``settled`` records what
     is known once the device was read as wanted.
+    ``judge`` completes a reading with what is in other use. ``owning`` is what may be touched once a difference is
+    recorded; ``owned`` are SBF's VLANs by a reading and the record; ``blocked`` are those that are in other use and
+    wanted, and cannot be set up.
     """
 
     element: ElementKind
     wanted: type[W]
     difference: Callable[[W, C], D]
+    judge: Callable[[M, C], C]
+    owning: Callable[[M, D], M]
+    owned: Callable[[M, W, C], VlanSet]
+    blocked: Callable[[W, C], VlanSet]
     refuse_outside: Callable[[Name, M, D], None]
     refuse_in_use: Callable[[Name, M, C, D], None]
+    refuse_foreign: Callable[[Name, M, C, D], None]
     refuse_leftover: Callable[[Name, W, C], None]
     has_drifted: Callable[[W, C, bool], bool]
     managed: Callable[[Unit, Device, Name, W], M]

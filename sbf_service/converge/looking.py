@@ -77,7 +77,7 @@ class Looking:
             return ElementReconciliation(element=element_view(unit, name), mended=last_change(unit, name, before))
 
     def _read(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> ElementDifference:
-        carried = driver.read(task.managed)
+        carried = task.read(driver)
         difference = task.kind.difference(task.wanted, carried)
         task.kind.refuse_outside(task.name, task.managed, difference)
         task.kind.refuse_in_use(task.name, task.managed, carried, difference)

@@ -1,6 +1,7 @@
 """Dry runs of a new pool or topology: the change is made and rolled back, and the devices it concerns are read.
 
-Nothing is written and nothing is changed on a device. The differences are those that workers would apply.
+Nothing is changed, neither on a device nor in what is set. The differences are those that workers would apply. Only
+what was read is recorded: VLAN IDs in other use, so that no cluster gets them in the moment when a pool is set.
 """
 
 import time
@@ -18,13 +19,16 @@ from sbf_service.converge.task import KINDS, Task, task_in
 from sbf_service.device_login import login_for
 from sbf_service.drivers.driver import Managed, SaysLines
 from sbf_service.log import get_log
-from sbf_service.other_use import other_use
+from sbf_service.other_use import Compared, other_use
+from sbf_service.store.foreign_vlans import record_foreign
 from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
 from virtcloud.model.element import Element, kind_of
 from virtcloud.model.errors import Conflict, NotFound, VirtcloudError
 from virtcloud.model.preview import ChangePreview, ElementDifference, OtherUse
 from virtcloud.model.values import Name
+from virtcloud.model.wanted import ForeignVlan
 
 log = get_log(__name__)
 
@@ -35,23 +39,31 @@ LIMIT_S = 60.0
 AnyTask = Task[Any, Any, Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What one device showed."""
+
+    difference: ElementDifference
+    other_use: tuple[OtherUse, ...]
+    foreign: tuple[ForeignVlan, ...]
+
+
 @dataclass(slots=True)
 class _Findings:
     """What the devices answered so far; written by a thread for each of them."""
 
-    differences: dict[Name, ElementDifference] = field(default_factory=dict)
-    other_use: dict[Name, tuple[OtherUse, ...]] = field(default_factory=dict)
+    read: dict[Name, _Reading] = field(default_factory=dict)
     unread: dict[Name, str] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def preview(self, tasks: list[AnyTask], limit_s: float) -> ChangePreview:
         """Return what is known now; what comes later changes nothing of it."""
         with self.lock:
-            late = {one.name for one in tasks} - self.differences.keys() - self.unread.keys()
+            late = {one.name for one in tasks} - self.read.keys() - self.unread.keys()
             silent = {name: f"{name} has not answered for {limit_s:g} s" for name in late}
             return ChangePreview(
-                elements=tuple(found for _, found in sorted(self.differences.items())),
-                other_use=tuple(use for _, uses in sorted(self.other_use.items()) for use in uses),
+                elements=tuple(self.read[name].difference for name in sorted(self.read)),
+                other_use=tuple(use for name in sorted(self.read) for use in self.read[name].other_use),
                 unread=dict(sorted((self.unread | silent).items())),
             )
 
@@ -94,7 +106,9 @@ class Rehearsal:
     def _take(self, task: AnyTask, is_known: bool, now: datetime, found: _Findings) -> None:
         try:
             with self._driver(task, is_known) as driver:
-                difference, uses = _compared(task, driver, now)
+                reading = _compared(task, driver, now)
+                if is_known:
+                    self._record(task, reading)
         except VirtcloudError as error:
             with found.lock:
                 found.unread[task.name] = str(error)
@@ -104,7 +118,12 @@ class Rehearsal:
                 found.unread[task.name] = f"{task.name}: a fault in the service, which is in its log: {error!r}"
         else:
             with found.lock:
-                found.differences[task.name], found.other_use[task.name] = difference, uses
+                found.read[task.name] = reading
+
+    def _record(self, task: AnyTask, reading: _Reading) -> None:
+        """Record VLAN IDs in other use, so that no cluster gets them once the change is made."""
+        with self.store.change() as unit:
+            record_foreign(unit, element_row(unit, task.name), task.managed.vlans, reading.foreign)
 
     @contextmanager
     def _driver(self, task: AnyTask, is_known: bool) -> Iterator[Any]:
@@ -123,18 +142,21 @@ class Rehearsal:
             yield driver
 
 
-def _compared(
-    task: Task[W, M, C, D], driver: Spoken[M, C, D], now: datetime
-) -> tuple[ElementDifference, tuple[OtherUse, ...]]:
+def _compared(task: Task[W, M, C, D], driver: Spoken[M, C, D], now: datetime) -> _Reading:
     """Read a device and return its difference, and what is in other use there."""
-    carried = driver.read(task.managed)
+    carried = task.read(driver)
     difference = task.kind.difference(task.wanted, carried)
     task.kind.refuse_outside(task.name, task.managed, difference)
+    task.kind.refuse_foreign(task.name, task.managed, carried, difference)
     lines = driver.lines(difference) if isinstance(driver, SaysLines) else ()
     made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
     adopted = task.managed.adopted if isinstance(task.managed, Managed) else ()
-    uses = other_use(task.name, task.site, difference, carried, adopted)
-    return made.model_copy(update={task.kind.element.value: difference}), uses
+    owned = task.kind.owned(task.managed, task.wanted, carried)
+    return _Reading(
+        made.model_copy(update={task.kind.element.value: difference}),
+        other_use(Compared(task.name, task.site, carried, difference, owned, adopted)),
+        carried.foreign,
+    )
 
 
 def _next(queue: deque[AnyTask]) -> AnyTask | None:

@@ -1,17 +1,23 @@
 """Switches, as a kind of device."""
 
+from dataclasses import replace
+
 from sbf_service.converge.kind import Kind
-from sbf_service.converge.verdict import has_drifted, refuse_in_use, refuse_leftover, refuse_outside
+from sbf_service.converge.verdict import has_drifted, refuse_foreign, refuse_in_use, refuse_leftover, refuse_outside
 from sbf_service.drivers.driver import Managed
+from sbf_service.ownership import owned_vlans, with_foreign
+from sbf_service.store.created_vlans import created_on
 from sbf_service.store.pools import managed_vlans
 from sbf_service.store.ports import port_records, record_change, record_reading
 from sbf_service.store.session import Unit
-from virtcloud.model.element import Device, ElementKind
+from virtcloud.model.element import Device, ElementKind, Switch
 from virtcloud.model.values import Name
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, blocked_vlans, switch_difference
 
 
 def _managed(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> Managed:
+    aggregates = device.aggregates if isinstance(device, Switch) else {}
     ports = port_records(unit, device.name)
     returned = {port: one.before for port, one in ports.items() if one.is_returned(wanted) and one.before is not None}
     return Managed(
@@ -21,16 +27,31 @@ def _managed(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> Ma
         taken=frozenset(port for port, one in ports.items() if one.taken),
         adopted={port: one.before for port, one in ports.items() if one.before is not None},
         returned=returned,
+        members=tuple(member for members in aggregates.values() for member in members),
+        created=created_on(unit, device.name),
         shut=frozenset(port for port, one in ports.items() if one.shut),
     )
+
+
+def _owning(managed: Managed, difference: SwitchDifference) -> Managed:
+    return replace(managed, created=managed.created | difference.made)
+
+
+def _owned(managed: Managed, wanted: SwitchWanted, carried: SwitchCarried) -> VlanSet:
+    return owned_vlans(carried, managed.created) | (managed.created & wanted.vlans)
 
 
 SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(
     ElementKind.SWITCH,
     SwitchWanted,
     switch_difference,
-    refuse_outside,
+    judge=lambda managed, carried: with_foreign(carried, managed.created),
+    owning=_owning,
+    owned=_owned,
+    blocked=blocked_vlans,
+    refuse_outside=refuse_outside,
     refuse_in_use=refuse_in_use,
+    refuse_foreign=refuse_foreign,
     refuse_leftover=refuse_leftover,
     has_drifted=lambda kept, carried, behind: has_drifted(kept, carried, behind=behind),
     managed=_managed,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 from sbf_service.converge.edges import EDGES
-from sbf_service.converge.kind import C, D, Kind, M, W
+from sbf_service.converge.kind import C, D, Kind, M, Spoken, W
 from sbf_service.converge.switches import SWITCHES
 from sbf_service.drivers.edge import Backbone
 from sbf_service.store.carried import carried_items, saved_items
@@ -44,6 +44,10 @@ class Task(Generic[W, M, C, D]):
     saved: frozenset[object] = frozenset()
     unsaved: bool = False
     may_save: bool = True
+
+    def read(self, driver: Spoken[M, C, D]) -> C:
+        """Read the device, with what is in other use there."""
+        return self.kind.judge(self.managed, driver.read(self.managed))
 
     def is_saved(self, carried: C) -> bool:
         """Return whether the startup configuration has what the device carries, as far as the database knows."""

@@ -8,13 +8,16 @@ from typing import Any, Protocol
 
 from sbf_service.converge.kind import C, D, M, W
 from sbf_service.converge.task import Task, read_task
-from sbf_service.converge.trouble import Trouble
+from sbf_service.converge.trouble import Trouble, blocked_words, shared_words
 from sbf_service.log import get_log
 from sbf_service.settings import Timing
 from sbf_service.store.audit import record
-from sbf_service.store.elements import confirm, set_back, set_trouble
+from sbf_service.store.created_vlans import record_created, replace_created
+from sbf_service.store.elements import Concern, confirm, set_back, set_trouble
+from sbf_service.store.foreign_vlans import record_foreign
 from sbf_service.store.leases import give_up_lease, holds_lease, keep_lease, take_lease
 from sbf_service.store.pools import clusters_about
+from sbf_service.store.refusals import fail_refused
 from sbf_service.store.revisions import element_row, grow
 from sbf_service.store.saves import expect_save, record_failed_save, record_saved
 from sbf_service.store.session import Store, Unit
@@ -99,6 +102,7 @@ class StoreTransactions:
                 set_back(unit, task.name, why, self.timing.drain)
             if difference:
                 expect_save(unit, task.name)
+                record_created(unit, task.name, difference.made)
                 record(unit, task.change, why=why, element=task.name, difference=difference)
         return True
 
@@ -107,7 +111,7 @@ class StoreTransactions:
         with self.store.change(who=self.holder) as unit:
             mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
             if mine:
-                confirm(unit, task.name, task.revision, self.timing.drain, carried)
+                self._record_confirmation(unit, task, carried)
                 task.kind.settled(unit, task.name, task.managed, carried)
             elif changed:
                 grow(unit, [task.name])
@@ -127,6 +131,18 @@ class StoreTransactions:
             event = f"{row.kind}_trouble"
         if news:
             log.warning(event, element=name, trouble=trouble.message)
+
+    def _record_confirmation(self, unit: Unit, task: Task[W, M, C, D], carried: C) -> None:
+        """Confirm what a device carries. Clusters in VLANs in other use are left out; those being set up fail."""
+        replace_created(unit, task.name, task.kind.owned(task.managed, task.wanted, carried))
+        record_foreign(unit, element_row(unit, task.name), task.managed.vlans, carried.foreign)
+        blocked = blocked_words(task.kind.blocked(task.wanted, carried), carried.foreign)
+        about = shared_words(task.wanted.vlans, carried.foreign) | blocked
+        without = clusters_about(unit, task.site, blocked)
+        concern = Concern("; ".join(about.values()), clusters_about(unit, task.site, about), frozenset(without))
+        confirm(unit, task.name, task.revision, self.timing.drain, carried, concern if about else None)
+        if without:
+            fail_refused(unit, task.name, without, self.timing.drain)
 
     def _trouble(self, unit: Unit, row: ElementRow, trouble: Trouble) -> bool:
         if trouble.saved is not None:

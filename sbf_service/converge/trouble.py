@@ -1,10 +1,16 @@
 """What went wrong with a device in one try, as it is recorded. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from sbf_service.ownership import foreign_words
 from virtcloud.model.device import DeviceCarried
 from virtcloud.model.errors import ElementError, Refused, Unreachable
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
+
+SHARED = "its cluster is joined to that use until one of them is moved"
+LEFT_ALONE = "it was left as it is and is excluded from the site's pool; create the cluster again to get another VLAN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,16 @@ class StoppedError(Exception):
         """Keep the trouble."""
         super().__init__(trouble.message)
         self.trouble = trouble
+
+
+def shared_words(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
+    """Return what is wrong with each wanted VLAN that somebody else uses too, on a device that carries it."""
+    return {int(one.vlan): f"{foreign_words([one])}; {SHARED}" for one in foreign if one.vlan in wanted}
+
+
+def blocked_words(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
+    """Return what is wrong with each wanted VLAN that cannot be set up because somebody else uses it."""
+    return {int(one.vlan): f"{foreign_words([one])}; {LEFT_ALONE}" for one in foreign if one.vlan in blocked}
 
 
 def trouble_of(error: ElementError, *, unsaved: bool = False) -> Trouble:

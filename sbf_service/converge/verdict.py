@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.faults import Fault, refused
+from sbf_service.ownership import owned_vlans
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -48,6 +49,20 @@ def refuse_in_use(name: Name, managed: Managed, carried: SwitchCarried, differen
             raise Unsafe(f"switch {name}, port {port}: expected a port without other use, found {use}{since}: {cure}")
     for port in set(difference.access) & difference.add.keys() & set(carried.down):
         raise Unsafe(f"switch {name}, port {port}: {_SHUT}")
+
+
+def refuse_foreign(name: Name, managed: Managed, carried: SwitchCarried, difference: SwitchDifference) -> None:
+    """Raise Unsafe for a difference that touches a VLAN of others: the last guard (DESIGN §3, Ownership).
+
+    It looks at what was read and recorded, not at what the difference was computed from.
+    """
+    owned = owned_vlans(carried, managed.created)
+    used = VlanSet(number for vlans in carried.elsewhere.values() for number in vlans)
+    unowned = VlanSet(carried.names or ()) - owned
+    removed = VlanSet(number for vlans in difference.remove.values() for number in vlans)
+    wrong = ((difference.made | difference.delete) & (used | unowned)) | (removed & ((used | unowned) - owned))
+    if wrong:
+        raise Unsafe(f"switch {name}: VLAN {wrong} is in other use and not SBF's to change (SBF's: {owned or 'none'})")
 
 
 def has_drifted(kept: SwitchWanted, carried: SwitchCarried, *, behind: bool) -> bool:

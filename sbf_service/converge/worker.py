@@ -90,15 +90,17 @@ class Worker:
 
     def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> Outcome:
         kind = task.kind
-        carried = driver.read(task.managed)
+        carried = task.read(driver)
         difference = kind.difference(task.wanted, carried)
         drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
         if difference:
             kind.refuse_outside(task.name, task.managed, difference)
             kind.refuse_in_use(task.name, task.managed, carried, difference)
+            kind.refuse_foreign(task.name, task.managed, carried, difference)
         if (difference or drifted) and not self._announce(task, difference, drifted=drifted):
             return Outcome.OVERTAKEN
         if difference:
+            task = replace(task, managed=kind.owning(task.managed, difference))
             carried = self._change(task, driver, difference, carried)
         if difference or not task.is_saved(carried):
             if not task.may_save:
@@ -127,7 +129,7 @@ class Worker:
             driver.apply(difference)
         except Refused as error:
             refusal = error
-        after = driver.read(task.managed)
+        after = task.read(driver)
         refusal = refusal or _leftover(task, after)
         if refusal is not None:
             raise StoppedError(self._partly_saved(task, driver, before, after, refusal)) from refusal
@@ -143,7 +145,7 @@ class Worker:
         if not task.may_save:
             return trouble
         try:
-            again = driver.read(task.managed) if driver.save() else after
+            again = task.read(driver) if driver.save() else after
         except ElementError as error:
             return replace(trouble_of(error, unsaved=True), message=f"{refusal}; {error}")
         return replace(trouble, saved=after) if again == after else trouble
@@ -152,7 +154,7 @@ class Worker:
         """Save, and return what the device carries after it. Raise StoppedError unless that is what is wanted."""
         try:
             if driver.save():
-                carried = driver.read(task.managed)
+                carried = task.read(driver)
                 task.kind.refuse_leftover(task.name, task.wanted, carried)
         except ElementError as error:
             raise StoppedError(trouble_of(error, unsaved=True)) from error

@@ -16,11 +16,13 @@ class ManagedEdge:
     """What may be touched on an edge: these numbers on these ports, and of these transports' services those within.
 
     All else is left as it is: a service outside, or a managed service joined to what is not managed, is not ours.
+    ``created`` are the numbers that SBF recorded as its own on this edge.
     """
 
     ports: tuple[PortName, ...]
     vlans: VlanSet
     transports: tuple[Transport, ...]
+    created: VlanSet = field(default_factory=VlanSet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ def carried_from(
     elsewhere = {
         PortName(port): stated_vlans((number for entry in found for number in entry.numbers), managed.vlans)
         for port, found in entries.items()
-        if port not in {*managed.ports, *managed.members}
+        if port not in {*managed.ports, *managed.members, *managed.returned}
     }
     used = {port: vlans for port, vlans in elsewhere.items() if vlans}
     uses = {port: use_of(entries.get(port, []), down=port in down) for port in (*managed.ports, *managed.returned)}

@@ -160,7 +160,11 @@ def carried_from(name: Name, ports: Mapping[str, Port], managed: Managed) -> Swi
         carried[port] = found or VlanSet()
         opened += [port] if found is None else []
     exist = VlanSet(number for vlans in carried.values() for number in vlans)
-    others = {PortName(name): port for name, port in ports.items() if name not in {*managed.ports, *managed.members}}
+    others = {
+        PortName(name): port
+        for name, port in ports.items()
+        if name not in {*managed.ports, *managed.members, *managed.returned}
+    }
     used = {name: vlans for name, port in others.items() if (vlans := stated_vlans(port.vlans, managed.vlans))}
     untaken = {port: ports[port].use for port in managed.ports if port not in managed.taken}
     returned = {port: ports[port].use for port in managed.returned if port in ports}

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import select
 
 from sbf_service.pools import SitePool
+from sbf_service.store.foreign_vlans import foreign_reason
 from sbf_service.store.pools import Reserved, site_pools
 from sbf_service.store.session import Unit
 from sbf_service.store.tables import ClaimRow, ClusterRow
@@ -38,8 +39,9 @@ def reason(unit: Unit, pool: SitePool, vlan: VlanId, sees: Sees) -> str:
     if vlan not in pool.given:
         return f"it is not in the pool of that site ({pool.given or 'none'})"
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
+    foreign = foreign_reason(unit, pool.site, vlan)
     row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
     if row is None:
-        return "a device there keeps it for itself"
+        return foreign or "a device there keeps it for itself"
     whose = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
     return f"it is in quarantine after {whose}" if row.quarantined else f"{whose} has it"

@@ -1,10 +1,10 @@
 """What elements are to carry and were seen to carry: the store's side of every converger and agent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, or_, select, true, update
 
 from sbf_service.store.audit import record
 from sbf_service.store.carried import circuits_carried, ports_carried
@@ -26,6 +26,18 @@ from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 MOST_TROUBLE_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """Trouble on an element with single clusters, which does not concern the others.
+
+    ``clusters`` has what is about each, by its id. ``blocked`` are those networks that it does not carry wholly.
+    """
+
+    message: str
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    blocked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +64,25 @@ def kept_by(unit: Unit, name: str) -> Wanted:
         PlacementRow.element == name,
         PlacementRow.removed_revision.is_(None),
         PlacementRow.added_revision <= confirmed,
+        PlacementRow.blocked.is_(False),
     )
     clusters = live_clusters(unit, ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*added)))
     return wanted(Name(name), read_topology(unit), clusters)
 
 
-def confirm(
-    unit: Unit, name: str, revision: int, drain_deadline: timedelta, carried: DeviceCarried | None = None
+def confirm(  # noqa: PLR0913, PLR0917 - what is confirmed, and what was read
+    unit: Unit,
+    name: str,
+    revision: int,
+    drain_deadline: timedelta,
+    carried: DeviceCarried | None = None,
+    concern: Concern | None = None,
 ) -> None:
     """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
 
     May be repeated; an older revision than one confirmed already changes nothing. Raises Conflict for one that is not
-    wanted yet. ``carried`` is what a device was read to carry, and has in its startup configuration.
+    wanted yet. ``carried`` is what a device was read to carry, and has in its startup configuration. ``concern`` is
+    trouble with single clusters; the others are confirmed.
     """
     row = element_row(unit, name)
     if revision > row.wanted_revision:
@@ -73,13 +92,20 @@ def confirm(
         return
     before, row.confirmed_revision = row.confirmed_revision, revision
     highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
-    well, row.trouble, row.reachable = row.trouble is None and row.reachable, None, True
-    if before == revision and well:
+    text, of_clusters = (
+        (concern.message, written(concern.clusters, MOST_TROUBLE_CHARACTERS)) if concern else (None, None)
+    )
+    is_news, well = text is not None and row.trouble != text, row.trouble == text and row.reachable
+    row.trouble, row.troubles, row.reachable = text, of_clusters, True
+    changed = row.kind in DEVICES and _mark_blocked(unit, name, concern.blocked if concern else frozenset())
+    if before == revision and well and not changed:
         return
     unit.session.flush()
+    if is_news:
+        record(unit, "element_trouble", element=name, why=text)
     change = None if row.kind in DEVICES else confirmed_change(unit, name, before, highest, revision)
     record(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
-    touch_clusters(unit, _progressed(name, before, revision) if well else on_element(name))
+    touch_clusters(unit, _progressed(name, before, revision) if well and not changed else on_element(name))
     settle_clusters(unit, drain_deadline, on_element(name))
 
 
@@ -161,6 +187,16 @@ def _seen(unit: Unit, row: ElementRow, carried: DeviceCarried | None) -> None:
     row.last_seen = row.checked_at = unit.now
     if carried is not None:
         record_saved(unit, row, carried)
+
+
+def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
+    """Mark the parts of these networks on an element as blocked, and no others. Return whether that was news."""
+    here = PlacementRow.element == name, PlacementRow.removed_revision.is_(None)
+    theirs = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
+    wrong = PlacementRow.blocked != PlacementRow.cluster_id.in_(theirs) if networks else PlacementRow.blocked == true()
+    marked = update(PlacementRow).where(*here, wrong).values(blocked=~PlacementRow.blocked)
+    marked = marked.returning(PlacementRow.cluster_id).execution_options(synchronize_session=False)
+    return bool(unit.session.scalars(marked).all())
 
 
 def _placed(element: str) -> ColumnElement[bool]:

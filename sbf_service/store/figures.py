@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import case, func, select
 
 from sbf_service.settle import Part
+from sbf_service.store.foreign_vlans import foreign_at
 from sbf_service.store.pools import Reserved, excluded_at
 from sbf_service.store.reading import read_topology
 from sbf_service.store.services import service_figures
@@ -18,6 +19,7 @@ from virtcloud.model.cluster import State
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Site
 from virtcloud.model.views import Progress
+from virtcloud.model.vlans import VlanSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,11 @@ def _pools(unit: Unit, reserved: Reserved) -> dict[str, PoolFigures]:
         held[name, quarantined].add(vlan)
     given = {row.name: row.pool for row in unit.session.scalars(select(SiteRow).where(SiteRow.present))}
     found = {}
+    foreign = foreign_at(unit, list(given))
     for site in _sites(unit):
         claimed, kept = held[site.name, False], held[site.name, True]
-        free = frozenset.difference(given[site.name], excluded_at(site, reserved), claimed, kept)
+        taken = excluded_at(site, reserved), claimed, kept, foreign.get(site.name, VlanSet())
+        free = frozenset.difference(given[site.name], *taken)
         found[str(site.name)] = PoolFigures(len(claimed), len(kept), len(free))
     return found
 

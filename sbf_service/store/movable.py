@@ -21,6 +21,9 @@ _INCOMPLETE = (
     .join(ElementRow, _THEIRS)
     .where(PlacementRow.removed_revision.is_(None), _LOST, _BEHIND)
 )
+_BLOCKED = select(PlacementRow.cluster_id).where(
+    PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true()
+)
 _KEPT = or_(PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision)
 _CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _THEIRS, _KEPT)
 _MEMBER = aliased(ClusterRow)
@@ -32,7 +35,7 @@ _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 def movable(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:
     """Select the clusters that have a move to make: those for which ``settle`` gives one."""
-    incomplete = ClusterRow.id.in_(_INCOMPLETE)
+    incomplete = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
     return or_(
         and_(ClusterRow.state.in_(WANTED), ClusterRow.lease_ends <= now),
         and_(ClusterRow.state == State.CONFIGURING, or_(~incomplete, ClusterRow.deadline <= now)),

@@ -10,6 +10,7 @@ from sqlalchemy import Text, bindparam, cast, func, select, true
 from sbf_service.pools import ALWAYS_RESERVED, SitePool
 from sbf_service.store.audit import record
 from sbf_service.store.columns import NAME
+from sbf_service.store.foreign_vlans import foreign_at, foreign_view
 from sbf_service.store.free_numbers import NEVER_USED, offer
 from sbf_service.store.quarantine import quarantine_of
 from sbf_service.store.reading import read_topology
@@ -46,6 +47,7 @@ def site_pools(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> list[Si
     held = _numbers(unit.connection.execute(_HELD, names))
     kept_back = _numbers(unit.connection.execute(_KEPT_BACK, names))
     freed = _freed(unit.connection.execute(_FREED, names))
+    foreign = foreign_at(unit, names["sites"])
     return [
         SitePool(
             site=site.name,
@@ -53,6 +55,7 @@ def site_pools(unit: Unit, sites: Sequence[Site], reserved: Reserved) -> list[Si
             claimed=held.get(site.name, NONE) - kept_back.get(site.name, NONE),
             quarantined=kept_back.get(site.name, NONE),
             excluded=excluded_at(site, reserved),
+            foreign=foreign.get(site.name, NONE),
             freed=freed.get(site.name, {}),
         )
         for site in sites
@@ -88,6 +91,7 @@ def site_view(unit: Unit, site: Site, reserved: Reserved) -> SiteView:
         quarantined=pool.quarantined,
         free=pool.free,
         quarantine=quarantine_of(unit, site.name) if pool.quarantined else (),
+        other_use=foreign_view(unit, site.name, pool.given) if pool.foreign else (),
     )
 
 

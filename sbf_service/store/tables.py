@@ -13,6 +13,7 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -163,15 +164,20 @@ class ClusterRow(Base):
 
 
 _STAYS = text("removed_revision IS NULL")
+_BLOCKED = text("blocked")
 
 
 class PlacementRow(Base):
-    """A cluster on an element, from the revision that added it to the revision that removed it."""
+    """A cluster on an element, from the revision that added it to the revision that removed it.
+
+    ``blocked``: the element confirmed other clusters, and not this one: its VLAN is in other use there.
+    """
 
     __tablename__ = "placements"
     __table_args__ = (
         CheckConstraint("removed_revision > added_revision", name="order"),
         Index("ix_placements_staying", "element", "cluster_id", sqlite_where=_STAYS, postgresql_where=_STAYS),
+        Index("ix_placements_blocked", "cluster_id", sqlite_where=_BLOCKED, postgresql_where=_BLOCKED),
         Index("ix_placements_element_removed_revision", "element", "removed_revision"),
     )
 
@@ -179,6 +185,7 @@ class PlacementRow(Base):
     element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
     added_revision: Mapped[int]
     removed_revision: Mapped[int | None]
+    blocked: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class ClaimRow(Base):
@@ -203,6 +210,33 @@ class FreeRow(Base):
 
     site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    since: Mapped[datetime] = mapped_column(Instant)
+
+
+class CreatedVlanRow(Base):
+    """A VLAN that SBF created on an element, or is about to create: no other VLAN is ever deleted there."""
+
+    __tablename__ = "created_vlans"
+
+    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    created_at: Mapped[datetime] = mapped_column(Instant)
+
+
+class ForeignVlanRow(Base):
+    """A VLAN ID in other use on an element, since it was first read so: no cluster at its site may have it.
+
+    ``name`` is the VLAN's name where SBF did not create it, ``ports`` are the unmanaged ports that carry it (JSON).
+    """
+
+    __tablename__ = "foreign_vlans"
+    __table_args__ = (Index("ix_foreign_vlans_site_vlan", "site", "vlan"),)
+
+    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"))
+    name: Mapped[str | None] = mapped_column(Text)
+    ports: Mapped[str] = mapped_column(Text)
     since: Mapped[datetime] = mapped_column(Instant)
 
 

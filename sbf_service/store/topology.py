@@ -6,6 +6,8 @@ from sqlalchemy import select
 
 from sbf_service.edges import peers_of, transports_at
 from sbf_service.store.audit import record
+from sbf_service.store.created_vlans import replace_created
+from sbf_service.store.foreign_vlans import forget_foreign
 from sbf_service.store.losses import refuse_loss
 from sbf_service.store.ports import describe_ports
 from sbf_service.store.reading import TOPOLOGY, read_topology
@@ -15,7 +17,7 @@ from sbf_service.store.sharing import refuse_unshareable
 from sbf_service.store.standing import live_clusters
 from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
 from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
-from virtcloud.model.element import Element, Switch, kind_of
+from virtcloud.model.element import Device, Element, Switch, kind_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
@@ -67,6 +69,9 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
         if isinstance(element, Switch):
             describe_ports(unit, element, before.get(name))
+        if is_other_device(before.get(name), element):
+            forget_foreign(unit, name)
+            replace_created(unit, name, VlanSet())
         if before.get(name) != element:
             row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
             row.unsaved_since = row.unsaved_since or (unit.now if row.carried is not None else None)
@@ -74,6 +79,16 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
     unit.session.flush()
     for row in unit.session.scalars(select(ElementRow)):
         row.present = row.name in topology.elements
+        if not row.present:
+            forget_foreign(unit, row.name)
+            replace_created(unit, row.name, VlanSet())
+
+
+def is_other_device(former: Element | None, element: Element) -> bool:
+    """Return whether another device may stand behind an element's name: nothing on it is known to be SBF's then."""
+    if not isinstance(former, Device) or not isinstance(element, Device):
+        return former is not None and kind_of(former) != kind_of(element)
+    return (former.address, former.platform) != (element.address, element.platform)
 
 
 def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:

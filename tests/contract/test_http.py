@@ -367,6 +367,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
         "quarantined": "",
         "free": "101-109,200",
         "quarantine": [],
+        "other_use": [],
     }
     assert [one["name"] for one in ask(world, "GET", "/v1/sites").json()] == ["brno", "praha", "plzen"]
 

@@ -16,6 +16,9 @@ from sbf_service.store.migrate import config, migrate
 from sbf_service.store.tables import Base, FreeRow
 from virtcloud.model.errors import BadInput
 
+BEFORE_RECORDS = "0015"
+"""The last version in which every VLAN of a pool counted as SBF's."""
+
 
 def test_the_migrations_make_exactly_the_tables(database: str) -> None:
     engine = make_engine(database)
@@ -77,10 +80,10 @@ def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(
             connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
-        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None)]
+        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None, False)]
         connection.execute(text("UPDATE elements SET kind = 'edge'"))
         with pytest.raises(IntegrityError):
-            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL)"))
+            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL, false)"))
     engine.dispose()
 
 
@@ -132,4 +135,32 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
     with pytest.raises(BadInput, match="file is not a database"):
         migrate(engine)
+    engine.dispose()
+
+
+def test_what_switches_carried_before_is_recorded_as_created(database: str) -> None:
+    """By the claims that a switch confirmed, and by what it was last read to carry; not by what it owes."""
+    engine = make_engine(database)
+    cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
+    element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        *(
+            f"{cluster} VALUES ('{one}', '{one}', 0, 0, 'eva', '{{}}', 1, 'active', :at, :at, :at, false)"
+            for one in "ab"
+        ),
+        f"""{element} VALUES ('brno-sw1', 'brno', 'switch', true, 5, 3, 3, 0, true, 1, '{{"p1": "110-111"}}')""",
+        "INSERT INTO claims VALUES ('brno', 100, 'a'), ('brno', 101, 'b')",
+        "INSERT INTO placements VALUES ('a', 'brno-sw1', 2, NULL), ('b', 'brno-sw1', 4, NULL)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_RECORDS)
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT element, vlan FROM created_vlans ORDER BY vlan")).all()
+    assert found == [("brno-sw1", 100), ("brno-sw1", 110), ("brno-sw1", 111)]
     engine.dispose()

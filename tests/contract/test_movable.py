@@ -43,6 +43,7 @@ def add_cluster(unit: Unit, name: str, random: Random, elements: list[str]) -> N
         added = random.randint(1, 4)
         removed = random.choice([None, random.randint(added + 1, NEWEST)])
         part = {"cluster_id": name, "element": element, "added_revision": added, "removed_revision": removed}
+        part["blocked"] = removed is None and random.random() < 0.2
         unit.session.execute(insert(PlacementRow).values(part))
 
 

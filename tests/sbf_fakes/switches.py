@@ -8,16 +8,21 @@ from threading import Event
 from sbf_service.drivers.driver import DriverFacts, Login, Managed, Platform
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
 
 @dataclass
 class FakeSwitch:
-    """A switch: what each port carries, what it does wrong, and what it was asked."""
+    """A switch: what each port carries, what it does wrong, and what it was asked.
+
+    ``table`` is its table of VLANs with their names, which a reboot leaves as it is; None: it has no table.
+    """
 
     name: str
     ports: dict[str, set[int]] = field(default_factory=dict)
+    table: dict[int, str] | None = None
     access: set[str] = field(default_factory=set)
     startup: tuple[dict[str, set[int]], set[str]] = field(default_factory=lambda: ({}, set()))
     save_fails: str = ""
@@ -78,8 +83,14 @@ class FakeDriver:
         ports = {port: VlanSet(self.switch.ports.get(port, ())) & managed.vlans for port in managed.ports}
         found = {port for port in managed.access if self.switch.ports.get(port) and port not in self.switch.access}
         ports |= dict.fromkeys(found, VlanSet())
+        table, names = self.switch.table, None
         exist = VlanSet(n for vlans in ports.values() for n in vlans)
-        return SwitchCarried(vlans=exist, ports=ports, open=tuple(sorted(found)))
+        if table is not None:
+            exist = VlanSet(table) & managed.vlans
+            names = {number: table[number] for number in exist}
+        others = {PortName(port): VlanSet(vlans) & managed.vlans for port, vlans in self.switch.ports.items()}
+        elsewhere = {port: vlans for port, vlans in others.items() if port not in managed.ports and vlans}
+        return SwitchCarried(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
         self.switch.answer("apply")
@@ -105,6 +116,9 @@ class FakeDriver:
         self.switch.calls.append("close")
 
     def _change(self, difference: SwitchDifference) -> None:
+        if self.switch.table is not None:
+            self.switch.table |= {number: f"vc-{number}" for number in difference.create}
+            self.switch.table = {n: name for n, name in self.switch.table.items() if n not in difference.delete}
         self.switch.ports |= {port: set() for port in difference.close}
         self.switch.access = self.switch.access - difference.add.keys() | {*difference.access}
         for port, vlans in difference.remove.items():

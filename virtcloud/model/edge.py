@@ -3,6 +3,7 @@
 from virtcloud.model.document import Document
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
 
 NO_SERVICE = 0
 
@@ -40,12 +41,26 @@ class EdgeWanted(Document):
 
     circuits: Circuits = ()
 
+    @property
+    def vlans(self) -> VlanSet:
+        """Every VLAN of any circuit."""
+        return VlanSet(one.vlan for one in self.circuits)
+
 
 class EdgeCarried(Document):
-    """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole."""
+    """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole.
+
+    ``foreign`` are managed VLAN IDs in other use; circuits and parts of these are left out.
+    """
 
     circuits: Circuits = ()
     parts: tuple[Part, ...] = ()
+    foreign: tuple[ForeignVlan, ...] = ()
+
+    @property
+    def foreign_vlans(self) -> VlanSet:
+        """The VLAN IDs that are in other use."""
+        return VlanSet(one.vlan for one in self.foreign)
 
 
 class EdgeDifference(Document):
@@ -70,18 +85,30 @@ class EdgeDifference(Document):
         """Every VLAN that this change is known to touch."""
         return VlanSet(one.vlan for one in self.subjects if one.vlan is not None)
 
+    @property
+    def made(self) -> VlanSet:
+        """Every VLAN that this change puts on a port: SBF's own from then on."""
+        return VlanSet(one.vlan for one in self.add)
+
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
         return any((self.clear, self.remove, self.add))
 
 
 def edge_difference(wanted: EdgeWanted, carried: EdgeCarried) -> EdgeDifference:
-    """Compute what makes ``carried`` into ``wanted``."""
+    """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these get no circuit."""
+    foreign = carried.foreign_vlans
     return EdgeDifference(
         clear=carried.parts,
         remove=in_order(set(carried.circuits) - set(wanted.circuits)),
-        add=in_order(set(wanted.circuits) - set(carried.circuits)),
+        add=in_order({one for one in set(wanted.circuits) - set(carried.circuits) if one.vlan not in foreign}),
     )
+
+
+def blocked_circuits(wanted: EdgeWanted, carried: EdgeCarried) -> VlanSet:
+    """Return the VLAN IDs in other use of wanted circuits that are missing: they cannot be set up."""
+    missing = set(wanted.circuits) - set(carried.circuits)
+    return carried.foreign_vlans & [one.vlan for one in missing]
 
 
 def in_order(circuits: set[Circuit]) -> Circuits:

@@ -120,6 +120,23 @@ class Quarantine(Document):
     elements: dict[Name, Name]
 
 
+class VlanInOtherUse(Document):
+    """A VLAN ID of a pool that a device of the site uses for somebody else: no new cluster gets it.
+
+    ``name`` is the VLAN's name where SBF did not create it, ``ports`` are the unmanaged ports that carry it. The use
+    was first read at ``since`` and was there still at ``read_at``. ``cluster`` has the ID all the same: it got it
+    before.
+    """
+
+    vlan: VlanId
+    element: Name
+    name: str | None = None
+    ports: tuple[PortName, ...] = ()
+    since: datetime
+    read_at: datetime | None = None
+    cluster: ClusterKey | None = None
+
+
 class CleanWord(Document):
     """An administrator says, with a reason that is kept as its name is, that a number in quarantine is clean."""
 
@@ -127,7 +144,10 @@ class CleanWord(Document):
 
 
 class SiteView(Document):
-    """A site: its hosts, and the state of its pool; ``quarantine`` says of each number who keeps it back."""
+    """A site: its hosts, and the state of its pool.
+
+    ``quarantine`` says of each number who keeps it back, ``other_use`` which devices use a number for somebody else.
+    """
 
     name: Name
     hosts: tuple[Name, ...] = ()
@@ -136,6 +156,7 @@ class SiteView(Document):
     quarantined: VlanSet
     free: VlanSet
     quarantine: tuple[Quarantine, ...] = ()
+    other_use: tuple[VlanInOtherUse, ...] = ()
 
 
 class Confirmation(Document):

@@ -115,6 +115,11 @@ class SwitchDifference(Document):
         on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
         return VlanSet(number for vlans in (self.create, self.delete, *on_ports) for number in vlans)
 
+    @property
+    def made(self) -> VlanSet:
+        """Every VLAN that this change creates or puts on a port: SBF's own from then on."""
+        return VlanSet(number for vlans in (self.create, *self.add.values()) for number in vlans)
+
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
         return any((self.close, self.create, self.delete, self.add, self.remove, self.put_back))

@@ -76,7 +76,7 @@ def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) 
 
 def _elsewhere(dialect: NamesPorts, seen: Seen, managed: Managed) -> Iterator[tuple[PortName, VlanSet]]:
     """Yield unmanaged ports with the managed numbers they carry; a port that carries all VLANs states none."""
-    ours = {dialect.ports.canonical(port) for port in (*managed.ports, *managed.members)}
+    ours = {dialect.ports.canonical(port) for port in (*managed.ports, *managed.members, *managed.returned)}
     for name, port in seen.ports.items():
         if name not in ours and not port.member:
             tagged = VlanSet() if port.open else port.tagged

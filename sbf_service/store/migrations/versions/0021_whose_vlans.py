@@ -1,0 +1,72 @@
+"""Which VLANs SBF created on devices, and which VLAN IDs are in other use there.
+
+Before this version every VLAN of the pool counted as SBF's. What an installation certainly created is what its devices
+were last verified to carry, and the claims of clusters whose parts they confirmed: these become the record.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import NAME, Instant
+from virtcloud.model.vlans import VlanSet
+
+revision: str = "0021"
+down_revision: str | None = "0020"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+_CONFIRMED = sa.text(
+    "SELECT elements.name, claims.vlan FROM placements"
+    " JOIN elements ON elements.name = placements.element"
+    " JOIN clusters ON clusters.id = placements.cluster_id"
+    " JOIN claims ON claims.cluster_id = COALESCE(clusters.network, clusters.id) AND claims.site = elements.site"
+    " WHERE elements.kind IN ('switch', 'edge') AND placements.added_revision <= elements.confirmed_revision"
+)
+_CARRIED = sa.text("SELECT name, kind, carried FROM elements WHERE kind IN ('switch', 'edge') AND carried IS NOT NULL")
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    created = op.create_table(
+        "created_vlans",
+        sa.Column("element", NAME, nullable=False),
+        sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("created_at", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_created_vlans_element")),
+        sa.PrimaryKeyConstraint("element", "vlan", name=op.f("pk_created_vlans")),
+    )
+    op.create_table(
+        "foreign_vlans",
+        sa.Column("element", NAME, nullable=False),
+        sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("site", NAME, nullable=False),
+        sa.Column("name", sa.Text(), nullable=True),
+        sa.Column("ports", sa.Text(), nullable=False),
+        sa.Column("since", Instant(), nullable=False),
+        sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_foreign_vlans_element")),
+        sa.ForeignKeyConstraint(["site"], ["sites.name"], name=op.f("fk_foreign_vlans_site")),
+        sa.PrimaryKeyConstraint("element", "vlan", name=op.f("pk_foreign_vlans")),
+    )
+    op.create_index("ix_foreign_vlans_site_vlan", "foreign_vlans", ["site", "vlan"], unique=False)
+    op.add_column("placements", sa.Column("blocked", sa.Boolean(), nullable=False, server_default=sa.false()))
+    where = sa.text("blocked")
+    op.create_index("ix_placements_blocked", "placements", ["cluster_id"], sqlite_where=where, postgresql_where=where)
+    now = datetime.now(UTC)
+    rows = [{"element": name, "vlan": vlan, "created_at": now} for name, vlan in sorted(set(_known(op.get_bind())))]
+    op.bulk_insert(created, rows)
+
+
+def _known(connection: sa.Connection) -> Iterator[tuple[str, int]]:
+    """Yield each element with a VLAN that SBF created on it."""
+    for name, vlan in connection.execute(_CONFIRMED).all():
+        yield name, int(vlan)
+    for name, kind, carried in connection.execute(_CARRIED).all():
+        found = json.loads(carried)
+        if kind == "edge":
+            yield from ((name, int(circuit["vlan"])) for circuit in found)
+        else:
+            yield from ((name, int(vlan)) for vlans in found.values() for vlan in VlanSet.parse(vlans))
