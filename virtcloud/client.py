@@ -22,6 +22,7 @@ from virtcloud.model.job_word import JobWord
 from virtcloud.model.port_use import Adoption, PortRelease, PortUse, PortView
 from virtcloud.model.preparation import SitePreparation
 from virtcloud.model.preview import ChangePreview, ClusterPreview, ElementDifference, ElementReconciliation
+from virtcloud.model.site_part import SitePart
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.views import CleanWord, ClusterView, Confirmation, ElementView, Pool, SiteView, Trouble
@@ -107,6 +108,21 @@ class SbfClient:
         """Read a site's devices and return what :meth:`put_pool` would change on them. Raises the same."""
         path = f"/v1/sites/{Name(site)}/pool/dry-run"
         return self._document(ChangePreview, self._at.send("POST", path, pool, wait=DEVICE_S))
+
+    def site_part(self, site: str) -> tuple[SitePart, str | None]:
+        """Return one site's part of the topology and its version; raises NotFound."""
+        answer = self._at.send("GET", f"/v1/sites/{Name(site)}/topology")
+        return self._document(SitePart, answer), None if answer.etag is None else answer.etag.strip('"')
+
+    def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
+        """Replace one site's part of the topology; other sites stay. Version and errors as :meth:`put_topology`."""
+        path = f"/v1/sites/{part.site.name}/topology"
+        return self._document(SitePart, self._at.send("PUT", path, part, if_match=_etag(version)))
+
+    def preview_site_part(self, part: SitePart) -> ChangePreview:
+        """Read the devices concerned and return what :meth:`put_site_part` would change on them. Raises the same."""
+        path = f"/v1/sites/{part.site.name}/topology/dry-run"
+        return self._document(ChangePreview, self._at.send("POST", path, part, wait=DEVICE_S))
 
     def preview_topology(self, topology: Topology) -> ChangePreview:
         """Read the devices concerned and return what :meth:`put_topology` would change on them. Raises the same."""

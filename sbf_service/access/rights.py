@@ -26,6 +26,7 @@ class Action(StrEnum):
     VERIFY_SITE = "verify the cables of"
     READ_TOPOLOGY = "look at the topology"
     SET_TOPOLOGY = "change the topology"
+    SET_SITE = "change the topology of"
     READ_ELEMENT = "look at"
     COMPARE_ELEMENT = "compare"
     RECONCILE_ELEMENT = "reconcile"
@@ -76,6 +77,7 @@ RIGHTS: Mapping[Role, Mapping[Action, Reach]] = {
         Action.SET_POOL: Reach.SITES,
         Action.ADOPT_PORT: Reach.SITES,
         Action.SAY_CLEAN: Reach.SITES,
+        Action.SET_SITE: Reach.SITES,
         Action.VERIFY_SITE: Reach.SITES,
         Action.COMPARE_ELEMENT: Reach.SITES,
         Action.RECONCILE_ELEMENT: Reach.SITES,

@@ -351,6 +351,8 @@ SENT: dict[str, object] = {
     "report_trouble": {"revision": 1, "message": "x"},
     "create_token": {"name": "alice", "role": "operator"},
     "put_quota": {},
+    "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
+    "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},
 }
 QUERIES = {"list_asked_jobs": "?server=torque"}

@@ -1,82 +1,168 @@
-"""``virtcloud topology``: what sites, elements and links there are."""
+"""``virtcloud topology``: what sites, elements and links there are, as a whole or of one site."""
 
-from typing import IO
+from collections.abc import Callable, Sized
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Generic, TypeVar
 
 import click
-import yaml
 
 from virtcloud.cli import agreeing, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.text_difference import as_yaml, difference
 from virtcloud.cli.whole import Group
-from virtcloud.client import ANY_VERSION
+from virtcloud.client import ANY_VERSION, SbfClient
+from virtcloud.model.document import Document
 from virtcloud.model.documents import read_document
+from virtcloud.model.errors import BadInput, Conflict, NotFound
+from virtcloud.model.preview import ChangePreview
+from virtcloud.model.site_part import SitePart
 from virtcloud.model.topology import Topology
+
+D = TypeVar("D", Topology, SitePart)
+SITE = click.option("--site", metavar="NAME", help="Only this site, with the links between its own elements.")
 
 
 class TopologyFile(Topology):
     """A topology as a file has it: with the version of the topology that it was made from."""
 
-    version: int | None = None
+    version: str | int | None = None
 
-    @property
-    def topology(self) -> Topology:
-        """The topology alone, as SBF takes it."""
-        return Topology.model_validate(self.model_dump(exclude={"version"}, exclude_unset=True))
+
+class SiteFile(SitePart):
+    """A site's part of the topology as a file has it."""
+
+    version: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject(Generic[D]):
+    """What is shown or set: the whole topology, or one site's part, and the calls for it."""
+
+    name: str
+    read: Callable[[], tuple[D, str | None]]
+    preview: Callable[[D], ChangePreview]
+    put: Callable[[D, str | None], D]
+
+
+def _whole(sbf: SbfClient) -> Subject[Topology]:
+    return Subject("topology", sbf.versioned_topology, sbf.preview_topology, sbf.put_topology)
+
+
+def _part(sbf: SbfClient, site: str) -> Subject[SitePart]:
+    return Subject(f"site {site}", lambda: sbf.site_part(site), sbf.preview_site_part, sbf.put_site_part)
 
 
 @click.group(cls=Group)
 def topology() -> None:
-    """Say what sites, elements, links and transports there are.
+    """Sites, elements, links and transports, as administrators describe them.
 
     Example: virtcloud topology set topology.yaml
     """
 
 
 @topology.command("show")
+@SITE
 @as_json
 @click.pass_context
-def show_(context: click.Context, as_json: bool) -> None:
+def show_(context: click.Context, site: str | None, as_json: bool) -> None:
     """Show the topology as YAML with its version, in the form in which 'topology set' takes it.
 
-    Example: virtcloud topology show > topology.yaml
+    Example: virtcloud topology show --site brno > brno.yaml
     """
-    found, version = client(context).sbf.versioned_topology()
+    sbf = client(context).sbf
+    found: Topology | SitePart
+    found, version = sbf.versioned_topology() if site is None else sbf.site_part(site)
     if as_json:
         show.json_document(found)
     else:
-        plain = {} if version is None else {"version": int(version)}
-        plain |= found.model_dump(mode="json", exclude_defaults=True)
-        click.echo(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True), nl=False)
+        shown = {} if version is None else {"version": int(version) if version.isdigit() else version}
+        click.echo(as_yaml(found, **shown), nl=False)
 
 
 @topology.command("set")
 @click.argument("file", type=click.File())
-@click.option("--force", is_flag=True, help="Replace the topology whatever its version; another's change is lost.")
+@SITE
+@click.option("--force", is_flag=True, help="Replace it whatever its version; another's change is lost.")
 @agreeing.dry_run
 @agreeing.yes
 @as_json
 @click.pass_context
 def set_(  # noqa: PLR0913 - click gives each option by its name
-    context: click.Context, /, file: IO[str], *, force: bool, dry_run: bool, yes: bool, as_json: bool
+    context: click.Context,
+    /,
+    file: IO[str],
+    *,
+    site: str | None,
+    force: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
 ) -> None:
-    """Set the topology to that of FILE (YAML or JSON; '-' is stdin). What carries something cannot be taken out.
+    """Set the topology, or one site's part of it, to that of FILE (YAML or JSON; '-' is stdin).
 
-    FILE has the 'version' that 'topology show' printed, so that nobody's change in between is lost. The switches and
-    edges that the change concerns are read first; before a port in other use is changed you are asked.
+    What carries something cannot be taken out. FILE has the 'version' that 'topology show' printed, so that nobody's
+    change in between is lost. The difference is shown first. The switches and edges that the change concerns are read;
+    before a port in other use is changed you are asked, and on a terminal before anything is.
 
-    Example: virtcloud topology set topology.yaml --dry-run
+    Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
-    sbf, given = client(context).sbf, read_document(file.read(), file.name, TopologyFile)
-    preview = sbf.preview_topology(given.topology)
-    if dry_run:
-        agreeing.show_preview(preview, as_json=as_json)
-        return
-    agreeing.require_agreement(preview, yes=yes)
-    version = ANY_VERSION if force else None if given.version is None else str(given.version)
-    found = sbf.put_topology(given.topology, version)
-    if as_json:
-        show.json_document(found)
-    else:
-        click.echo(
-            f"topology {found.name}: {len(found.sites)} sites, {len(found.elements)} elements, {len(found.links)} links"
+    sbf, text = client(context).sbf, file.read()
+    asked = _Asked(force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    if site is None:
+        given = read_document(text, file.name, TopologyFile)
+        made = _set(_whole(sbf), _without_version(given, Topology), given.version, asked)
+        told = (
+            "" if made is None else _told(f"topology {made.name}: {len(made.sites)} sites", made.elements, made.links)
         )
+    else:
+        part = read_document(text, file.name, SiteFile)
+        if part.site.name != site:
+            raise BadInput(f"{file.name}: site.name: expected {site}, got {part.site.name}")
+        set_part = _set(_part(sbf, site), _without_version(part, SitePart), part.version, asked)
+        told = "" if set_part is None else _told(f"site {site}", set_part.site.elements, set_part.links)
+    if told and not as_json:
+        click.echo(told)
+
+
+def _told(what: str, elements: Sized, links: Sized) -> str:
+    return f"{what}{',' if ':' in what else ':'} {len(elements)} elements, {len(links)} links"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The flags of ``topology set``."""
+
+    force: bool
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
+def _without_version(given: Document, kind: type[D]) -> D:
+    return kind.model_validate(given.model_dump(exclude={"version"}, exclude_unset=True))
+
+
+def _set(subject: Subject[D], wanted: D, version: str | int | None, asked: _Asked) -> D | None:
+    """Show the difference, ask where that is needed, and replace; None for a dry run."""
+    former, current = None, None
+    with suppress(NotFound):
+        former, current = subject.read()
+    text = difference(former, wanted, subject.name)
+    preview = subject.preview(wanted)
+    if asked.dry_run:
+        if text and not asked.as_json:
+            click.echo(text)
+        agreeing.show_preview(preview, as_json=asked.as_json)
+        return None
+    if text and former is not None:
+        click.echo(text, err=True)
+    agreeing.require_agreement(preview, yes=asked.yes)
+    if agreeing.is_terminal():
+        version = current if version is None else version  # the difference to it was shown
+        if text and former is not None and not asked.yes and not click.confirm(f"Change {subject.name}?", err=True):
+            raise Conflict("nothing was changed")
+    made = subject.put(wanted, ANY_VERSION if asked.force else None if version is None else str(version))
+    if asked.as_json:
+        show.json_document(made)
+    return made

@@ -23,8 +23,8 @@ def sbf() -> Iterator[FakeSbf]:
             made.matched += self.headers.get_all("if-match", [])
             status, content = made.answer(self.command, self.path, body)
             self.send_response(status)
-            if self.path == "/v1/topology":
-                self.send_header("etag", '"7"')
+            if self.path.endswith("/topology"):
+                self.send_header("etag", '"7"' if self.path == "/v1/topology" else '"abc"')
             self.send_header("content-length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)

@@ -56,6 +56,8 @@ OTHER = Subject("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=
         (Action.VERIFY_SITE, SITE_PRAHA, {"eva"}),
         (Action.READ_TOPOLOGY, WHOLE, {"ivo", "eva", "pbs"}),
         (Action.SET_TOPOLOGY, WHOLE, {"eva"}),
+        (Action.SET_SITE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_SITE, SITE_PRAHA, {"eva"}),
         (Action.READ_ELEMENT, HOST, {"ivo", "eva", "brno-h1", "pbs"}),
         (Action.READ_ELEMENT, OTHER, {"ivo", "eva", "pbs"}),
         (Action.COMPARE_ELEMENT, HOST, {"ivo", "eva"}),

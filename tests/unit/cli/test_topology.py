@@ -1,0 +1,75 @@
+"""``virtcloud topology``: the difference comes first, and of one site only that site is changed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
+
+from virtcloud.cli import agreeing
+
+Run = Callable[..., Result]
+PART = {"site": {"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}}
+CHANGED = {"site": {"name": "brno", "switches": [{"name": "s", "ports": ["p", "p2"], "platform": "x"}]}}
+OTHER = {"name": "other", "sites": TOPOLOGY["sites"]}
+
+
+@pytest.fixture(autouse=True)
+def _site(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno/topology", PART)
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands believe that somebody can be asked."""
+    monkeypatch.setattr(agreeing, "is_terminal", lambda: True)
+
+
+def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
+    assert ended.stderr.splitlines()[:5] == [
+        "--- topology now",
+        "+++ topology then",
+        "@@ -1,4 +1,4 @@",
+        "-name: small",
+        "+name: other",
+    ]
+    assert sbf.put[-1][0] == "/v1/topology"
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize(("answer", "outcome"), [("n", (1, [])), ("y", (0, ['"7"']))])
+def test_on_a_terminal_the_version_that_was_shown_is_replaced_if_that_is_agreed(
+    run: Run, sbf: FakeSbf, tmp_path: Path, answer: str, outcome: tuple[int, list[str]]
+) -> None:
+    (tmp_path / "t.json").write_text(json.dumps(OTHER))
+    ended = run("topology", "set", str(tmp_path / "t.json"), stdin=f"{answer}\n")
+    assert (ended.exit_code, sbf.matched) == outcome
+    assert "Change topology? [y/N]" in ended.stderr
+
+
+def test_a_sites_part_is_shown_with_its_version(run: Run) -> None:
+    lines = run("topology", "show", "--site", "brno").stdout.splitlines()
+    assert lines[:3] == ["version: abc", "site:", "  name: brno"]
+
+
+def test_a_sites_part_is_set_alone(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
+    assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 elements, 0 links\n")
+    assert "+    - p2" in ended.stderr
+    assert (sbf.put[-1][0], sbf.matched) == ("/v1/sites/brno/topology", ['"abc"'])
+
+
+def test_a_part_of_another_site_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", "--site", "praha", stdin=json.dumps(CHANGED))
+    assert (ended.exit_code, sbf.put) == (2, [])
+    assert "<stdin>: site.name: expected praha, got brno" in ended.stderr
+
+
+def test_a_dry_run_of_a_site_shows_the_difference_and_sets_nothing(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", "--site", "brno", "--dry-run", stdin=json.dumps(CHANGED))
+    assert "+    - p2" in ended.stdout
+    assert ended.stdout.endswith("nothing was changed\n")
+    assert not [path for path, _ in sbf.put if not path.endswith("dry-run")]
