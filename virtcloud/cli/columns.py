@@ -10,7 +10,7 @@ def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | Non
     """Return the width of each column, or None when even the longest words do not fit beside each other.
 
     ``cells`` are the rows, the head first; all have the same number of columns. No column is narrower than its longest
-    word, nor wider than its longest cell; room that is left goes to the columns that lack most.
+    word, nor wider than its longest cell; room that is left is shared evenly.
     """
     columns = list(zip(*cells, strict=True))
     least = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -38,7 +38,7 @@ def _spread(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
         lacking = [index for index, width in enumerate(widths) if width < most[index]]
         if not lacking:
             break
-        widths[max(lacking, key=lambda index: most[index] - widths[index])] += 1
+        widths[min(lacking, key=widths.__getitem__)] += 1
         room -= 1
     return widths
 

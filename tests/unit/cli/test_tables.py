@@ -39,11 +39,11 @@ def test_a_table_of_60_columns_wraps_the_longest_column(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(monkeypatch, capsys, 60)[2:] == [
-        "demo      active  VLAN 100 at",
-        "                  brno, praha",
-        "job-4711  failed  no VLAN        not set up in time: host",
-        "                                 brno-h1 at brno has not",
-        "                                 confirmed",
+        "demo      active  VLAN 100 at brno,",
+        "                  praha",
+        "job-4711  failed  no VLAN               not set up in time:",
+        "                                        host brno-h1 at brno",
+        "                                        has not confirmed",
     ]
 
 
