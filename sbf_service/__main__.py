@@ -24,8 +24,8 @@ from sbf_service.settings import Settings, read_settings
 from sbf_service.store.replica import held
 from sbf_service.store.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
-from virtcloud.model.documents import explain
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.faults import explain
 from virtcloud.model.values import Name
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")

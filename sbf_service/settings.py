@@ -13,8 +13,8 @@ from sbf_service.access.local import LocalUsers
 from sbf_service.secret_source import SecretSource
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.values import Name, Text
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]

@@ -7,13 +7,14 @@ The service that owns all clusters is the package ``sbf_service``.
 from importlib import import_module
 
 __version__ = "0.1.0"
-__all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "__version__"]
+__all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
 
 _HOMES = {
     "Client": "virtcloud.cluster",
     "Cluster": "virtcloud.cluster",
     "ClusterSpec": "virtcloud.model.cluster",
     "Guest": "virtcloud.model.cluster",
+    "VirtcloudError": "virtcloud.model.errors",
 }
 
 
@@ -22,3 +23,8 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the Python API with the module's own names."""
+    return sorted({*globals(), *__all__})

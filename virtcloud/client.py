@@ -16,8 +16,8 @@ from virtcloud.model.audit import AuditEntry
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.document import Document
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput, ServiceUnreachable
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.job_word import JobWord
 from virtcloud.model.port_use import Adoption, PortRelease, PortUse, PortView
 from virtcloud.model.preparation import SitePreparation
@@ -65,6 +65,11 @@ class SbfClient:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Close it."""
         self.close()
+
+    @property
+    def url(self) -> str:
+        """The address of SBF, as it was given."""
+        return self._at.url
 
     def close(self) -> None:
         """Close the connections."""

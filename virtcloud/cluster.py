@@ -2,29 +2,29 @@
 
 ::
 
-    from virtcloud import Client, ClusterSpec
+    from virtcloud import Client
 
     with Client() as client:
-        cluster = client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1", "praha-h1")))
+        cluster = client.create("demo", hosts=["brno-h1", "praha-h1"])
         cluster.wait_active(progress=lambda view: print(view.state))
         print(cluster.vlans)
-        more = client.create("more", ClusterSpec(owner="eva", joins="demo", hosts=("plzen-h1",)))  # comes and goes
+        more = client.create("more", joins="demo", hosts=["plzen-h1"])  # comes and goes
         more.wait_active().delete(wait=True)
         cluster.delete(wait=True)
 """
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from virtcloud.client import DEFAULT_URL, SbfClient
 from virtcloud.connection import Trust
 from virtcloud.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.errors import BadInput, ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.preview import ClusterPreview
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -60,6 +60,10 @@ class Client:
         )
         self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), trust=trust)
 
+    def __repr__(self) -> str:
+        """Show where it calls; never the token."""
+        return f"<virtcloud.Client of {self.sbf.url}>"
+
     def __enter__(self) -> Self:
         """Use it as a context."""
         return self
@@ -72,13 +76,31 @@ class Client:
         """Close the connections."""
         self.sbf.close()
 
-    def create(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> "Cluster":
-        """Want a cluster; it is being set up when this returns. The same key and spec again is the same cluster.
+    def create(
+        self,
+        key: str,
+        spec: ClusterSpec | None = None,
+        *,
+        attempt: int | None = None,
+        **keys: Any,  # noqa: ANN401
+    ) -> "Cluster":
+        """Create a cluster; it is being set up when this returns. The same key and spec again is the same cluster.
 
-        Raises Conflict (its kinds say what about: NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded,
-        AttemptWaits), Gone (an older attempt), NoSuchHost.
+        Instead of ``spec`` its keys can be given: ``create("demo", hosts=["brno-h1"])``. The owner is then, unless
+        given, the user whom SBF sees for the caller's token. Raise BadInput, Conflict (its kinds say what about:
+        NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits), Gone (an older attempt),
+        NoSuchHost.
         """
-        return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt)))
+        wanted = self._spec(spec, keys)
+        return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))
+
+    def _spec(self, spec: ClusterSpec | None, keys: Mapping[str, Any]) -> ClusterSpec:
+        if spec is None:
+            owner = keys.get("owner") or self.sbf.whoami().name
+            return ClusterSpec(**{**keys, "owner": owner})
+        if keys:
+            raise BadInput(f"expected either a spec or its keys, got a spec and {', '.join(keys)}")
+        return spec
 
     def preview(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> ClusterPreview:
         """Say what :meth:`create` would do now: the number, and the change of each element. Raises the same."""
@@ -128,6 +150,13 @@ class Cluster:
         self._sbf = sbf
         self._clock = clock
         self.view = view
+
+    def __repr__(self) -> str:
+        """Show the cluster as it was last seen."""
+        return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._numbers()}>"
+
+    def _numbers(self) -> str:
+        return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(self.vlans.items())) or "no VLAN"
 
     def __enter__(self) -> Self:
         """Use it as a context."""

@@ -61,7 +61,7 @@ class Connection:
 
     def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: Trust = PLAIN) -> None:
         """Prepare; nothing is sent yet."""
-        self._url = url
+        self.url = url
         self._timeout = timeout
         self._token = token
         self._http = _http(url, trust)
@@ -93,10 +93,10 @@ class Connection:
         try:
             answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         except httpx.RequestError as error:
-            raise ServiceUnreachable(_unreachable(self._url, error)) from error
+            raise ServiceUnreachable(_unreachable(self.url, error)) from error
         if not answer.is_success:
-            raise _rebuilt(self._url, answer)
-        return Answer(self._url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
+            raise _rebuilt(self.url, answer)
+        return Answer(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> Answer:
         """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""
@@ -167,8 +167,8 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
     )
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
         return (
-            f"what answers at {url} closed the connection without an answer: it probably expects TLS; use "
-            f"https{url.removeprefix('http')} (--url or VIRTCLOUD_URL)"
+            f"what answers at {url} closed the connection without an answer: it ended just then, or it expects TLS "
+            f"(--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
         )
     if _is_denied(error):
         return (

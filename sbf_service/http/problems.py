@@ -13,7 +13,6 @@ from starlette.exceptions import HTTPException
 
 from sbf_service.http.body import BodyTooLong
 from sbf_service.log import get_log
-from virtcloud.model.documents import explain
 from virtcloud.model.errors import (
     BadInput,
     BeyondLimit,
@@ -32,6 +31,7 @@ from virtcloud.model.errors import (
     Unreachable,
     VirtcloudError,
 )
+from virtcloud.model.faults import explain
 from virtcloud.model.views import Problem
 
 log = get_log(__name__)

@@ -9,9 +9,9 @@ from pydantic_core import ErrorDetails
 
 from virtcloud.model.admission import EVERYBODY, Admits
 from virtcloud.model.document import Document
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.values import Name
 from virtcloud.scheduler.settings import SchedulerKeys
 

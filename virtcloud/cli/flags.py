@@ -7,8 +7,8 @@ from itertools import islice
 from pydantic import ValidationError
 
 from virtcloud.model.cluster import ClusterSpec, Guest
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.values import Address, Name
 from virtcloud.model.views import ClusterView, SiteView
 from virtcloud.model.vlans import VlanSet

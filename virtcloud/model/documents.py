@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadDocument
+from virtcloud.model.faults import explain, faults
 
 D = TypeVar("D", bound=Document)
 
@@ -46,31 +47,6 @@ def _message(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
     path = [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
     where = ".".join(str(part) for part in path) or "document"
     return f"{source}:{_line(root, path)}: {where}: {explain(detail)}"
-
-
-def faults(error: ValidationError) -> list[ErrorDetails]:
-    """Give the faults that are causes: a list that seems short only since its items are at fault is left out."""
-    every = error.errors()
-    return [one for one in every if not (one["type"] == "too_short" and any(_below(one, other) for other in every))]
-
-
-def _below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
-    size = len(outer["loc"])
-    return len(inner["loc"]) > size and inner["loc"][:size] == outer["loc"]
-
-
-def explain(detail: ErrorDetails) -> str:
-    """Say one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
-    if detail["type"] == "missing":
-        return "expected this key, got nothing"
-    if detail["type"] == "extra_forbidden":
-        return "expected no such key; is it misspelt?"
-    if detail["type"] == "too_short":
-        return f"expected at least {detail['ctx']['min_length']} item, got none"
-    words = detail["msg"].removeprefix("Value error, ")
-    if words.startswith("expected") or detail["type"] == "value_error":
-        return words
-    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
 
 
 def _line(node: yaml.Node | None, path: Sequence[str | int]) -> int:

@@ -17,8 +17,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from virtcloud.model.document import Document
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.values import ClusterKey
 
 Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
