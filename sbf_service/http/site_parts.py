@@ -16,8 +16,8 @@ from sbf_service.service import Service
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Unit
 from sbf_service.store.topology import put_topology
-from virtcloud.model.documents import explain, faults
 from virtcloud.model.errors import BadInput, Forbidden
+from virtcloud.model.faults import explain, faults
 from virtcloud.model.preview import ChangePreview
 from virtcloud.model.site_part import SitePart, foreign_credentials, part_of, with_part
 from virtcloud.model.topology import Topology
