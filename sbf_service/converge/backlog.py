@@ -13,17 +13,23 @@ from virtcloud.model.values import Name
 
 @dataclass
 class Backlog:
-    """One replica's work. ``clock`` is monotonic, in seconds; ``jitter`` is a random number from 0 to 1."""
+    """One replica's work. ``clock`` is monotonic, in seconds; ``jitter`` is a random number from 0 to 1.
+
+    ``since`` is the database's time of the first look: whatever was read before that is read again, since a device may
+    have restarted while no replica had a session with it.
+    """
 
     settings: Settings
     clock: Callable[[], float]
     jitter: Callable[[], float] = random.random
     busy: set[Name] = field(default_factory=set)
     retries: dict[Name, Retry] = field(default_factory=dict)
+    since: datetime | None = None
 
     def take(self, found: Iterable[Candidate], now: datetime, lost: Collection[Name]) -> list[Candidate]:
         """Choose the devices to converge now and mark them busy; those that ended their session are due at once."""
         known = {one.name: one for one in found}
+        self.since = self.since or now
         chosen = choose(
             [replace(one, checked_at=None) if one.name in lost else one for one in known.values()],
             now=now,
@@ -32,6 +38,7 @@ class Backlog:
             busy=self.busy,
             retries=self.retries,
             room=self.settings.workers - len(self.busy),
+            since=self.since,
         )
         self.busy.update(chosen)
         return [known[name] for name in chosen]

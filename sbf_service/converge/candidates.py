@@ -21,6 +21,7 @@ _DEVICES = (
         ElementRow.wanted_revision,
         ElementRow.confirmed_revision,
         ElementRow.checked_at,
+        ElementRow.reachable,
         ElementRow.lease_until,
         ElementRow.lease_holder,
     )
@@ -69,6 +70,7 @@ def candidates(unit: Unit, holder: str) -> list[Candidate]:
             checked_at=row.checked_at,
             leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
             platform=_platform(known[Name(row.name)]),
+            reachable=row.reachable,
         )
         for row in rows
     ]

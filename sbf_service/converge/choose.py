@@ -11,7 +11,7 @@ from virtcloud.model.values import Name
 class Candidate:
     """A device as the database shows it. ``leased`` says that another replica's lease on it runs.
 
-    ``platform`` is what the topology says of it.
+    ``platform`` is what the topology says of it. ``reachable``: the last try to read it did not fail.
     """
 
     name: Name
@@ -20,6 +20,7 @@ class Candidate:
     checked_at: datetime | None
     leased: bool = False
     platform: str = ""
+    reachable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,14 @@ class Retry:
     not_before: float
 
 
-def is_due(one: Candidate, now: datetime, drift_interval: timedelta) -> bool:
-    """Say whether a device is behind, or has not been looked at for long."""
-    return one.confirmed < one.wanted or one.checked_at is None or now - one.checked_at >= drift_interval
+def is_due(one: Candidate, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
+    """Return whether a device is behind, or must be read: it could not be, or was not within the drift interval.
+
+    Nor is a reading from before ``since`` believed.
+    """
+    if one.checked_at is None or not one.reachable or one.confirmed < one.wanted:
+        return True
+    return now - one.checked_at >= drift_interval or (since is not None and one.checked_at < since)
 
 
 def choose(  # noqa: PLR0913 - all that the choice depends on
@@ -48,12 +54,13 @@ def choose(  # noqa: PLR0913 - all that the choice depends on
     busy: Collection[Name],
     retries: Mapping[Name, Retry],
     room: int,
+    since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to converge now, those behind first."""
+    """Choose at most ``room`` devices to converge now, those behind first. A device that failed stays due."""
     due = [
         one
         for one in candidates
-        if is_due(one, now, drift_interval)
+        if (one.name in retries or is_due(one, now, drift_interval, since))
         and not one.leased
         and one.name not in busy
         and not waits(one, retries.get(one.name), clock)

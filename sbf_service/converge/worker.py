@@ -72,25 +72,29 @@ class Worker:
                 self.transactions.give_up_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> Outcome:
+        """Try once. A device that could not be read, whatever it said, is unreachable until it is read again."""
+        was_read = False
         try:
             task = self.transactions.read_task(name, fence)
             task = replace(task, may_save=task.may_save or save_now)
-            return self._converge(task, self.sessions.driver(task.device, task.backbone))
+            driver = self.sessions.driver(task.device, task.backbone)
+            carried = task.read(driver)
+            was_read = True
+            return self._converge(task, driver, carried)
         except ElementError as error:
-            self._fail(name, fence, trouble_of(error))
+            trouble = trouble_of(error)
         except StoppedError as stopped:
-            self._fail(name, fence, stopped.trouble)
+            trouble = stopped.trouble
         except (LeaseLostError, DatabaseUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
             log.fault("converge_fault", error, element=name)
-            message = printable(f"fault in the service: {type(error).__name__}: {error}")
-            self._fail(name, fence, Trouble(message))
+            trouble = Trouble(printable(f"fault in the service: {type(error).__name__}: {error}"))
+        self._fail(name, fence, replace(trouble, reachable=was_read and trouble.reachable))
         return Outcome.FAILED
 
-    def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D]) -> Outcome:
+    def _converge(self, task: Task[W, M, C, D], driver: Spoken[M, C, D], carried: C) -> Outcome:
         kind = task.kind
-        carried = task.read(driver)
         difference = kind.difference(task.wanted, carried)
         drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
         if difference:

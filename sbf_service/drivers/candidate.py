@@ -13,6 +13,7 @@ from sbf_service.drivers.dialects.dialect import Kept, Lines, PortNames, PortSee
 from sbf_service.drivers.dialects.lines import port_seen
 from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import DriverFacts, Managed
+from sbf_service.drivers.line import NoticesLoss
 from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
@@ -141,6 +142,10 @@ class CandidateSwitch:
         except ValueError as error:
             said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
             raise Unsafe(f"switch {self._name}: what it said of its neighbours is not understood: {said}") from error
+
+    def is_lost(self) -> bool:
+        """Return whether the switch ended the session by itself, as far as the session notices that."""
+        return isinstance(self._session, NoticesLoss) and self._session.is_lost()
 
     def close(self) -> None:
         """End the session."""

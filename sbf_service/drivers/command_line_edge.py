@@ -70,6 +70,10 @@ class CommandLineEdge:
         told = (line for step in asked for line in step.lines)
         return (*self._dialect.configure, *told, *self._dialect.leave, *self._dialect.save)
 
+    def is_lost(self) -> bool:
+        """Return whether the device ended the session by itself."""
+        return self._device.is_lost()
+
     def close(self) -> None:
         """End the session."""
         self._device.close()

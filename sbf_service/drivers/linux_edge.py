@@ -68,6 +68,10 @@ class LinuxEdge:
         """Give the lines of this change, in order; nothing for no change."""
         return tuple(f"{program} {line}" for program, lines in self._steps(difference) for line in lines)
 
+    def is_lost(self) -> bool:
+        """Return whether the device ended the session by itself."""
+        return self._shell.is_lost()
+
     def close(self) -> None:
         """End the session."""
         self._shell.close()

@@ -55,6 +55,13 @@ class NapalmSession:
             with suppress(Exception):
                 self.hang_up(driver)
 
+    def is_lost(self) -> bool:
+        """Return whether a session was there and has ended by itself. Nothing is sent, and nothing raised."""
+        driver = self._driver
+        with suppress(Exception):
+            return driver is not None and not self.is_alive(driver)
+        return True
+
     def stranger(self) -> str:
         """Say what is not known of a device that is not the one we know."""
         return (

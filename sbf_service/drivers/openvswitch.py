@@ -133,6 +133,10 @@ class OpenVSwitch:
         """Ask the switch's lldpd."""
         return neighbours_by(self._shell, self._name)
 
+    def is_lost(self) -> bool:
+        """Return whether the device ended the session by itself."""
+        return self._shell.is_lost()
+
     def close(self) -> None:
         """End the session."""
         self._shell.close()

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from sbf_service.drivers.line import CommandLine
+from sbf_service.drivers.line import CommandLine, NoticesLoss
 from virtcloud.model.errors import Unsafe
 
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
@@ -33,6 +33,10 @@ class Shell:
         if found is None:
             raise Unsafe(f"{self.whom}: expected an answer between marks, got {quoted(said)!r}")
         return int(found[2]), found[1].strip()
+
+    def is_lost(self) -> bool:
+        """Return whether the device ended the session by itself, as far as the line notices that."""
+        return isinstance(self._line, NoticesLoss) and self._line.is_lost()
 
     def close(self) -> None:
         """End the session; may be repeated."""

@@ -18,6 +18,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 
+REFUSED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE)
+
 
 def routes(service: Service) -> APIRouter:
     """Return the routes."""
@@ -29,24 +31,26 @@ def routes(service: Service) -> APIRouter:
         operation_id="preview_pool",
         tags=["sites"],
         summary="Read a site's switches and edges and show what a new pool would change; changes nothing",
-        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+        responses=answers(HTTPStatus.NOT_FOUND, *REFUSED),
     )
-    def preview_pool(name: Name, pool: Pool, caller: Who) -> ChangePreview:
+    async def preview_pool(name: Name, pool: Pool, caller: Who) -> ChangePreview:
         caller.must(Action.SET_POOL, of_site(name))
         caller.may_read_devices_now()
-        return rehearsal.preview(lambda unit: put_pool(unit, name, pool, service.reserved))
+        return await service.device_threads.run(
+            lambda: rehearsal.preview(lambda unit: put_pool(unit, name, pool, service.reserved))
+        )
 
     @router.post(
         "/topology/dry-run",
         operation_id="preview_topology",
         tags=["topology"],
         summary="Read the switches and edges that a new topology concerns and show what it would change",
-        responses=answers(HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+        responses=answers(*REFUSED),
     )
-    def preview_topology(topology: Topology, caller: Who) -> ChangePreview:
+    async def preview_topology(topology: Topology, caller: Who) -> ChangePreview:
         caller.must(Action.SET_TOPOLOGY)
         caller.may_read_devices_now()
         check_devices(topology, service.platforms, service.settings.credentials)
-        return rehearsal.preview(lambda unit: put_topology(unit, topology))
+        return await service.device_threads.run(lambda: rehearsal.preview(lambda unit: put_topology(unit, topology)))
 
     return router

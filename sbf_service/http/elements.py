@@ -64,12 +64,12 @@ def routes(service: Service) -> APIRouter:
                 return element_row(unit, name).wanted_revision
 
         def show() -> WantedDocument:
-            heard(service.store, name, drain)
+            heard(service.store, name)
             with service.store.read() as unit:
                 found = elements.wanted_document(unit, name)
             return found if origins else found.model_copy(update={"wanted": found.wanted.without_origins})
 
-        await run_in_threadpool(heard, service.store, name, drain)
+        await run_in_threadpool(heard, service.store, name)
         await newer(service.notifier, f"element:{name}", revision, after, wait)
         return await run_in_threadpool(show)
 
@@ -82,7 +82,7 @@ def routes(service: Service) -> APIRouter:
     )
     def confirmed(name: Name, confirmation: Confirmation, caller: Who) -> None:
         must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        heard(service.store, name, drain)
+        heard(service.store, name)
         with service.store.change(who=caller.who) as unit:
             elements.confirm(unit, name, confirmation.revision, drain)
 
@@ -95,9 +95,9 @@ def routes(service: Service) -> APIRouter:
     )
     def trouble(name: Name, report: Trouble, caller: Who) -> None:
         must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        heard(service.store, name, drain)
+        heard(service.store, name)
         with service.store.change(who=caller.who) as unit:
-            elements.set_trouble(unit, name, report.message, drain, clusters=report.clusters)
+            elements.report_trouble(unit, name, report.message, report.clusters, drain)
             fail_refused(unit, name, report.refused, drain)
 
     @router.post(
@@ -109,7 +109,7 @@ def routes(service: Service) -> APIRouter:
     )
     def drifted(name: Name, confirmation: Confirmation, caller: Who) -> None:
         must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        heard(service.store, name, drain)
+        heard(service.store, name)
         with service.store.change(who=caller.who) as unit:
             elements.set_back(unit, name, f"found different from revision {confirmation.revision}", drain)
 

@@ -91,6 +91,7 @@ def confirm(  # noqa: PLR0913, PLR0917 - what is confirmed, and what was read
     if revision < row.confirmed_revision:
         return
     before, row.confirmed_revision = row.confirmed_revision, revision
+    known = before if row.reachable else 0
     highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
     text, of_clusters = (
         (concern.message, written(concern.clusters, MOST_TROUBLE_CHARACTERS)) if concern else (None, None)
@@ -103,7 +104,7 @@ def confirm(  # noqa: PLR0913, PLR0917 - what is confirmed, and what was read
     unit.session.flush()
     if is_news:
         record(unit, "element_trouble", element=name, why=text)
-    change = None if row.kind in DEVICES else confirmed_change(unit, name, before, highest, revision)
+    change = None if row.kind in DEVICES else confirmed_change(unit, name, known, highest, revision)
     record(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     touch_clusters(unit, _progressed(name, before, revision) if well and not changed else on_element(name))
     settle_clusters(unit, drain_deadline, on_element(name))
@@ -134,6 +135,16 @@ def set_trouble(  # noqa: PLR0913 - what is wrong, and with what
     return True
 
 
+def report_trouble(unit: Unit, name: str, message: str, clusters: Mapping[str, str], drain_deadline: timedelta) -> bool:
+    """Record what an agent says is wrong. Return whether it is news.
+
+    What an agent that was silent confirmed before is not believed: its machine may have restarted meanwhile.
+    """
+    if not element_row(unit, name).reachable:
+        set_back(unit, name, "its agent was silent, and has trouble since", drain_deadline)
+    return set_trouble(unit, name, message, drain_deadline, clusters=clusters)
+
+
 def set_back(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
     """Believe nothing of what an element confirmed: it restarted or was found changed. Its clusters degrade."""
     row = element_row(unit, name)
@@ -148,12 +159,16 @@ def set_back(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None
 
 
 def wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Give what a host or gateway must carry, as its agent fetches it. Raises NotFound, Conflict for a device."""
-    target = target_of(unit, name)
+    """Return what a host or gateway must carry, as its agent fetches it. Raise NotFound, Conflict for a device.
+
+    An agent that was silent is told that it has confirmed nothing, so that it reads its machine and confirms anew.
+    """
+    target, row = target_of(unit, name), element_row(unit, name)
     if not isinstance(target.wanted, HostWanted):
-        raise Conflict(f"{element_row(unit, name).kind} {name} has no agent: SBF configures it")
+        raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
+    confirmed = target.confirmed if row.reachable else 0
     return WantedDocument(
-        element=Name(name), revision=target.revision, confirmed_revision=target.confirmed, wanted=target.wanted
+        element=Name(name), revision=target.revision, confirmed_revision=confirmed, wanted=target.wanted
     )
 
 
@@ -176,7 +191,9 @@ def _view(row: ElementRow) -> ElementView:
         wanted_revision=row.wanted_revision,
         confirmed_revision=row.confirmed_revision,
         trouble=row.trouble,
+        reachable=row.reachable,
         last_seen=row.last_seen,
+        read_at=row.carried_at,
         carried=ports_carried(row),
         circuits=circuits_carried(row),
         unsaved_since=row.unsaved_since,

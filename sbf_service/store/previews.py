@@ -118,7 +118,9 @@ def _difference(
     unit: Unit, row: ElementRow, seen: _Seen, extra: Sequence[LiveCluster], ports: PortsOn
 ) -> ElementDifference:
     name, topology = Name(row.name), read_topology(unit)
-    made = ElementDifference(element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.last_seen)
+    made = ElementDifference(
+        element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.carried_at or row.last_seen
+    )
     must = wanted(name, topology, [*seen.staying, *extra], ports)
     if isinstance(must, SwitchWanted):
         change = change_of(must, ports_carried(row) or {}, managed_vlans(unit, row.site))

@@ -28,6 +28,7 @@ def record_saved(unit: Unit, row: ElementRow, carried: DeviceCarried) -> None:
     row.unsaved_since = row.save_after = None
     row.failed_saves = 0
     keep_carried(row, carried)
+    row.carried_at = unit.now
     unit.session.flush()
 
 

@@ -4,11 +4,8 @@ from datetime import timedelta
 
 from sqlalchemy import or_, select
 
-from sbf_service.store.audit import record
-from sbf_service.store.moves import settle_clusters, touch_clusters
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.standing import on_element
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import ElementKind
@@ -27,25 +24,16 @@ def silent_agents(unit: Unit, silence: timedelta) -> list[Name]:
     return [Name(name) for name in found]
 
 
-def heard(store: Store, name: str, drain_deadline: timedelta) -> None:
-    """Write that an agent asks; one that was taken for unreachable is well again. Raises NotFound, Conflict."""
+def heard(store: Store, name: str) -> None:
+    """Record that an agent asks. Raise NotFound, Conflict.
+
+    An agent that was silent stays unreachable until it confirms or reports: its machine may have restarted meanwhile.
+    """
     with store.read() as unit:
         row = element_row(unit, name)
         if ElementKind(row.kind) in DEVICES:
             raise Conflict(f"{row.kind} {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
         fresh = row.last_seen is not None and unit.now - row.last_seen < SEEN_STEP
-        silent = not row.reachable
-    if silent:
-        with store.change(who=name) as unit:
-            _speaks_again(unit, element_row(unit, name), drain_deadline)
-    elif not fresh:
+    if not fresh:
         with store.touch(who=name) as unit:
             element_row(unit, name).last_seen = unit.now
-
-
-def _speaks_again(unit: Unit, row: ElementRow, drain_deadline: timedelta) -> None:
-    row.last_seen, row.reachable, row.trouble = unit.now, True, None
-    unit.session.flush()
-    record(unit, "element_reachable", element=row.name)
-    touch_clusters(unit, on_element(row.name))
-    settle_clusters(unit, drain_deadline, on_element(row.name))

@@ -273,6 +273,8 @@ def _placement(part: Part) -> PlacementView:
         site=part.site,
         progress=part.progress,
         trouble=part.trouble if waits else None,
+        reachable=part.reachable,
+        seen_at=part.last_seen,
     )
 
 

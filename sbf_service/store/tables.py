@@ -68,10 +68,11 @@ class ElementRow(Base):
     """An element: its two revisions, what was last seen of it, and who is converging it.
 
     ``fence`` grows with every lease taken; only its newest value may confirm. ``checked_at`` is the last time it was
-    read and found as confirmed. ``carried`` is what a device was read to carry when it was last saved;
-    ``unsaved_since`` is set while its running configuration may be unsaved (``saves.py``). ``troubles`` is what of its
-    trouble is about single clusters (``troubles.py``). ``highest_confirmed`` is the newest revision that was ever
-    confirmed: unlike ``confirmed_revision`` it is never reset. Rows stay when the topology loses the element, so that
+    read and found as confirmed. ``carried`` is what a device was read to carry, at ``carried_at``, when it was last
+    saved; ``unsaved_since`` is set while its running configuration may be unsaved (``saves.py``). ``troubles`` is what
+    of its trouble is about single clusters (``troubles.py``). ``highest_confirmed`` is the newest revision that was
+    ever confirmed: unlike ``confirmed_revision`` it is never reset. ``reachable`` is false from a failed reading, or an
+    agent's silence, until it was read or confirmed again. Rows stay when the topology loses the element, so that
     revisions never start again.
     """
 
@@ -94,6 +95,7 @@ class ElementRow(Base):
     last_seen: Mapped[datetime | None] = mapped_column(Instant)
     checked_at: Mapped[datetime | None] = mapped_column(Instant)
     carried: Mapped[str | None] = mapped_column(Text)
+    carried_at: Mapped[datetime | None] = mapped_column(Instant)
     unsaved_since: Mapped[datetime | None] = mapped_column(Instant)
     failed_saves: Mapped[int] = mapped_column(default=0, server_default="0")
     save_after: Mapped[datetime | None] = mapped_column(Instant)

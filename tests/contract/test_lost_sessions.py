@@ -2,12 +2,25 @@
 
 import time
 
+import pytest
 from emulators import emulate
 
+from sbf_service.drivers.candidate import CandidateSwitch
+from sbf_service.drivers.candidates import WORDS
+from sbf_service.drivers.command_line import CommandLineSwitch
+from sbf_service.drivers.command_line_edge import CommandLineEdge
+from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.driver import Login, Managed
+from sbf_service.drivers.edge import Backbone
+from sbf_service.drivers.edges import EDGE_DIALECTS
 from sbf_service.drivers.line import NoticesLoss
+from sbf_service.drivers.linux_bridge import LinuxBridge
+from sbf_service.drivers.linux_edge import LinuxEdge
+from sbf_service.drivers.napalm_junos import JunosSession
+from sbf_service.drivers.openvswitch import OpenVSwitch
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
+from virtcloud.model.element import Edge
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -30,3 +43,51 @@ def test_a_session_that_the_switch_ended_is_lost_and_one_that_was_never_made_or_
             time.sleep(0.01)
         driver.close()
         assert not driver.is_lost()
+
+
+EDGE = Edge(name=Name("pe1"), ports=(PortName("ac"),), platform="linux")
+
+
+class LostLine:
+    """A command line whose device has ended the session."""
+
+    prompt = "^# "
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        raise AssertionError("a lost session is noticed without asking")
+
+    def is_lost(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """End nothing."""
+
+
+class LostSession:
+    """A NAPALM session whose device has ended it."""
+
+    def is_alive(self) -> dict[str, bool]:
+        return {"is_alive": False}
+
+
+def lost_napalm() -> JunosSession:
+    session = JunosSession(Login(SwitchElement(name=Name("sw1"), ports=(PortName("p1"),), platform="juniper_junos")))
+    session._driver = LostSession()
+    return session
+
+
+@pytest.mark.parametrize(
+    "driver",
+    [
+        CommandLineSwitch(Name("sw1"), DIALECTS["cisco_ios"], LostLine()),
+        CommandLineEdge(EDGE, EDGE_DIALECTS["cisco_iosxe"], Backbone((), {}), LostLine()),
+        LinuxBridge(Name("sw1"), LostLine()),
+        OpenVSwitch(Name("sw1"), LostLine()),
+        LinuxEdge(EDGE, Backbone((), {}), LostLine()),
+        CandidateSwitch(Name("sw1"), WORDS["juniper_junos"], lost_napalm()),
+    ],
+    ids=lambda driver: type(driver).__name__,
+)
+def test_every_kind_of_driver_notices_a_lost_session(driver: object) -> None:
+    assert isinstance(driver, NoticesLoss)
+    assert driver.is_lost()

@@ -13,7 +13,7 @@ from virtcloud.cli.whole import Group
 from virtcloud.cluster import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, State
 from virtcloud.model.errors import BadInput, Conflict, GuestTaken
-from virtcloud.model.views import ClusterView
+from virtcloud.model.views import ClusterView, PlacementView
 
 RENAME = (
     "A cluster that joins a network needs names and addresses that no other guest of the network has: "
@@ -192,11 +192,18 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     ]
     show.table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
     click.echo()
-    parts = [(one.element, one.kind, one.site, one.progress, show.short(one.trouble)) for one in view.placements]
+    parts = [(one.element, one.kind, one.site, _progress(one), show.short(one.trouble)) for one in view.placements]
     show.table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
     for one in view.placements:
         if one.trouble != show.short(one.trouble):
             click.echo(f"\n{one.kind} {one.element}: {one.trouble}")
+
+
+def _progress(part: PlacementView) -> str:
+    """Return how far an element is, and of an unreachable one when it was last heard."""
+    if part.reachable:
+        return part.progress
+    return f"{part.progress} as of {show.moment(part.seen_at)}" if part.seen_at else "never heard"
 
 
 @cluster.command()

@@ -52,6 +52,9 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         click.echo(f"\n{_unsaved(view)}: a restart could bring back what it carried before")
     if view.trouble:
         click.echo(f"\ntrouble: {view.trouble}")
+    if view.read_at is not None:
+        lost = "" if view.reachable else "; it is unreachable, and may have restarted since"
+        click.echo(f"\nread at {show.moment(view.read_at)}{lost}")
     if view.carried is not None:
         click.echo()
         show.table(("port", "VLANs"), [(port, vlans or "none") for port, vlans in view.carried.items()], "no ports")
@@ -185,10 +188,11 @@ def _unsaved(view: ElementView) -> str | None:
 
 
 def _carries(view: ElementView) -> str | None:
-    """Say what a device was last seen to carry, in few words."""
+    """Return what a device was seen to carry, in few words, and of an unreachable one when that was."""
+    as_of = "" if view.reachable or view.read_at is None else f" as of {show.moment(view.read_at)}, unreachable"
     if view.circuits is not None:
-        return f"{len(view.circuits)} circuit{'' if len(view.circuits) == 1 else 's'}"
+        return f"{len(view.circuits)} circuit{'' if len(view.circuits) == 1 else 's'}{as_of}"
     if view.carried is not None:
         vlans = VlanSet(number for carried in view.carried.values() for number in carried)
-        return f"VLAN {vlans}" if vlans else "nothing"
+        return (f"VLAN {vlans}" if vlans else "nothing") + as_of
     return None

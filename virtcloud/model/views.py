@@ -37,13 +37,19 @@ class Progress(StrEnum):
 
 
 class PlacementView(Document):
-    """One element's part of a cluster; ``trouble`` is what the element last said went wrong with it."""
+    """One element's part of a cluster; ``trouble`` is what the element last said went wrong with it.
+
+    ``progress`` holds as of ``seen_at``: when a device was last read, or an agent last heard. An element that is not
+    ``reachable`` may have restarted since.
+    """
 
     element: Name
     kind: ElementKind
     site: Name
     progress: Progress
     trouble: str | None = None
+    reachable: bool = True
+    seen_at: datetime | None = None
 
 
 class Joined(Document):
@@ -84,7 +90,8 @@ class ClusterView(Document):
 class ElementView(Document):
     """An element with its two revisions.
 
-    ``carried`` is what a switch was last seen to carry, per port, ``circuits`` what a provider edge was.
+    ``carried`` is what a switch was seen to carry at ``read_at``, per port, ``circuits`` what a provider edge was. An
+    element that is not ``reachable`` may have restarted since.
     ``unsaved_since`` is set while the running configuration of a device may not be its startup configuration: a restart
     could then bring back what it carried before.
     """
@@ -95,7 +102,9 @@ class ElementView(Document):
     wanted_revision: int
     confirmed_revision: int
     trouble: str | None = None
+    reachable: bool = True
     last_seen: datetime | None = None
+    read_at: datetime | None = None
     carried: dict[PortName, VlanSet] | None = None
     circuits: tuple[Circuit, ...] | None = None
     unsaved_since: datetime | None = None

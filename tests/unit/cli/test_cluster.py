@@ -1,6 +1,8 @@
 import json
 import signal
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,19 @@ def test_show_has_guests_and_elements(run: Run) -> None:
         ["g1", "brno-h1", "busybox", "10.0.0.1/24"],
         ["brno-sw", "switch", "brno", "confirmed"],
     ]
+
+
+def test_show_has_the_time_of_what_an_unreachable_element_confirmed(
+    run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    run(*CREATE)
+    found = sbf.clusters["demo"]
+    lost = {"reachable": False, "seen_at": datetime(2026, 1, 1, 8, tzinfo=UTC)}
+    parts = tuple(one.model_copy(update=lost) for one in found.placements)
+    sbf.clusters["demo"] = found.model_copy(update={"placements": parts})
+    assert "confirmed as of 2026-01-01 08:00:00" in run("cluster", "show", "demo").stdout
 
 
 def test_delete_waits_until_nothing_is_left(run: Run) -> None:

@@ -3,13 +3,14 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
-from fake_machine.clusters import TOPOLOGY, FakeSbf
+from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
 from sbf_command import main as sbf
 from virtcloud import __version__
@@ -54,6 +55,18 @@ def test_elements_are_listed_with_their_revisions(run: Run) -> None:
 def test_a_switch_is_shown_with_what_its_ports_carry(run: Run) -> None:
     lines = run("element", "show", "brno-sw").stdout.splitlines()
     assert [line.split() for line in lines[-2:]] == [["p1", "100,102"], ["p2", "none"]]
+
+
+def test_what_an_unreachable_switch_carries_has_its_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    path = "/v1/elements/brno-sw"
+    lost = {**DOCUMENTS[path], "reachable": False, "read_at": "2026-01-01T08:00:00Z"}
+    monkeypatch.setitem(DOCUMENTS, path, lost)
+    monkeypatch.setitem(DOCUMENTS, "/v1/elements", [lost])
+    shown = run("element", "show", "brno-sw").stdout
+    assert "\nread at 2026-01-01 08:00:00; it is unreachable, and may have restarted since\n" in shown
+    assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
 
 
 def test_a_topology_is_set_from_a_file(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:

@@ -1,0 +1,19 @@
+"""When what a device carries was read."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+from sbf_service.store.columns import Instant
+
+revision: str = "0022"
+down_revision: str | None = "0021"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step. What is known of a device was read when it was last confirmed."""
+    op.add_column("elements", sa.Column("carried_at", Instant(), nullable=True))
+    op.execute("UPDATE elements SET carried_at = checked_at WHERE carried IS NOT NULL")
