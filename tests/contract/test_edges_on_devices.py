@@ -436,3 +436,19 @@ def test_a_device_that_is_slow_is_waited_for(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_nxos", "evpn", slowness=0.05, read_timeout=1)
     assert not bench.converge(112)
     assert bench.reached() == bench.expected(112)
+
+
+SAVE_FAILURES = [
+    (name, cause) for name, kind in EDGES.items() if EDGE_DIALECTS[name].save for cause in kind.save_failures
+]
+
+
+@pytest.mark.parametrize(("name", "cause"), SAVE_FAILURES)
+def test_a_failed_save_of_an_edge_is_refused(name: str, cause: str, make_bench: MakeBench) -> None:
+    bench = make_bench(name, next(kind for one, kind in PAIRS if one == name))
+    bench.device.fail_save(cause)
+    with pytest.raises(Refused, match="edge pe1"):
+        bench.driver.save()
+    assert bench.device.saves == 0
+    assert bench.driver.save()
+    assert not bench.device.unsaved

@@ -178,3 +178,20 @@ def test_a_vtp_server_brings_its_vlans_back_unsaved() -> None:
         changed(switch)
         switch.reboot()
         assert 112 in switch.running.vlans
+
+
+def test_a_switch_with_eapi_answers_nothing_while_it_is_off() -> None:
+    with emulate("arista_eapi") as switch:
+        host, port = switch.address.split(":")
+        switch.power_off()
+        with socket.create_connection((host, int(port))) as connection:
+            connection.settimeout(5)
+            connection.sendall(b"x")
+            with pytest.raises(ConnectionError):
+                _until_closed(connection)
+
+
+def _until_closed(connection: socket.socket) -> None:
+    while data := connection.recv(100):
+        raise AssertionError(data)
+    raise ConnectionAbortedError
