@@ -1,11 +1,14 @@
 """Drivers on switches that print log lines, are slow or forbid filters (emulated from documentation)."""
 
+import re
+
 import pytest
 from emulators import PLATFORMS
 from emulators.bench import MakeBench
 from emulators.committing import Committing
 
 from sbf_service.drivers.dialects import DIALECTS
+from virtcloud.model.errors import Refused
 from virtcloud.model.vlans import VlanSet
 
 COMMAND_LINES = [name for name, kind in PLATFORMS.items() if not issubclass(kind, Committing)]
@@ -74,3 +77,13 @@ def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
         "*Nov 20 10:00:00.000: %SYS-6-PRIVCFG_ENCRYPT_SUCCESS: Successfully encrypted private config file\n"
     )
     assert bench.driver.save()
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_missing_right_is_a_refusal_in_the_platforms_words(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.read()
+    bench.switch.forbid("112")
+    words = bench.switch.unauthorized.partition(" '")[0].strip()
+    with pytest.raises(Refused, match=re.escape(words)):
+        bench.converge("112")
