@@ -15,8 +15,9 @@ from real_sbf import running_sbf
 
 from virtcloud.client import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, Forbidden, JobUnproven, NotFound
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
 from virtcloud.scheduler.status import SchedulerStatus, read_status
@@ -147,3 +148,50 @@ def test_a_status_that_is_not_there_or_not_ours_is_told(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("{}")
     with pytest.raises(BadInput, match="not a status of this version"):
         read_status(tmp_path / "s.json")
+
+
+TORQUE_QSTAT = """#!/bin/sh
+# Job 7 of alice runs on n1.
+case "$1" in
+-B) printf 'Server: torque\\n    server_state = Active\\n    total_jobs = 1\\n' ;;
+*) echo '<Data><Job><Job_Id>7.torque</Job_Id><Job_Owner>alice@n1</Job_Owner><job_state>R</job_state>\
+<exec_host>n1/0</exec_host><Resource_List><other>vcluster=image=a</other></Resource_List></Job></Data>' ;;
+esac
+"""
+
+
+def test_an_agent_at_torques_server_answers_for_the_job_that_a_host_begins(
+    address: str, sbf: SbfClient, tmp_path: Path
+) -> None:
+    """The host's call waits for the answer; for another owner's network there is none."""
+    for name, script in {"qstat": TORQUE_QSTAT, "pbsnodes": "#!/bin/sh\necho '<Data></Data>'\n"}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    keys = f'kind = "torque"\ncommands = "{tmp_path}"\nstatus = "{tmp_path}/status.json"'
+    (tmp_path / "agent.toml").write_text(f'sbf = "{address}"\nstate = "{tmp_path}/state"\n[scheduler]\n{keys}\n')
+    token = sbf.create_token("n1", "job-starter").token
+    argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(tmp_path / "agent.toml")]
+    with (
+        subprocess.Popen(argv, stderr=subprocess.DEVNULL, env=os.environ) as agent,  # noqa: S603
+        SbfClient(address, token=lambda: token) as host,
+    ):
+        try:
+            await_cluster(host, "7.torque", SPEC)
+            with pytest.raises(Forbidden, match="the job asked for no network to join"):
+                await_cluster(host, "7.torque", SPEC.model_copy(update={"joins": ClusterKey("99.pbssrv")}), attempt=2)
+        finally:
+            agent.terminate()
+    assert sbf.cluster("7.torque").created_by == "job-starter@n1"
+
+
+def await_cluster(host: SbfClient, key: str, spec: ClusterSpec, attempt: int = 1) -> None:
+    """Ask for a cluster as a prologue does, until the batch server has answered for its job."""
+
+    def made() -> bool:
+        try:
+            host.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
+        except JobUnproven:
+            return False
+        return True
+
+    until(made)
