@@ -6,7 +6,7 @@ from virtcloud.model.access import Role
 from virtcloud.model.admission import EVERYBODY, Admits, Origin
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Host
-from virtcloud.model.errors import Forbidden
+from virtcloud.model.errors import NotAdmitted
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
@@ -20,9 +20,9 @@ def origin_of(owner: UserName, who: str | None) -> Origin:
 
 
 def check_admitted(topology: Topology, spec: ClusterSpec, origin: Origin) -> None:
-    """Raise Forbidden for the first host that does not admit a cluster, or image that its user may not name there."""
+    """Raise NotAdmitted for the first host that does not admit a cluster, or image that its user may not name there."""
     for fault in _faults(topology, spec, origin):
-        raise Forbidden(fault)
+        raise NotAdmitted(fault)
 
 
 def _faults(topology: Topology, spec: ClusterSpec, origin: Origin) -> Iterator[str]:

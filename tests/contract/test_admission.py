@@ -54,6 +54,13 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
     assert ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=batch).status_code == 200
 
 
+def test_the_refusal_has_a_name_of_its_own(world: World) -> None:
+    """A batch system's hook must not take it for a network that is not shared."""
+    ruled(world, host={"admits": {"batch": False}})
+    token = world.token(Role.SCHEDULER, "pbs")
+    assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
+
+
 def test_named_users_have_a_host_and_others_do_not(world: World) -> None:
     ruled(world, host={"admits": {"users": ["alice"]}})
     assert asks(world, Role.USER, "alice", "brno-h1") == (201, "")

@@ -8,6 +8,7 @@
     │   └── BadDocument       … and stands at a line of a file
     ├── Unauthenticated       SBF does not know who calls               exit code 2, HTTP 401
     ├── Forbidden             who calls may not do that                 HTTP 403
+    │   └── NotAdmitted       … since a host or an image is not for the cluster's owner
     ├── NotFound              what was named does not exist             HTTP 404
     │   ├── NoSuchHost        … a host that a cluster shall have
     │   └── NoSuchNetwork     … a network that a cluster shall join
@@ -96,6 +97,12 @@ class Forbidden(VirtcloudError):
     """Who calls may not do that; the message says who may."""
 
     slug = "forbidden"
+
+
+class NotAdmitted(Forbidden):
+    """A host does not take part in clusters of this owner, or the owner may not name an image there."""
+
+    slug = "not-admitted"
 
 
 class NotFound(VirtcloudError):

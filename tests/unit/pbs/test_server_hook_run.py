@@ -119,6 +119,18 @@ def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: FakeSbf)
             120,
             None,
         ),
+        (
+            problem(403, "not-admitted", "host n1 is for all users, not for a batch job of alice"),
+            "vcluster: SBF refused: host n1 is for all users, not for a batch job of alice" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(422, "beyond-limit", "spec.guests: expected at most 4096, got 5000"),
+            "vcluster: spec.guests: expected at most 4096, got 5000",
+            None,
+            "u",
+        ),
         (problem(401, "unauthenticated", "no token"), "vcluster: SBF refused: no token" + AGAIN, 120, None),
         (problem(500, "error", "a fault"), "vcluster: SBF refused: a fault" + AGAIN, 120, None),
         (problem(429, "too-many-requests", "60 a minute"), "vcluster: 60 a minute" + AGAIN, 5, None),

@@ -128,6 +128,8 @@ RULES = {
     "conflict": _passing,
     "no-such-network": _not_running,
     "forbidden": _forbidden,
+    "not-admitted": _unexpected,
+    "beyond-limit": _user,
     "bad-input": _malformed,
     "too-many-requests": _soon,
 }  # type: Mapping[str, Rule]
