@@ -220,3 +220,20 @@ def test_an_image_that_a_host_does_not_have_fails_the_cluster_at_once_and_not_at
     assert view.state is State.FAILED
     assert view.reason.startswith("host brno-h1 at brno refused: could not start n1: image nosuch: cannot read ")
     assert snapshot(lab, topology) == before
+
+
+def test_a_malformed_image_fails_the_cluster_as_fast_as_a_missing_one(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    broken = lab.state.folder / "images/broken"
+    broken.mkdir(exist_ok=True)
+    (broken / "image.yaml").write_text("kind: qcow2\n")
+    wrong = Guest(name="n1", host="brno-h1", image="broken")
+    began = time.monotonic()
+    client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
+    view = until(client, "m", ended)
+    assert view.state is State.FAILED
+    assert "image broken: its description is malformed: " in str(view.reason)
+    assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)
+    assert time.monotonic() - began < 30, "not at the deadline of an hour; a lab on a busy machine takes a few seconds"
+    assert snapshot(lab, topology) == before
