@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib import metadata
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from sbf_service.http import (
     audit,
@@ -27,7 +29,7 @@ from sbf_service.http import (
     tokens,
     topology,
 )
-from sbf_service.http.gate import Gate
+from sbf_service.http.gate import STATIC_DOCS, Gate
 from sbf_service.http.problems import answers
 from sbf_service.http.timing import Timed
 from sbf_service.service import Service
@@ -60,7 +62,10 @@ def create_app(service: Service) -> FastAPI:
         finally:
             service.stop()
 
-    app = FastAPI(title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan)
+    app = FastAPIOffline(
+        title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan, static_url=STATIC_DOCS
+    )
+    _describe_problems(app)
     problems.install(app)
     app.add_middleware(Gate, service=service)
     app.add_middleware(Timed, meters=service.meters)
@@ -85,6 +90,18 @@ def create_app(service: Service) -> FastAPI:
         app.include_router(resource.routes(service), responses=DENIED)
     app.include_router(health.routes(service))
     return app
+
+
+def _describe_problems(app: FastAPI) -> None:
+    """Add the problem document to the OpenAPI document; FastAPI adds only what a route returns."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            problems.describe(made())
+        return made()
+
+    app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to change the document
 
 
 def _version() -> str:

@@ -21,6 +21,8 @@ from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudEr
 
 OPEN: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """These say nothing of what the service holds."""
+STATIC_DOCS: Final = "/static-docs"
+"""The scripts and styles of /docs and /redoc, which ask no foreign host."""
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 UNREADABLE: Final = "expected a whole token (Authorization: Bearer vc_…), got something else"
@@ -90,7 +92,9 @@ class Gate:
 
 def is_open(scope: Scope) -> bool:
     """Say whether a call needs no token."""
-    return scope["path"] in OPEN or (scope["path"] in OPEN_ON_LOOPBACK and is_loopback(scope))
+    path = scope["path"]
+    is_static = path.startswith(f"{STATIC_DOCS}/")
+    return path in OPEN or is_static or (path in OPEN_ON_LOOPBACK and is_loopback(scope))
 
 
 def is_loopback(scope: Scope) -> bool:

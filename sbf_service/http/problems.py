@@ -22,8 +22,10 @@ from virtcloud.model.errors import (
     Gone,
     JobUnproven,
     NotFound,
+    OtherSpec,
     PreconditionFailed,
     PreconditionRequired,
+    Refused,
     ServiceBusy,
     ServiceUnreachable,
     TooManyRequests,
@@ -37,6 +39,27 @@ from virtcloud.model.views import Problem
 log = get_log(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+URN = "urn:virtcloud:problem:"
+FRAMEWORK_SLUGS = ("http", "no-such-method", "no-such-route")
+EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
+    HTTPStatus.UNPROCESSABLE_ENTITY: (BadInput, "spec.guests.0.memory_mb: expected at least 16, got 8"),
+    HTTPStatus.UNAUTHORIZED: (Unauthenticated, "the token is not known here: check that it is one of this SBF"),
+    HTTPStatus.FORBIDDEN: (
+        Forbidden,
+        "alice (user) may not change the pool of site brno: that takes a site administrator of brno or an operator",
+    ),
+    HTTPStatus.NOT_FOUND: (NotFound, "cluster demo is not known"),
+    HTTPStatus.CONFLICT: (OtherSpec, "cluster demo exists and is active, and differs in hosts: choose another key"),
+    HTTPStatus.GONE: (Gone, "cluster 7.pbs: attempt 1 is over, attempt 2 was seen since"),
+    HTTPStatus.PRECONDITION_FAILED: (PreconditionFailed, "the topology was changed since it was read: read it again"),
+    HTTPStatus.PRECONDITION_REQUIRED: (PreconditionRequired, "expected If-Match with the ETag of what was read"),
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: (BeyondLimit, "body: expected at most 4194304 bytes, got more"),
+    HTTPStatus.TOO_MANY_REQUESTS: (TooManyRequests, "alice may ask for 60 clusters a minute: try again in 7 s"),
+    HTTPStatus.SERVICE_UNAVAILABLE: (ServiceUnreachable, "the database does not answer: try again"),
+    HTTPStatus.BAD_GATEWAY: (Refused, "switch brno-sw: told 'vlan 112', it said '% Invalid input'"),
+    HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; it is tried again"),
+}
+"""The problem that a status stands for most often."""
 STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (BadInput, HTTPStatus.UNPROCESSABLE_ENTITY),
     (Unauthenticated, HTTPStatus.UNAUTHORIZED),
@@ -62,8 +85,25 @@ class ProblemResponse(JSONResponse):
 
 def answers(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Document the problems that a route may answer with."""
-    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
-    return {int(status): {"description": status.phrase, "content": content} for status in statuses}
+    return {int(status): {"description": status.phrase, "content": _content(status)} for status in statuses}
+
+
+def describe(document: dict[str, Any]) -> None:
+    """Add the problem document, which every error answer refers to, to an OpenAPI document."""
+    schema = Problem.model_json_schema()
+    schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in (*_slugs(VirtcloudError), *FRAMEWORK_SLUGS))}
+    document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = schema
+
+
+def _content(status: HTTPStatus) -> dict[str, Any]:
+    """Return a reference to the problem document, with an example of this status."""
+    kind, detail = EXAMPLES.get(status, (VirtcloudError, "what was wanted, what was found, and what to do"))
+    example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
+    return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
+
+
+def _slugs(root: type[VirtcloudError]) -> set[str]:
+    return {root.slug}.union(*(_slugs(kind) for kind in root.__subclasses__()))
 
 
 def install(app: FastAPI) -> None:
@@ -77,7 +117,7 @@ def install(app: FastAPI) -> None:
 
 def problem(status: HTTPStatus, slug: str, detail: str) -> ProblemResponse:
     """Make a problem answer."""
-    made = Problem(type=f"urn:virtcloud:problem:{slug}", title=status.phrase, status=status, detail=detail)
+    made = Problem(type=URN + slug, title=status.phrase, status=status, detail=detail)
     return ProblemResponse(made.model_dump(), status_code=status)
 
 

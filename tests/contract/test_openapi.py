@@ -1,0 +1,65 @@
+"""The description of the API: complete, and shown without any other host."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from sbf_fakes.world import World
+
+from sbf_service.http.app import create_app
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.views import Problem
+
+Document = dict[str, object]
+
+
+@pytest.fixture
+def document(world: World) -> Document:
+    return create_app(world.service).openapi()
+
+
+def error_contents(document: Document) -> Iterator[tuple[str, dict[str, object]]]:
+    for path in document["paths"].values():  # type: ignore[attr-defined]
+        for call in path.values():
+            for status, answer in call["responses"].items():
+                if status >= "4":
+                    yield status, answer["content"]["application/problem+json"]
+
+
+def slugs(root: type[VirtcloudError]) -> set[str]:
+    return {root.slug}.union(*(slugs(kind) for kind in root.__subclasses__()))
+
+
+def test_every_error_answer_refers_to_one_problem_document(document: Document) -> None:
+    assert {str(content["schema"]) for _, content in error_contents(document)} == {
+        "{'$ref': '#/components/schemas/Problem'}"
+    }
+
+
+def test_the_types_of_problems_are_an_enumeration(document: Document) -> None:
+    kinds = document["components"]["schemas"]["Problem"]["properties"]["type"]["enum"]  # type: ignore[index]
+    expected = {*slugs(VirtcloudError), "http", "no-such-method", "no-such-route"}
+    ours = {slug for slug in expected if not slug.startswith(("lab-", "unknown-in-lab"))}
+    assert {kind.removeprefix("urn:virtcloud:problem:") for kind in kinds} >= ours
+
+
+def test_every_error_answer_has_an_example_of_its_status(document: Document) -> None:
+    for status, content in error_contents(document):
+        assert Problem.model_validate(content["example"]).status == int(status)
+
+
+@pytest.mark.parametrize("page", ["/docs", "/redoc"])
+def test_a_page_of_the_api_asks_no_other_host(world: World, page: str) -> None:
+    async def fetch() -> tuple[str, list[httpx.Response]]:
+        transport = httpx.ASGITransport(create_app(world.service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:
+            text = (await client.get(page)).text
+            named = re.findall(r'(?:src|href)="([^"]+)"', text)
+            return text, [await client.get(one) for one in named]
+
+    text, fetched = asyncio.run(fetch())
+    assert re.findall(r"https?://", text) == []
+    assert fetched
+    assert {one.status_code for one in fetched} == {200}
