@@ -10,7 +10,7 @@ from sbf_service.converge.choose import Candidate
 from sbf_service.store.leases import give_up_all
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store, Unit
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.tables import REACHED, ElementRow
 from virtcloud.model.device import DEVICES
 from virtcloud.model.element import Device, Element
 from virtcloud.model.values import Name
@@ -25,7 +25,7 @@ _DEVICES = (
         ElementRow.lease_until,
         ElementRow.lease_holder,
     )
-    .where(ElementRow.present, ElementRow.kind.in_(sorted(DEVICES)))
+    .where(REACHED, ElementRow.kind.in_(sorted(DEVICES)))
     .order_by(ElementRow.name)
 )
 """Not what they carry: that is long, and this is read at every change."""
@@ -69,12 +69,12 @@ def candidates(unit: Unit, holder: str) -> list[Candidate]:
             confirmed=row.confirmed_revision,
             checked_at=row.checked_at,
             leased=row.lease_until is not None and row.lease_until >= unit.now and row.lease_holder != holder,
-            platform=_platform(known[Name(row.name)]),
+            platform=_platform(known.get(Name(row.name))),
             reachable=row.reachable,
         )
         for row in rows
     ]
 
 
-def _platform(element: Element) -> str:
+def _platform(element: Element | None) -> str:
     return element.platform if isinstance(element, Device) else ""

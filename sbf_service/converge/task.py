@@ -1,7 +1,7 @@
 """What one look at a device is about, read from the database in one transaction."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 from sbf_service.converge.edges import EDGES
@@ -11,12 +11,16 @@ from sbf_service.drivers.edge import Backbone
 from sbf_service.store.carried import carried_items, saved_items
 from sbf_service.store.elements import kept_by, target_of
 from sbf_service.store.pools import cluster_keys
+from sbf_service.store.ports import leaving_switch
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.saves import may_save
 from sbf_service.store.session import Store, Unit
-from virtcloud.model.element import Device, ElementKind, kind_of
+from sbf_service.store.tables import ElementRow
+from virtcloud.model.element import Device, ElementKind, Switch, kind_of
 from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted
 
 KINDS: Mapping[ElementKind, Kind[Any, Any, Any, Any]] = {one.element: one for one in (SWITCHES, EDGES)}
 
@@ -72,7 +76,10 @@ def read_task(store: Store, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
 
 def task_in(unit: Unit, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
     """Return a device's task as this unit of work sees the database. Raises NotFound."""
-    target, topology, row = target_of(unit, name), read_topology(unit), element_row(unit, name)
+    row = element_row(unit, name)
+    if (left := leaving_switch(row)) is not None:
+        return _leaving_task(unit, row, left, fence)
+    target, topology = target_of(unit, name), read_topology(unit)
     device, site = topology.element(name), topology.site_of[name].name
     kind = KINDS.get(kind_of(device))
     if kind is None or not isinstance(device, Device):
@@ -89,6 +96,28 @@ def task_in(unit: Unit, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
         managed=kind.managed(unit, device, site, target.wanted),
         backbone=kind.backbone(unit, name),
         users=cluster_keys(unit, site),
+        saved=saved_items(row),
+        unsaved=row.unsaved_since is not None,
+        may_save=may_save(unit, row),
+    )
+
+
+def _leaving_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> Task[Any, Any, Any, Any]:
+    """Return the task of a switch that left the topology: its ports are put back, and nothing else is touched."""
+    nothing = SwitchWanted(ports={})
+    managed = SWITCHES.managed(unit, switch, Name(row.site), nothing)
+    return Task(
+        kind=SWITCHES,
+        device=switch,
+        site=Name(row.site),
+        fence=fence,
+        revision=row.wanted_revision,
+        confirmed=row.confirmed_revision,
+        wanted=nothing,
+        kept=nothing,
+        managed=replace(managed, ports=(), vlans=VlanSet(), access=()),
+        backbone=None,
+        users={},
         saved=saved_items(row),
         unsaved=row.unsaved_since is not None,
         may_save=may_save(unit, row),

@@ -112,10 +112,11 @@ class StoreTransactions:
             mine = keep_lease(unit, task.name, task.fence, self.timing.lease)
             if mine:
                 self._record_confirmation(unit, task, carried)
-                task.kind.settled(unit, task.name, task.managed, carried)
             elif changed:
                 grow(unit, [task.name])
             overtaken = element_row(unit, task.name).wanted_revision > task.revision
+            if mine:
+                task.kind.settled(unit, task.name, task.managed, carried)
         if not mine:
             raise LeaseLostError(task.name)
         return overtaken

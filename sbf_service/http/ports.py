@@ -12,8 +12,9 @@ from sbf_service.http.problems import answers
 from sbf_service.http.subjects import must_on_element
 from sbf_service.service import Service
 from sbf_service.store.elements import target_of
-from sbf_service.store.ports import adopt_ports, release_ports
+from sbf_service.store.ports import adopt_ports, leaving_switch, release_ports
 from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Unit
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict
@@ -60,6 +61,10 @@ def routes(service: Service) -> APIRouter:
     def release(name: Name, asked: PortRelease, caller: Who) -> None:
         must_on_element(service.store, caller, Action.ADOPT_PORT, name)
         with service.store.change(who=caller.who) as unit:
+            left = leaving_switch(element_row(unit, name))
+            if left is not None:
+                release_ports(unit, left, SwitchWanted(ports={}), asked)
+                return
             wanted = target_of(unit, name).wanted
             if not isinstance(wanted, SwitchWanted):
                 raise Conflict(f"{name} is no switch: only ports of switches are released")

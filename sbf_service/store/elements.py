@@ -15,7 +15,7 @@ from sbf_service.store.revisions import element_row
 from sbf_service.store.saves import record_saved
 from sbf_service.store.session import Unit
 from sbf_service.store.standing import has_part, live_clusters, on_element
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import REACHED, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.troubles import NOTHING, written
 from sbf_service.wanted import Wanted, wanted
 from virtcloud.model.device import DEVICES, DeviceCarried
@@ -174,7 +174,7 @@ def wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 def element_views(unit: Unit) -> list[ElementView]:
     """Give every element of the topology, in name order."""
-    found = select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)
+    found = select(ElementRow).where(REACHED).order_by(ElementRow.name)
     return [_view(row) for row in unit.session.scalars(found)]
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 from sqlalchemy import or_, select, update
 
 from sbf_service.store.session import Unit
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.tables import REACHED, ElementRow
 
 
 def take_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
@@ -13,7 +13,7 @@ def take_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int 
     mine = or_(ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder)
     taken = (
         update(ElementRow)
-        .where(ElementRow.name == element, ElementRow.present, mine)
+        .where(ElementRow.name == element, REACHED, mine)
         .values(lease_holder=holder, lease_until=unit.now + length, fence=ElementRow.fence + 1)
         .returning(ElementRow.fence)
     )

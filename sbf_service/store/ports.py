@@ -66,6 +66,7 @@ def record_reading(unit: Unit, element: str, returned: Collection[PortName], car
             unit.session.delete(row)
         elif row.shut and carried.ports.get(port):
             row.shut = False
+    _forget_switch(unit, element)
 
 
 def new_row(unit: Unit, element: str, port: PortName) -> PortRow:
@@ -108,25 +109,49 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
             raise Conflict(f"port {port} of {switch.name} is an access port: take its link out of the topology first")
         if row := rows.get(port):
             _give_up(unit, row, forget=release.forget)
+    _forget_switch(unit, switch.name)
     grow(unit, [switch.name])
 
 
-def describe_ports(unit: Unit, switch: Switch, former: Element | None) -> None:
+def describe_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Give up the ports that a switch's new description leaves out, and take back those that it names again.
 
-    What was recorded of a switch of another platform says nothing about this one: it is deleted.
+    Where another device may stand behind the name (``is_other``), what was recorded says nothing about its ports: it is
+    deleted, so that none of them is taken from its users.
     """
     if former == switch:
         return
-    is_same = not isinstance(former, Switch) or former.platform == switch.platform
     named = () if former is None else former.ports
     for row in port_rows(unit, switch.name):
-        if not is_same:
+        if is_other:
             unit.session.delete(row)
         elif row.port not in switch.ports:
             _give_up(unit, row)
         elif row.port not in named:
             row.leaving = False
+
+
+def leave_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
+    """Give up the ports of a switch that left the topology; its description is kept until they are as before."""
+    for port in port_rows(unit, switch.name):
+        _give_up(unit, port)
+    unit.session.flush()
+    if port_rows(unit, switch.name):
+        row.leaving = switch.model_dump_json()
+        row.wanted_revision += 1
+        unit.changed.add(f"element:{switch.name}")
+
+
+def _forget_switch(unit: Unit, name: str) -> None:
+    """Forget a switch that left the topology, once none of its ports is to be put back."""
+    unit.session.flush()
+    if not port_rows(unit, name):
+        unit.session.get_one(ElementRow, name).leaving = None
+
+
+def leaving_switch(row: ElementRow) -> Switch | None:
+    """Return the description of a switch that left the topology and has ports to be put back."""
+    return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
 def _give_up(unit: Unit, row: PortRow, *, forget: bool = False) -> None:

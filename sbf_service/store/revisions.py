@@ -30,7 +30,7 @@ class Grown:
 def element_row(unit: Unit, name: str) -> ElementRow:
     """Find an element of the topology; raises :class:`NotFound`."""
     row = unit.session.get(ElementRow, name)
-    if row is None or not row.present:
+    if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known are: {', '.join(_known(unit)) or 'none'}")
     return row
 

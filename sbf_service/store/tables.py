@@ -14,6 +14,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
     false,
+    or_,
     text,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -72,7 +73,8 @@ class ElementRow(Base):
     saved; ``unsaved_since`` is set while its running configuration may be unsaved (``saves.py``). ``troubles`` is what
     of its trouble is about single clusters (``troubles.py``). ``highest_confirmed`` is the newest revision that was
     ever confirmed: unlike ``confirmed_revision`` it is never reset. ``reachable`` is false from a failed reading, or an
-    agent's silence, until it was read or confirmed again. Rows stay when the topology loses the element, so that
+    agent's silence, until it was read or confirmed again. ``leaving`` is the description of a switch that left the
+    topology while ports of it are to be put back. Rows stay when the topology loses the element, so that
     revisions never start again.
     """
 
@@ -99,6 +101,7 @@ class ElementRow(Base):
     unsaved_since: Mapped[datetime | None] = mapped_column(Instant)
     failed_saves: Mapped[int] = mapped_column(default=0, server_default="0")
     save_after: Mapped[datetime | None] = mapped_column(Instant)
+    leaving: Mapped[str | None] = mapped_column(Text)
     lease_holder: Mapped[str | None] = mapped_column(NAME)
     lease_until: Mapped[datetime | None] = mapped_column(Instant)
     fence: Mapped[int]
@@ -122,6 +125,10 @@ class PortRow(Base):
     leaving: Mapped[bool]
     adopted_by: Mapped[str | None] = mapped_column(Text)
     adopted_at: Mapped[datetime | None] = mapped_column(Instant)
+
+
+REACHED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
+"""Elements of the topology, and those that left it while ports of theirs are still to be put back."""
 
 
 class ClusterRow(Base):

@@ -9,7 +9,7 @@ from sbf_service.store.audit import record
 from sbf_service.store.created_vlans import replace_created
 from sbf_service.store.foreign_vlans import forget_foreign
 from sbf_service.store.losses import refuse_loss
-from sbf_service.store.ports import describe_ports
+from sbf_service.store.ports import describe_ports, leave_switch
 from sbf_service.store.reading import TOPOLOGY, read_topology
 from sbf_service.store.revisions import grow
 from sbf_service.store.session import Unit
@@ -68,7 +68,7 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
         row = rows.get(name) or _new_row(unit, element, topology)
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
         if isinstance(element, Switch):
-            describe_ports(unit, element, before.get(name))
+            describe_ports(unit, element, before.get(name), is_other=is_other_device(before.get(name), element))
         if is_other_device(before.get(name), element):
             forget_foreign(unit, name)
             replace_created(unit, name, VlanSet())
@@ -78,10 +78,14 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
             unit.changed.add(f"element:{name}")
     unit.session.flush()
     for row in unit.session.scalars(select(ElementRow)):
+        left = before.get(Name(row.name)) if row.present and row.name not in topology.elements else None
         row.present = row.name in topology.elements
         if not row.present:
             forget_foreign(unit, row.name)
             replace_created(unit, row.name, VlanSet())
+        row.leaving = None if row.present else row.leaving
+        if isinstance(left, Switch):
+            leave_switch(unit, row, left)
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:

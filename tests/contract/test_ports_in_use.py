@@ -14,10 +14,11 @@ from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.converge.looking import Looking
 from sbf_service.converge.rehearsal import Rehearsal
-from sbf_service.store.elements import target_of
+from sbf_service.store.elements import element_views, target_of
 from sbf_service.store.pools import put_pool
-from sbf_service.store.ports import adopt_ports, release_ports
+from sbf_service.store.ports import adopt_ports, leaving_switch, release_ports
 from sbf_service.store.reading import read_topology
+from sbf_service.store.revisions import element_row
 from virtcloud.model.cluster import State
 from virtcloud.model.errors import Conflict
 from virtcloud.model.port_use import PortRelease
@@ -25,7 +26,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted
 
 Attach = Callable[[str], Switch]
 OPEN_BY_LIST = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "aruba_aoscx", "hp_comware", "juniper_junos")
@@ -324,3 +325,58 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
             "becomes a trunk with SBF's VLANs only: every other VLAN is taken off",
         ),
     ]
+
+
+def without_brno(small: World) -> None:
+    """Take the whole site out of the topology."""
+    document = small.topology().model_dump(mode="json")
+    document["sites"].pop(0)
+    document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]
+    small.put_topology(Topology.model_validate(document))
+
+
+def known(small: World) -> list[str]:
+    with small.store.read() as unit:
+        return [one.name for one in element_views(unit) if one.name.startswith("brno")]
+
+
+def test_a_switch_that_leaves_the_topology_has_its_ports_put_back(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    without_brno(small)
+    assert known(small) == ["brno-sw1"]
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+    assert known(small) == []
+
+
+def test_a_silent_switch_that_left_is_remembered_until_it_is_forgotten(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    one_cluster(small)
+    without_brno(small)
+    switch.fail("cut", ".", times=100)
+    small.settle()
+    assert known(small) == ["brno-sw1"]
+    with small.store.change(who="eva (operator)") as unit:
+        left = leaving_switch(element_row(unit, "brno-sw1"))
+        release = PortRelease(ports=tuple(switch.port_names[:3]), forget=True)
+        release_ports(unit, left, SwitchWanted(ports={}), release)
+    assert known(small) == []
+    assert switch.running.ports[name].mode == "trunk"
+
+
+def test_a_switch_that_comes_back_keeps_what_was_recorded(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    topology = small.topology()
+    without_brno(small)
+    small.put_topology(topology)
+    one_cluster(small)
+    release(small, name)
+    small.settle()
+    assert switch.running.ports[name] == before

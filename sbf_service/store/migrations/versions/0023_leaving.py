@@ -1,0 +1,16 @@
+"""Switches that left the topology while ports of theirs are still to be put back."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0023"
+down_revision: str | None = "0022"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.add_column("elements", sa.Column("leaving", sa.Text(), nullable=True))
