@@ -76,7 +76,7 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
     if as_json:
         show.json_document(found)
     else:
-        shown = {} if version is None else {"version": int(version) if version.isdigit() else version}
+        shown = {} if version is None else {"version": int(version) if site is None else version}
         click.echo(as_yaml(found, **shown), nl=False)
 
 
@@ -108,7 +108,7 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
     sbf, text = client(context).sbf, file.read()
-    asked = _Asked(force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    asked = _Asked(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
         given = read_document(text, file.name, TopologyFile)
         made = _set(_whole(sbf), _without_version(given, Topology), given.version, asked)
@@ -131,8 +131,9 @@ def _told(what: str, elements: Sized, links: Sized) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The flags of ``topology set``."""
+    """The file and the flags of ``topology set``."""
 
+    file: str
     force: bool
     dry_run: bool
     yes: bool
@@ -155,14 +156,29 @@ def _set(subject: Subject[D], wanted: D, version: str | int | None, asked: _Aske
             click.echo(text)
         agreeing.show_preview(preview, as_json=asked.as_json)
         return None
-    if text and former is not None:
+    is_change = bool(text) and former is not None
+    if is_change:
         click.echo(text, err=True)
     agreeing.require_agreement(preview, yes=asked.yes)
-    if agreeing.is_terminal():
-        version = current if version is None else version  # the difference to it was shown
-        if text and former is not None and not asked.yes and not click.confirm(f"Change {subject.name}?", err=True):
-            raise Conflict("nothing was changed")
-    made = subject.put(wanted, ANY_VERSION if asked.force else None if version is None else str(version))
+    chosen = _version(subject.name, version, current, asked) if is_change else version
+    made = subject.put(wanted, ANY_VERSION if asked.force else None if chosen is None else str(chosen))
     if asked.as_json:
         show.json_document(made)
     return made
+
+
+def _version(name: str, given: str | int | None, current: str | None, asked: _Asked) -> str | int | None:
+    """Return the version that is replaced: that of the file or, where somebody agrees to the difference, the shown one.
+
+    Raise Conflict when the answer is no, BadInput for a file without a version where nobody can be asked.
+    """
+    if agreeing.is_terminal():
+        if not asked.yes and not click.confirm(f"Change {name}?", err=True):
+            raise Conflict("nothing was changed")
+        return current if given is None else given
+    if given is None and current is not None and not asked.force:
+        raise BadInput(
+            f"{asked.file}: expected the version of the {name} that it was made from, got none; it is {current} now. "
+            "Begin with what 'virtcloud topology show' prints, or pass --force to replace whatever is there"
+        )
+    return given

@@ -50,6 +50,12 @@ def test_on_a_terminal_the_version_that_was_shown_is_replaced_if_that_is_agreed(
     assert "Change topology? [y/N]" in ended.stderr
 
 
+def test_a_file_without_a_version_is_not_sent(run: Run, sbf: FakeSbf) -> None:
+    ended = run("topology", "set", "-", stdin=json.dumps(OTHER))
+    assert (ended.exit_code, [path for path, _ in sbf.put if path == "/v1/topology"]) == (2, [])
+    assert "<stdin>: expected the version of the topology that it was made from, got none; it is 7 now" in ended.stderr
+
+
 def test_a_sites_part_is_shown_with_its_version(run: Run) -> None:
     lines = run("topology", "show", "--site", "brno").stdout.splitlines()
     assert lines[:3] == ["version: abc", "site:", "  name: brno"]
