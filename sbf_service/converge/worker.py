@@ -19,6 +19,7 @@ from sbf_service.converge.task import Task
 from sbf_service.converge.transactions import LeaseLostError, Transactions
 from sbf_service.converge.trouble import StoppedError, Trouble, trouble_of
 from sbf_service.log import get_log
+from sbf_service.store.carried import carried_items
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
 from virtcloud.model.values import Name
 
@@ -149,20 +150,31 @@ class Worker:
         if not task.may_save:
             return trouble
         try:
-            again = task.read(driver) if driver.save() else after
+            saved = self._saved(task, driver, after)
         except ElementError as error:
             return replace(trouble_of(error, unsaved=True), message=f"{refusal}; {error}")
-        return replace(trouble, saved=after) if again == after else trouble
+        return replace(trouble, saved=saved)
 
     def _save(self, task: Task[W, M, C, D], driver: Spoken[M, C, D], carried: C) -> C:
         """Save, and return what the device carries after it. Raise StoppedError unless that is what is wanted."""
         try:
-            if driver.save():
-                carried = task.read(driver)
-                task.kind.refuse_leftover(task.name, task.wanted, carried)
+            saved = self._saved(task, driver, carried)
         except ElementError as error:
             raise StoppedError(trouble_of(error, unsaved=True)) from error
-        return carried
+        if leftover := _leftover(task, saved):
+            raise StoppedError(replace(trouble_of(leftover), saved=saved)) from leftover
+        return saved
+
+    def _saved(self, task: Task[W, M, C, D], driver: Spoken[M, C, D], carried: C) -> C:
+        """Save, and return what the device carries after it. Raise Refused when that is not what it carried before."""
+        if not driver.save():
+            return carried
+        after = task.read(driver)
+        if carried_items(after) != carried_items(carried):
+            raise Refused(
+                f"{task.kind.element} {task.name}: found changed after it saved: it may have restarted before"
+            )
+        return after
 
     def _fail(self, name: Name, fence: int, trouble: Trouble) -> None:
         self.sessions.drop(name)

@@ -117,6 +117,7 @@ def test_a_broken_off_save_frees_nothing_until_it_was_repeated(how: str, make: M
     world.switch.fail_save(how)
     world.converge("brno-sw1")
     assert str(world.site("brno").free) == ""
+    world.service.store.close()
     world.service = world.restarted()
     world.clock.advance(10)
     world.settle()

@@ -29,6 +29,12 @@ def kill() -> None:
     raise Killed
 
 
+def restart(world: World) -> None:
+    """Start the service anew on its database, as after a kill."""
+    world.service.store.close()
+    world.service = world.restarted()
+
+
 def unsaved(world: World) -> bool:
     return world.element("brno-sw1").unsaved_since is not None
 
@@ -77,7 +83,7 @@ def test_what_was_changed_before_a_kill_is_saved_by_the_next_service(world: Worl
     assert switch.carried() == {}
     switch.before_save = lambda: None
     changes = len(switch.applied)
-    world.service = world.restarted()
+    restart(world)
     assert unsaved(world)
     assert world.converge("brno-sw1") is Outcome.CONFIRMED
     assert (len(switch.applied), switch.startup, unsaved(world)) == (changes, ({"p1": set()}, set()), False)
@@ -312,7 +318,7 @@ def test_a_kill_before_any_call_of_the_switch_frees_no_unsaved_number(world: Wor
     assert killed is (number <= len(["read", "apply", "read", "save", "read"]))
     saved = world.switches["brno-sw1"].startup[0].get("p1") == set()
     assert saved or str(world.site("brno").claimed) == "100"
-    world.service = world.restarted()
+    restart(world)
     world.clock.advance(400)
     world.settle()
     switch = world.switches["brno-sw1"]
@@ -344,11 +350,46 @@ def crashed_at(first: World, folder: Path, statement: int) -> bool:
         world.converge("brno-sw1")
     if len(seen) >= statement:
         assert switch.startup[0] == {"p1": set()} or str(world.site("brno").claimed) == "100"
-        world.service.store.close()
-        world.service = world.restarted()
+        restart(world)
         world.clock.advance(400)
         while world.converge("brno-sw1") is Outcome.OVERTAKEN:
             pass
         assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
     world.close()
     return len(seen) >= statement
+
+
+def test_a_switch_that_cannot_have_all_is_saved_once(world: World) -> None:
+    """A VLAN in other use keeps it from being confirmed; what it has of ours is saved, and not saved again."""
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
+    switch.ports["p9"] = {101}
+    switch.table |= {101: "offices"}
+    world.delete("alice")
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert (switch.carried(), switch.saves, unsaved(world)) == ({"p9": "101"}, saves + 1, False)
+
+
+def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
+    switch.ports["p9"] = {101}
+    switch.table |= {101: "offices"}
+    world.delete("alice")
+    switch.before_save = kill
+    with pytest.raises(Killed):
+        world.converge("brno-sw1")
+    switch.before_save = lambda: None
+    restart(world)
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert (switch.saves, unsaved(world)) == (saves + 1, False)

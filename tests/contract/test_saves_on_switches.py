@@ -1,10 +1,12 @@
 """What each platform prints about a save, and what its driver makes of that (DESIGN.md §8)."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import Bench, MakeBench
+from emulators.client import Client
 
 from sbf_service.drivers.registry import PLATFORMS
 from virtcloud.model.errors import Refused, Unreachable
@@ -93,3 +95,17 @@ def test_a_commit_that_is_persistent_needs_no_save(platform: str, make_bench: Ma
     bench.driver.apply(SwitchDifference(create=VlanSet([112]), add={bench.a: VlanSet([112])}))
     assert bench.driver.save() is False
     assert not bench.switch.unsaved
+
+
+def test_a_save_beside_an_administrators_is_refused_and_repeated(make_bench: MakeBench) -> None:
+    """The platform serializes them: who comes second is told that it is busy."""
+    bench = changed(make_bench, "cisco_ios")
+    bench.switch.fail_save("slow", seconds=1)
+    with Client(bench.switch) as administrator, ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(administrator.ask, "write memory")
+        while not bench.switch._storing.locked():
+            time.sleep(0.01)
+        with pytest.raises(Refused, match="Device or resource busy"):
+            bench.driver.save()
+        assert "[OK]" in theirs.result(10)
+    assert bench.driver.save() is True
