@@ -7,13 +7,16 @@ import pytest
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import Bench, MakeBench
 from emulators.client import Client
+from emulators.edge_bench import directly
 
 from sbf_service.drivers.registry import PLATFORMS
+from virtcloud.model.edge import EdgeDifference
 from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 BY_COMMAND_LINE = [name for name in EMULATED if not PLATFORMS[name].facts.atomic]
+BUSY = "startup-config file open failed (Device or resource busy)\n"
 SAVING_APART = [*BY_COMMAND_LINE, "arista_eapi"]
 VARIANTS = [(name, words) for name in SAVING_APART for words in EMULATED[name].saved_variants]
 FAILURES = [(name, cause) for name in SAVING_APART for cause in EMULATED[name].save_failures]
@@ -109,3 +112,23 @@ def test_a_save_beside_an_administrators_is_refused_and_repeated(make_bench: Mak
             bench.driver.save()
         assert "[OK]" in theirs.result(10)
     assert bench.driver.save() is True
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind"), [("cisco_iosxe", "vpls"), ("arista_eos", "evpn"), ("cisco_nxos", "evpn")]
+)
+def test_an_edge_is_saved_only_when_it_says_so(platform: str, kind: str) -> None:
+    bench = directly(platform, kind)
+    bench.driver.apply(EdgeDifference(add=(bench.circuit(112),)))
+    bench.device.fail("say", "^(write memory|copy running)", text=BUSY)
+    with pytest.raises(Refused, match=r"edge pe1: told '.*', it said '.*Device or resource busy.*it is saved again"):
+        bench.driver.save()
+    assert bench.driver.save() is True
+    assert bench.device.saves == 1
+
+
+@pytest.mark.parametrize(("platform", "kind"), [("cisco_iosxr", "vpls"), ("juniper_junos", "evpn")])
+def test_an_edge_whose_commit_is_persistent_needs_no_save(platform: str, kind: str) -> None:
+    bench = directly(platform, kind)
+    bench.driver.apply(EdgeDifference(add=(bench.circuit(112),)))
+    assert bench.driver.save() is False
