@@ -95,6 +95,7 @@ class Guests:
         self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
+        for _, domain in ours:
             self._traces.ensure_none(domain.name)
         if silent and len(ours) < len(guests):
             raise Unreachable("; ".join(silent))

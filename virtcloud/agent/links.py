@@ -64,7 +64,7 @@ class Links:
         ours = [link for link in links if names.marked(link.alias) == cluster and vlan in _vlans(link)]
         for bridge in (link for link in ours if link.kind == "bridge"):
             _check_ports(cluster, bridge, links)
-            self._adopt(bridge, links)
+            self._release_unrecorded(bridge, links)
         leftover = [
             link for link in links if names.is_guest_port(link.name) and link.master in {one.index for one in ours}
         ]
@@ -88,18 +88,26 @@ class Links:
 
         An uplink that was ``taken`` without a record (which was lost) is taken for one that was like a new interface.
         """
-        known = next((one for one in self._uplinks.all() if one.uplink == uplink.name), None)
-        if known is None or known.index != uplink.index:
+        known = self._known(uplink)
+        if known is None:
             voice = self._kernel.voice(None if taken else uplink.name)
             known = Found(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=voice)
+        elif (known.cluster, known.vlan) == (cluster, vlan):
+            return
         self._uplinks.record(known.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
-    def _adopt(self, bridge: Link, links: Iterable[Link]) -> None:
-        """Record the uplink of an untagged segment whose record was lost, so that it is put back like any other."""
+    def _known(self, uplink: Link) -> Found | None:
+        """Return the record of an uplink; one of a former interface of that name does not count."""
+        same = (one for one in self._uplinks.all() if (one.uplink, one.index) == (uplink.name, uplink.index))
+        return next(same, None)
+
+    def _release_unrecorded(self, bridge: Link, links: Iterable[Link]) -> None:
+        """Put the uplink of an untagged segment whose record was lost back like a new interface."""
         for link in links:
-            if link.master == bridge.index and link.name == names.untagged_uplink(bridge.alias):
-                vlan = names.vlan_of_bridge(bridge.name)
-                self._record(names.marked(bridge.alias) or "", vlan or 0, link, taken=True)
+            taken = link.master == bridge.index and link.name == names.untagged_uplink(bridge.alias)
+            if taken and self._known(link) is None:
+                self._kernel.change(link.index, master=0)
+                self._kernel.speak(link.index, link.name, self._kernel.voice(None))
 
     def _give_back(self, cluster: str, vlan: int, links: Iterable[Link], but: str | None = None) -> None:
         """Put the uplinks of an untagged segment back as they were found, ``but`` one; then forget what they were like.

@@ -1,9 +1,11 @@
 """The machine as the loop sees it: read, and apply one step."""
 
+from virtcloud.agent import log
 from virtcloud.agent.carried import Carried
 from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, StopGuests
 from virtcloud.agent.guests import Guests
 from virtcloud.agent.links import Links
+from virtcloud.model.errors import Refused
 
 
 class Machine:
@@ -20,9 +22,16 @@ class Machine:
 
         A hypervisor that does not answer raises nothing: the network converges without it.
         """
-        self._swept = self._swept or self._guests.sweep()  # once: a killed agent may have left a guest's disk
+        self._sweep()
         guests, silent = self._guests.read()
         return Carried(self._links.segments(), guests, silent)
+
+    def _sweep(self) -> None:
+        """Remove once what a killed agent left of guests; a failure is logged, and repeated at the next reading."""
+        try:
+            self._swept = self._swept or self._guests.sweep()
+        except Refused as error:
+            log.warning("not_swept", error=error)
 
     def apply(self, step: Step) -> None:
         """Do one step; it may be repeated. Raises what its part raises."""

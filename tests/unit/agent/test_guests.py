@@ -1,15 +1,19 @@
+import errno
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from fake_machine import FakeHypervisor
+from fake_machine import FakeHypervisor, FakeKernel, FakeUplinks
 
 from virtcloud.agent import names
-from virtcloud.agent.carried import CarriedGuest
+from virtcloud.agent.carried import Carried, CarriedGuest
 from virtcloud.agent.difference import digest
 from virtcloud.agent.guests import Guests, GuestSettings
+from virtcloud.agent.links import Links
+from virtcloud.agent.machine import Machine
 from virtcloud.agent.ports import Domain
 from virtcloud.agent.traces import Traces
 from virtcloud.model.element import Hypervisor
@@ -248,3 +252,32 @@ def test_logs_of_domains_that_are_not_ours_stay(machines: Guests, logs: Path) ->
     (logs / "qemu/vc-database.log").touch()
     assert machines.sweep()
     assert left(logs) == ["qemu/vc-database.log"]
+
+
+def test_all_guests_end_though_what_one_left_cannot_be_removed(
+    machines: Guests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = segment("a", 100, ("g1", "g2"))
+    for guest in one.guests:
+        machines.ensure_guest(one, guest.model_copy(update={"image": "cloud"}))
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
+
+    monkeypatch.setattr(shutil, "rmtree", read_only)
+    with pytest.raises(Refused, match="cannot remove what the guest vc-a-g1 left: Read-only file system"):
+        machines.ensure_no_guests("a", ("g1", "g2"))
+    assert hypervisor.by_name == {}
+
+
+def test_a_machine_is_read_though_a_killed_agents_leftovers_cannot_be_removed(
+    machines: Guests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    hypervisor.by_name.clear()
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
+
+    monkeypatch.setattr(shutil, "rmtree", read_only)
+    assert Machine(Links(FakeKernel(), FakeUplinks()), machines).read() == Carried()

@@ -204,3 +204,19 @@ def test_an_uplink_that_cannot_be_put_back_keeps_no_vlan_from_being_removed(kern
     kernel.speak = speak  # type: ignore[method-assign]
     settle(links)
     assert (kernel.voices[1], links.segments()) == (OWN, ())
+
+
+def test_an_uplink_is_given_back_though_no_record_can_be_written(kernel: FakeKernel, segment: Make) -> None:
+    """The disk may be full by then."""
+
+    class Full(FakeUplinks):
+        def record(self, found: Found) -> None:
+            raise Refused("No space left on device")
+
+    uplinks = FakeUplinks()
+    kernel.voices[1] = OWN
+    Links(kernel, uplinks).ensure_segment(segment("a", 100, untagged=True))
+    full = Full()
+    full.by_name = uplinks.by_name
+    Links(kernel, full).ensure_no_segment("a", 100)
+    assert (kernel.names, kernel.voices[1]) == ({"eth0"}, OWN)
