@@ -86,6 +86,10 @@ class CandidateWords:
     see: Callable[[Sequence[str]], Any]
     lines: Callable[[SwitchDifference, Any], list[str]]
     told: dict[str, Lines] = field(default_factory=dict)
+    closing: Callable[[SwitchDifference, Any], list[str]] = lambda _difference, _seen: []
+    """Lines that set empty lists of allowed VLANs where a trunk without one allows every VLAN; a commit of their own."""
+    unclosed: Callable[[SwitchDifference, Any, Any], list[str]] = lambda _difference, _before, _after: []
+    """Faults of ports whose list is not empty after that commit."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -117,7 +121,7 @@ class CandidateSwitch:
             use = "which the switch uses itself: take it out of the site's pool"
             raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
         try:
-            self._make(difference, self._words.lines(difference, seen))
+            self._make(difference, seen)
         except (Refused, Unsafe):
             self._session.take_back()
             raise
@@ -131,7 +135,10 @@ class CandidateSwitch:
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give what would be put into the candidate; nothing for no change."""
-        return tuple(self._words.lines(difference, self._seen or self._look())) if difference else ()
+        if not difference:
+            return ()
+        seen = self._seen or self._look()
+        return (*self._words.closing(difference, seen), *self._words.lines(difference, seen))
 
     def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
         """Ask for all neighbours, whatever the ports; one question."""
@@ -151,11 +158,19 @@ class CandidateSwitch:
         """End the session."""
         self._session.close()
 
-    def _make(self, difference: SwitchDifference, lines: Sequence[str]) -> None:
+    def _make(self, difference: SwitchDifference, seen: Seen) -> None:
+        """Make the change in one commit, or in two where lists of allowed VLANs must be read as empty first."""
+        if closing := self._words.closing(difference, seen):
+            self._commit(closing, lambda after: self._words.unclosed(difference, seen, after))
+        if lines := self._words.lines(difference, seen):
+            self._commit(lines, lambda after: list(undone(self._words, difference, after)))
+
+    def _commit(self, lines: Sequence[str], check: Callable[[Seen], Sequence[str]]) -> None:
+        """Activate lines, read back, and confirm them unless ``check`` finds a fault."""
         compared = self._session.load(lines)
         log.info("candidate_compared", element=self._name, compared=compared)
         self._session.commit()
-        left = list(undone(self._words, difference, self._look()))
+        left = check(self._look())
         if left:
             raise Refused(f"switch {self._name}: {'; '.join(left)}: read after the commit, which was taken back")
         self._session.confirm()

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from sbf_service.drivers.conversation import Conversation, quoted
 from sbf_service.drivers.dialects.dialect import Dialect, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import (
+    UNCLOSED,
     changing_lines,
     closing_lines,
     port_seen,
@@ -23,7 +24,6 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
-UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
 NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
 LEAVES = frozenset({"exit", "quit"})
 

@@ -9,16 +9,18 @@ from sbf_service.drivers.edge import Backbone, ManagedEdge
 from sbf_service.drivers.edges.circuits import carried_from
 from sbf_service.drivers.edges.dialect import EdgeDialect, Seen
 from sbf_service.drivers.edges.filling import Filling
-from sbf_service.drivers.edges.steps import Step, steps
+from sbf_service.drivers.edges.steps import Step, preparations, steps, unready_ports
 from sbf_service.drivers.faults import Fault, refused
 from sbf_service.drivers.line import CommandLine
 from virtcloud.model.edge import EdgeCarried, EdgeDifference
 from virtcloud.model.element import Edge
-from virtcloud.model.errors import Unreachable, Unsafe
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
 """A device that activates a candidate may be silent for so many times as long as otherwise."""
+UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the edge's configuration"
 EVERY = VlanSet(range(1, 4095))
 
 
@@ -50,11 +52,8 @@ class CommandLineEdge:
             return
         seen, self._seen = self._seen or self._look(EVERY), None
         asked = steps(self._filled(seen), difference, seen)
-        faults = [*self._moved(self._dialect.configure)]
-        faults += [] if faults else self._taken(asked)
-        faults += self._finished(faults)
-        if faults:
-            raise refused(f"{self._whom}: ", faults)
+        self._prepare(difference, seen)
+        self._take(asked)
 
     def save(self) -> bool:
         """Write the startup configuration, where a commit did not. Raise Refused unless the edge prints that it did."""
@@ -67,8 +66,15 @@ class CommandLineEdge:
             return ()
         seen = self._seen or self._look(EVERY)
         asked = steps(self._filled(seen), difference, seen)
-        told = (line for step in asked for line in step.lines)
-        return (*self._dialect.configure, *told, *self._dialect.leave, *self._dialect.save)
+        parts = preparations(self._filled(seen), difference, seen), asked
+        dialect = self._dialect
+        told = [
+            line
+            for part in parts
+            if part
+            for line in (*dialect.configure, *(one for step in part for one in step.lines), *dialect.leave)
+        ]
+        return (*told, *dialect.save)
 
     def is_lost(self) -> bool:
         """Return whether the device ended the session by itself."""
@@ -77,6 +83,34 @@ class CommandLineEdge:
     def close(self) -> None:
         """End the session."""
         self._device.close()
+
+    def _prepare(self, difference: EdgeDifference, seen: Seen) -> None:
+        """Set empty lists of allowed VLANs, and read them back before anything else is changed (DESIGN.md §7.4).
+
+        Raise Unsafe for a port in other use, Refused when a list is not empty then.
+        """
+        asked, ports = (
+            preparations(self._filled(seen), difference, seen),
+            unready_ports(self._filling, difference, seen),
+        )
+        for canonical, port in ports.items():
+            if canonical in seen.uses:
+                cure = "it was left alone; make it a trunk with a list of its own, or take it out of the topology"
+                found = f"expected an unused port or a trunk with a list of VLANs, found {seen.uses[canonical]}"
+                raise Unsafe(f"{self._whom}, port {port}: {found}: {cure}")
+        if asked:
+            self._take(asked)
+            after = self._look(EVERY)
+            if full := [port for canonical, port in ports.items() if canonical not in after.empty]:
+                raise Refused(f"{self._whom}, port {', '.join(full)}: {UNCLOSED}: {NOTHING_DONE}")
+
+    def _take(self, asked: list[Step]) -> None:
+        """Take steps in one configuration. Raise Refused."""
+        faults = [*self._moved(self._dialect.configure)]
+        faults += [] if faults else self._taken(asked)
+        faults += self._finished(faults)
+        if faults:
+            raise refused(f"{self._whom}: ", faults)
 
     def _filled(self, seen: Seen) -> Filling:
         return replace(self._filling, known=seen.known)

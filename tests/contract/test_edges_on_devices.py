@@ -298,16 +298,48 @@ def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: B
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: str) -> None:
-    """DESIGN.md §7.4: before the first VLAN is made, the list of the port is explicitly empty."""
+@pytest.mark.parametrize(
+    ("mode", "native", "words"),
+    [("trunk", 1, "found a trunk with every VLAN"), ("access", 20, "found an access port in VLAN 20")],
+)
+def test_a_port_in_other_use_is_refused_untouched(platform: str, mode: str, native: int, words: str) -> None:
     bench = directly(platform, "evpn")
-    for port in bench.ports:
-        bench.device.running.ports[port].allowed = None
-    bench.device.timeline.clear()
+    port = bench.device.running.ports[bench.ports[0]]
+    port.mode, port.allowed, port.native = mode, None, native
+    before = bench.device.running_config()
+    with pytest.raises(Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: it was left alone"):
+        bench.converge(112)
+    assert bench.device.running_config() == before
+
+
+def unconfigured(bench: Bench) -> None:
+    """Make both ports such as nobody configured."""
+    for name in bench.ports:
+        bench.device.running.ports[name] = type(bench.device).new_port()
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_an_unused_port_becomes_a_trunk_after_its_empty_list_was_read(platform: str) -> None:
+    bench = directly(platform, "evpn")
+    unconfigured(bench)
+    bench.device.commands.clear()
     assert not bench.converge(112)
     assert bench.device.running.ports[bench.ports[0]].allowed == {112}
     told = bench.device.commands
-    assert told.index("switchport trunk allowed vlan none") < told.index("vlan 112")
+    emptied, trunk = told.index("switchport trunk allowed vlan none"), told.index("switchport mode trunk")
+    assert any(line.startswith("show") for line in told[emptied:trunk])
+    assert emptied < trunk < told.index("vlan 112")
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str) -> None:
+    bench = directly(platform, "evpn")
+    unconfigured(bench)
+    bench.device.fail("ignore", "allowed vlan none$", times=100)
+    with pytest.raises(Refused, match="wanted an empty list of allowed VLANs before the port becomes a trunk"):
+        bench.converge(112)
+    assert bench.device.running.ports[bench.ports[0]].mode != "trunk"
+    assert 112 not in bench.device.running.vlans
 
 
 @pytest.mark.parametrize("platform", READY)
@@ -327,9 +359,7 @@ def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> No
 
 def test_an_eos_without_bgp_is_refused_untouched() -> None:
     bench = directly("arista_eos", "evpn")
-    bench.device.fail(
-        "say", "^show", text="interface Ethernet2\n   switchport mode trunk\ninterface Ethernet3", times=9
-    )
+    bench.device.fail("say", "^show", text="interface Ethernet2\n   switchport\ninterface Ethernet3", times=9)
     before = bench.device.running_config()
     with pytest.raises(Refused, match="edge pe1: expected it to speak BGP, found no process"):
         bench.converge(112)

@@ -17,7 +17,7 @@ EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan a
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
 """Platforms whose trunks allow every VLAN unless a list says otherwise."""
-LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos")
+LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
 """Questions in one reading."""
 

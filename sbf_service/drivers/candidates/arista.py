@@ -8,14 +8,24 @@ from functools import partial
 
 from sbf_service.drivers.candidate import CandidateWords
 from sbf_service.drivers.dialects.arista_eos import DIALECT
-from sbf_service.drivers.dialects.lines import lines
+from sbf_service.drivers.dialects.dialect import Seen
+from sbf_service.drivers.dialects.lines import UNCLOSED, changing_lines, closing_lines, unclosed_ports
 from sbf_service.drivers.driver import DriverFacts
+from virtcloud.model.wanted import SwitchDifference
+
+
+def _unclosed(difference: SwitchDifference, before: Seen, after: Seen) -> list[str]:
+    ports = unclosed_ports(DIALECT, difference, before, after)
+    return [f"port {port}: {UNCLOSED}" for port in ports]
+
 
 WORDS = CandidateWords(
     title="Arista EOS, configuration sessions over eAPI",
     show=DIALECT.show,
     see=DIALECT.see,
-    lines=partial(lines, DIALECT),
+    closing=partial(closing_lines, DIALECT),
+    unclosed=_unclosed,
+    lines=partial(changing_lines, DIALECT),
     told={
         "create a VLAN": DIALECT.create,
         "delete": DIALECT.delete,

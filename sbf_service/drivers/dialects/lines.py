@@ -9,6 +9,8 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
+UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+
 
 def lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
     """Return all lines of a change, without those that enter and leave the configuration."""

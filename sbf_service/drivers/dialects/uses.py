@@ -36,17 +36,22 @@ class Reading:
 
     def use(self, port: PortName) -> PortUse:
         """Return a port's use."""
-        found = self.found(port)
-        tagged = found.tagged | found.others
-        return PortUse(
-            mode=found.mode,
-            access=None if found.mode == "trunk" else found.access,
-            native=found.native,
-            tagged=VlanSet() if tagged == EVERY else tagged - DEFAULT,
-            every=found.open or tagged == EVERY,
-            down=found.off,
-            lines=kept_lines(self.dialect, found.lines),
-        )
+        use = port_use(self.found(port))
+        return use.model_copy(update={"lines": kept_lines(self.dialect, use.lines)})
+
+
+def port_use(found: PortSeen) -> PortUse:
+    """Return the use of a port, with all lines of its configuration."""
+    tagged = found.tagged | found.others
+    return PortUse(
+        mode=found.mode,
+        access=None if found.mode == "trunk" else found.access,
+        native=found.native,
+        tagged=VlanSet() if tagged == EVERY else tagged - DEFAULT,
+        every=found.open or tagged == EVERY,
+        down=found.off,
+        lines=found.lines,
+    )
 
 
 def carried_from(name: Name, dialect: NamesPorts, seen: Seen, managed: Managed) -> SwitchCarried:

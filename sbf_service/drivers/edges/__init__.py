@@ -20,7 +20,12 @@ def table() -> str:
 
 def _section(name: str, dialect: EdgeDialect) -> str:
     instead = tuple(one for commands in dialect.instead.values() for one in commands)
-    rows = {"read": dialect.show, "read where that is refused": instead, "prepare a port": dialect.prepare}
+    rows = {
+        "read": dialect.show,
+        "read where that is refused": instead,
+        "set an empty list, read back before all else": dialect.prepare,
+    }
+    rows |= {"make a port a trunk": dialect.trunk}
     for (kind, shared), recipe in dialect.recipes.items():
         what = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
         rows |= {f"{what}: {piece}": lines for piece, lines in recipe.make.items()}

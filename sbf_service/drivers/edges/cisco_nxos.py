@@ -18,7 +18,16 @@ from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.dialects.reading import vlan_set
 from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, service_named
 from sbf_service.drivers.edges.reading import Block, ports_of, starting, tree
-from sbf_service.drivers.edges.trunks import ALLOW, PREPARE, REMOVE, attachments, readiness
+from sbf_service.drivers.edges.trunks import (
+    ALLOW,
+    PREPARE,
+    REMOVE,
+    TRUNK,
+    attachments,
+    empty_lists,
+    other_uses,
+    readiness,
+)
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.vlans import VlanSet
 
@@ -44,7 +53,7 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
         *(_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
         *attachments(ports, vlans),
     ]
-    return Seen(tuple(pieces), readiness(ports))
+    return Seen(tuple(pieces), readiness(ports), {}, empty_lists(ports), other_uses(ports))
 
 
 def _vlans(blocks: list[Block], vlans: VlanSet) -> Iterator[Piece]:
@@ -92,6 +101,7 @@ DIALECT = EdgeDialect(
         VLAN: ("no vlan {vlan}",),
     },
     prepare=PREPARE,
+    trunk=TRUNK,
     save=("copy running-config startup-config",),
     saved=SAVED,
     errors=ERRORS,

@@ -47,12 +47,15 @@ class Piece:
 class Seen:
     """A whole edge as it was read: pieces, and every port with whether it takes circuits as it is.
 
-    ``known`` is what templates need of the device, such as the number of its BGP process.
+    ``known`` is what templates need of the device, such as the number of its BGP process. ``empty`` are the ports whose
+    list of allowed VLANs is empty, ``uses`` what others use ports for that take no circuits as they are, in words.
     """
 
     pieces: tuple[Piece, ...]
     ports: Mapping[str, bool]
     known: Mapping[str, str] = field(default_factory=dict)
+    empty: frozenset[str] = frozenset()
+    uses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,9 @@ class EdgeDialect:
     saved: re.Pattern[str] = re.compile(r"(?!)")
     """What the last line of ``save`` prints when the startup configuration was written; anything else is a failure."""
     prepare: Lines = ()
-    """For a port that does not take circuits as it is."""
+    """Sets an empty list of allowed VLANs on a port that takes no circuits as it is; read back before all else."""
+    trunk: Lines = ()
+    """Makes a port with an empty list a trunk."""
     configure: Lines = ("configure terminal",)
     leave: Lines = ("end",)
     give_up: Lines = ()

@@ -4,13 +4,15 @@ Attachments leave first, then what joined them to a service; only then is anythi
 instant are two clusters in one bridge domain, and a port is in no domain that has not all of its lines.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from sbf_service.drivers.dialects.dialect import Lines
 from sbf_service.drivers.edges.circuits import Group, groups_of
 from sbf_service.drivers.edges.dialect import Piece, Seen
 from sbf_service.drivers.edges.filling import Filling
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
 
@@ -34,14 +36,14 @@ class Step:
 
 
 def steps(filling: Filling, difference: EdgeDifference, seen: Seen) -> list[Step]:
-    """Give the steps, without entering and leaving the configuration."""
+    """Return the steps after :func:`preparations`, without entering and leaving the configuration."""
     groups = groups_of(seen)
     going = {id(group): _leaving(filling, group, difference) for group in groups}
     leaving = [(group, going[id(group)]) for group in groups if going[id(group)] is not None]
     return [
         *(_detached(filling, group, piece) for group, pieces in leaving for piece in pieces or ()),
         *(step for group, pieces in leaving for step in _dissolved(filling, group, pieces or ())),
-        *_prepared(filling, difference, seen),
+        *_on_ports(filling, filling.dialect.trunk, unready_ports(filling, difference, seen)),
         *_additions(filling, difference, [group for group in groups if _stays(group, going[id(group)])]),
     ]
 
@@ -86,14 +88,22 @@ def _dissolved(filling: Filling, group: Group, leaving: tuple[Piece, ...]) -> It
             yield Step(about, tuple(filling.unmade(piece, group.service)), needs)
 
 
-def _prepared(filling: Filling, difference: EdgeDifference, seen: Seen) -> Iterator[Step]:
-    """Make the lists of ports that would carry everything empty, before anything is made."""
-    ports = {filling.dialect.ports.canonical(one.port): one for one in difference.add}
-    for canonical, circuit in ports.items():
-        if filling.dialect.prepare and not seen.ports.get(canonical, False):
-            spelt = filling.dialect.ports.spelt(canonical)
-            lines = tuple(line.format(port=spelt) for line in filling.dialect.prepare)
-            yield Step(frozenset({f"port {circuit.port}"}), lines)
+def preparations(filling: Filling, difference: EdgeDifference, seen: Seen) -> list[Step]:
+    """Return the steps that set empty lists of allowed VLANs; they are read back before any other step."""
+    return list(_on_ports(filling, filling.dialect.prepare, unready_ports(filling, difference, seen)))
+
+
+def unready_ports(filling: Filling, difference: EdgeDifference, seen: Seen) -> dict[str, PortName]:
+    """Return the ports that are to get circuits and take none as they are, by the device's names for them."""
+    ports = {filling.dialect.ports.canonical(one.port): one.port for one in difference.add}
+    has_lists = bool(filling.dialect.prepare)
+    return {canonical: port for canonical, port in ports.items() if has_lists and not seen.ports.get(canonical, False)}
+
+
+def _on_ports(filling: Filling, template: Lines, ports: Mapping[str, PortName]) -> Iterator[Step]:
+    for canonical, port in ports.items() if template else ():
+        spelt = filling.dialect.ports.spelt(canonical)
+        yield Step(frozenset({f"port {port}"}), tuple(line.format(port=spelt) for line in template))
 
 
 def _additions(filling: Filling, difference: EdgeDifference, staying: list[Group]) -> Iterator[Step]:

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
+from sbf_service.drivers.dialects.dialect import PortSeen
 from sbf_service.drivers.dialects.reading import trunk
+from sbf_service.drivers.dialects.uses import port_use
 from sbf_service.drivers.edges.dialect import ATTACHMENT, Piece
 from sbf_service.drivers.edges.reading import Block
+from virtcloud.model.port_use import is_in_other_use
 from virtcloud.model.vlans import VlanSet
 
-PREPARE = (
-    "interface {port}",
-    "switchport",
-    "switchport trunk allowed vlan none",
-    "switchport mode trunk",
-    "exit",
-)
+PREPARE = ("interface {port}", "switchport", "switchport trunk allowed vlan none", "exit")
+TRUNK = ("interface {port}", "switchport mode trunk", "exit")
+UNUSED = frozenset({"", "access"})
 ALLOW = ("interface {port}", "switchport trunk allowed vlan add {vlan}", "exit")
 REMOVE = ("interface {port}", "switchport trunk allowed vlan remove {vlan}", "exit")
 ROUTED = "routed"
@@ -22,7 +21,7 @@ ROUTED = "routed"
 def attachments(ports: Mapping[str, Block], vlans: VlanSet) -> Iterator[Piece]:
     """Give the VLANs that ports carry by their lists, and, as not ours, those that are untagged or routed."""
     for port, block in ports.items():
-        seen = trunk([one.head for one in block.body], "access")
+        seen = _seen(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
         for vlan in VlanSet() if seen.open else seen.tagged & vlans:
             yield _attachment(port, vlan, body, ours=True)
@@ -34,9 +33,24 @@ def attachments(ports: Mapping[str, Block], vlans: VlanSet) -> Iterator[Piece]:
             yield Piece(kind=ROUTED, domain=number, vlan=int(number), body=head, ours=False)
 
 
+def empty_lists(ports: Mapping[str, Block]) -> frozenset[str]:
+    """Return the ports that allow no VLAN, now or as a trunk."""
+    return frozenset(port for port, block in ports.items() if _seen(block).is_closed)
+
+
+def other_uses(ports: Mapping[str, Block]) -> dict[str, str]:
+    """Return what others use ports for that are no trunks with a list of their own, in words."""
+    uses = {port: port_use(_seen(block)) for port, block in ports.items()}
+    return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}
+
+
+def _seen(block: Block) -> PortSeen:
+    return trunk([one.head for one in block.body], "access")
+
+
 def readiness(ports: Mapping[str, Block]) -> dict[str, bool]:
     """Say of each port whether its list is its own, so that a VLAN may be made without being carried there."""
-    return {port: trunk([one.head for one in block.body], "access").ready for port, block in ports.items()}
+    return {port: _seen(block).ready for port, block in ports.items()}
 
 
 def _attachment(port: str, vlan: int, body: frozenset[str], *, ours: bool) -> Piece:
