@@ -87,7 +87,7 @@ class CandidateWords:
     lines: Callable[[SwitchDifference, Any], list[str]]
     told: dict[str, Lines] = field(default_factory=dict)
     closing: Callable[[SwitchDifference, Any], list[str]] = lambda _difference, _seen: []
-    """Lines that set empty lists of allowed VLANs where a trunk without one allows every VLAN; a commit of their own."""
+    """Lines that set empty lists of allowed VLANs, committed alone, where a trunk without a list allows every VLAN."""
     unclosed: Callable[[SwitchDifference, Any, Any], list[str]] = lambda _difference, _before, _after: []
     """Faults of ports whose list is not empty after that commit."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
