@@ -2,16 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sbf_service.drivers.edge import ManagedEdge
 from sbf_service.drivers.iproute2 import VlanEntry
 from sbf_service.drivers.linux_services import BRIDGE, Link, ServiceDevices
+from sbf_service.ownership import stated_vlans
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, Part, in_order
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
 
 AWARE = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
 """With another default PVID each new device would be joined to that VLAN, and so to each other."""
@@ -56,7 +58,9 @@ class Reading:
         """Keep what we manage; raises Unsafe for what may not be touched."""
         self._check_bridge(managed)
         devices = list(self._devices())
-        self._check_members(managed, {self._services.name(one.transport, one.service) for one in devices})
+        foreign = self._foreign(managed, {self._services.name(one.transport, one.service) for one in devices})
+        self._check_joined(devices, foreign)
+        managed = replace(managed, vlans=managed.vlans - [one.vlan for one in foreign])
         ends = {port: self._tagged(port, managed.vlans) for port in managed.ports}
         shared = {number for number, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
         circuits, parts = set[Circuit](), list[Part]()
@@ -69,7 +73,7 @@ class Reading:
             else:
                 parts += _parts(device, found)
         lost = self._lost(ends, {number for one in devices for number in one.vlans})
-        return EdgeCarried(circuits=in_order(circuits), parts=(*parts, *lost))
+        return EdgeCarried(circuits=in_order(circuits), parts=(*parts, *lost), foreign=foreign)
 
     def _devices(self) -> Iterator[Device]:
         for link in self._links.values():
@@ -95,12 +99,21 @@ class Reading:
                     f"correct the topology, or: ip link set {port} master {BRIDGE}"
                 )
 
-    def _check_members(self, managed: ManagedEdge, ours: set[str]) -> None:
-        """Refuse to go on when a port that is nobody of ours is in a managed VLAN: clusters would be joined to it."""
+    def _foreign(self, managed: ManagedEdge, ours: set[str]) -> tuple[ForeignVlan, ...]:
+        """Return the managed VLANs of bridge ports that are neither managed nor devices of services."""
+        found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
-            taken = self._numbers(name) & managed.vlans
-            if taken and name not in ours and name not in managed.ports and BRIDGE in {name, link.master}:
-                raise self._unsafe(f"expected VLAN {taken} on managed ports only, found it on {name}")
+            if name not in ours and name not in managed.ports and BRIDGE in {name, link.master}:
+                for vlan in stated_vlans(self._numbers(name), managed.vlans):
+                    found.setdefault(vlan, []).append(PortName(name))
+        return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
+
+    def _check_joined(self, devices: Iterable[Device], foreign: Iterable[ForeignVlan]) -> None:
+        """Refuse to go on when a service is joined to a VLAN that somebody else's port carries."""
+        used = {one.vlan: one for one in foreign}
+        for device in devices:
+            for vlan in VlanSet(device.vlans) & used.keys():
+                raise self._unsafe(f"expected VLAN {vlan} on managed ports only, found it on {used[vlan].ports[0]}")
 
     def _check_vlans(self, device: Device, managed: VlanSet) -> None:
         foreign = VlanSet(device.vlans) - managed

@@ -82,6 +82,6 @@ def routes(service: Service) -> APIRouter:
 
 
 def _shown(view: SiteView, caller: Caller) -> SiteView:
-    """Leave out whose clusters keep numbers back, for those who may not know."""
+    """Leave out whose clusters keep numbers back, and what others use them for, for those who may not know."""
     may_see = may(caller.principal, Action.READ_QUARANTINE, of_site(view.name))
-    return view if may_see else view.model_copy(update={"quarantine": ()})
+    return view if may_see else view.model_copy(update={"quarantine": (), "other_use": ()})

@@ -1,4 +1,4 @@
-"""Which VLANs SBF created on which element, so that it deletes these and no others (docs/decisions/0035).
+"""Which VLANs SBF created on which element, so that it deletes these and no others (docs/decisions/0038).
 
 A row is written in the transaction that announces a change, before the device receives it: after a crash in between
 there is a row without a VLAN, never a VLAN of SBF's without its row. It goes once the device was read without the VLAN.

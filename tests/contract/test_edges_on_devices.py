@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 
 import pytest
 from emulators.edge_bench import (
@@ -27,10 +28,21 @@ from emulators.edges import EDGES, emulate_edge
 
 from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
 from sbf_service.drivers.edges import EDGE_DIALECTS
-from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.edge import (
+    NO_SERVICE,
+    Circuit,
+    EdgeCarried,
+    EdgeDifference,
+    EdgeWanted,
+    Part,
+    blocked_circuits,
+    edge_difference,
+)
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
 
 MakeBench = Callable[..., Bench]
 
@@ -224,7 +236,8 @@ def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(plain
 @pytest.mark.parametrize(
     ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
 )
-def test_a_managed_number_in_other_use_is_unsafe_in_the_devices_words(platform: str, lines: tuple[str, ...]) -> None:
+def test_a_managed_number_in_other_use_is_left_alone(platform: str, lines: tuple[str, ...]) -> None:
+    """It is unsafe, in the device's words; or, where a VLAN is the same on all ports, only that VLAN is left out."""
     stopped = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = directly(platform, kind)
@@ -232,6 +245,10 @@ def test_a_managed_number_in_other_use_is_unsafe_in_the_devices_words(platform: 
         before = bench.device.running_config()
         with suppress(Unsafe):
             bench.converge(120)
+            if bench.read().foreign:
+                stopped.append(kind)
+                bench.converge()
+                assert bench.device.running_config() == before
             continue
         stopped.append(kind)
         assert bench.device.running_config() == before
@@ -355,6 +372,21 @@ def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> No
     )
     assert not bench.converge()
     assert set(bench.device.running.vlans) == {1}
+
+
+@pytest.mark.parametrize("platform", ["arista_eos", "cisco_nxos"])
+@pytest.mark.parametrize(("name", "shown"), [((), None), (("name offices",), "offices")])
+def test_a_vlan_that_sbf_did_not_create_stays_on_an_edge(platform: str, name: tuple[str, ...], shown: str) -> None:
+    bench = directly(platform, "evpn")
+    bench.device.configure("vlan 112", *name)
+    before = bench.device.running_config()
+    unrecorded = replace(bench.managed, created=VlanSet())
+    wanted = EdgeWanted(circuits=(bench.circuit(112),))
+    found = bench.driver.read(unrecorded)
+    assert found.foreign == (ForeignVlan(vlan=VlanId(112), name=shown),)
+    assert not edge_difference(wanted, found)
+    assert str(blocked_circuits(wanted, found)) == "112"
+    assert bench.device.running_config() == before
 
 
 def test_an_eos_without_bgp_is_refused_untouched() -> None:

@@ -10,6 +10,7 @@ from sqlalchemy import delete
 
 from sbf_service.store.created_vlans import created_on
 from sbf_service.store.tables import CreatedVlanRow, FreeRow
+from virtcloud.model.access import Role
 from virtcloud.model.cluster import State
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology
@@ -331,3 +332,10 @@ def test_a_dry_run_excludes_what_it_read_in_other_use(world: World, switch: Fake
     ]
     world.put_pool("brno", "150-199")
     assert world.put("demo", spec("brno-h1")).view.vlans == {"brno": 151}
+
+
+def test_users_are_not_told_of_others_vlans(world: World, switch: FakeSwitch) -> None:
+    switch.table |= {100: "offices"}
+    look_again(world)
+    shown = ask(world, "GET", "/v1/sites/brno", token=world.token(Role.USER, "eva")).json()
+    assert (shown["free"], shown["other_use"]) == ("101-139", [])

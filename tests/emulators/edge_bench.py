@@ -202,7 +202,8 @@ class Bench:
 
     @property
     def managed(self) -> ManagedEdge:
-        return ManagedEdge(self.ports, POOL, (self.transport,))
+        """What is managed; every VLAN of the pool is recorded as SBF's own."""
+        return ManagedEdge(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
         service = self.transport.shared or FIRST[self.transport.name] + vlan

@@ -38,6 +38,8 @@ SPECS = st.builds(
     st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True),
     OWNERS,
 )
+OTHERS = "p9"
+"""An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
 """Brno has two numbers in common with the others: what goes beyond them is translated."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
@@ -52,6 +54,7 @@ class Machine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.hosts: dict[str, dict[str, int]] = {host: {} for host in HOSTS}
         self.forgot: set[str] = set()
+        self.offices: dict[str, set[int]] = {name: set() for name in SWITCHES}
 
     @initialize()
     def begin(self) -> None:
@@ -59,6 +62,8 @@ class Machine(RuleBasedStateMachine):
         self.world.furnish(topology=three_edges(EVPN, hosts=2))
         for name, pool in POOLS.items():
             self.world.put_pool(name, pool)
+        for name in SWITCHES:
+            self.world.switches[name].table = {1: "default"}
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -165,6 +170,24 @@ class Machine(RuleBasedStateMachine):
         self.device(name).restart()
         self.forgot.add(name)
 
+    @rule(name=st.sampled_from(SWITCHES), vlan=st.integers(100, 105))
+    def somebody_creates_a_vlan(self, name: str, vlan: int) -> None:
+        """One that is not there yet, of the pool's numbers."""
+        table = self.world.switches[name].table
+        if vlan not in table and not any(vlan in vlans for vlans in self.world.switches[name].ports.values()):
+            table[vlan] = "offices"
+            self.offices[name].add(vlan)
+
+    @rule(name=st.sampled_from(SWITCHES))
+    def somebody_deletes_their_vlans(self, name: str) -> None:
+        for vlan in self.offices[name]:
+            del self.world.switches[name].table[vlan]
+        self.offices[name].clear()
+
+    @rule(name=st.sampled_from(SWITCHES), vlans=st.sets(st.integers(100, 105), max_size=2))
+    def somebody_configures_an_unmanaged_port(self, name: str, vlans: set[int]) -> None:
+        self.world.switches[name].ports[OTHERS] = vlans
+
     @rule(host=st.sampled_from(HOSTS), notices=st.booleans())
     def a_host_restarts(self, host: str, notices: bool) -> None:
         self.hosts[host] = {}
@@ -186,6 +209,15 @@ class Machine(RuleBasedStateMachine):
         self.world.sweep()
 
     # What must hold after every step.
+
+    @invariant()
+    def nothing_of_others_is_touched(self) -> None:
+        """§7.4: their VLANs are there under their names, and no port of SBF's is in one."""
+        for name, vlans in self.offices.items():
+            if hasattr(self, "world"):
+                switch = self.world.switches[name]
+                assert {number for number, title in switch.table.items() if title == "offices"} == vlans
+                assert not any(vlans & carried for port, carried in switch.ports.items() if port != OTHERS)
 
     @invariant()
     def no_number_is_held_twice_at_a_site(self) -> None:
@@ -257,7 +289,7 @@ class Machine(RuleBasedStateMachine):
     def carried_at(self, site: str) -> set[int]:
         if not hasattr(self, "world"):
             return set()
-        ports = self.world.switches[f"{site}-sw1"].ports.values()
+        ports = [vlans for port, vlans in self.world.switches[f"{site}-sw1"].ports.items() if port != OTHERS]
         circuits = [{one.vlan for one in self.world.edges[f"{site}-pe1"].circuits}]
         on_hosts = (vlans.values() for host, vlans in self.hosts.items() if host.startswith(site))
         return {int(vlan) for vlans in (*ports, *circuits, *on_hosts) for vlan in vlans}
@@ -279,7 +311,8 @@ class Machine(RuleBasedStateMachine):
         if element in EDGES:
             service = view.joined.service if view.joined else None
             return any((one.vlan, one.service) == (vlan, service) for one in self.world.edges[element].circuits)
-        return any(vlan in vlans for vlans in self.world.switches[element].ports.values())
+        ports = self.world.switches[element].ports.items()
+        return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
     def number_is_carried_by_nobody(self, view: ClusterView) -> None:
         """§7.2, at the moment of handing out: at no site of the cluster is the number on anything."""
@@ -303,6 +336,9 @@ class Machine(RuleBasedStateMachine):
             device.cut_off_after = None
         for name in EDGES:
             self.world.edges[name].breaks = False
+        for name in SWITCHES:
+            self.somebody_deletes_their_vlans(name)
+            self.somebody_configures_an_unmanaged_port(name, set())
         self.world.clock.advance(301)
         for _ in range(3):
             self.world.settle()
@@ -312,6 +348,7 @@ class Machine(RuleBasedStateMachine):
             with self.world.store.read() as unit:
                 wanted = target_of(unit, name).wanted
             carried = self.world.switches[name].ports
+            assert self.world.switches[name].table == {1: "default", **{vlan: f"vc-{vlan}" for vlan in wanted.vlans}}
             assert {port: set(vlans) for port, vlans in wanted.ports.items() if vlans} == {
                 port: {VlanId(vlan) for vlan in vlans} for port, vlans in carried.items() if vlans
             }

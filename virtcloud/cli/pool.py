@@ -6,10 +6,11 @@ from virtcloud.cli import agreeing, show
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.whole import Group
 from virtcloud.model.values import VlanId
-from virtcloud.model.views import Pool, Quarantine
+from virtcloud.model.views import Pool, Quarantine, VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
 
 COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
+OTHER_USE = ("in other use", "on", "name", "unmanaged ports", "since", "read", "cluster")
 
 
 @click.group(cls=Group)
@@ -25,7 +26,10 @@ def pool() -> None:
 @as_json
 @click.pass_context
 def show_(context: click.Context, site: str, as_json: bool) -> None:
-    """Show the pool of SITE, and who keeps which of its numbers in quarantine since when.
+    """Show the pool of SITE, which of its VLAN IDs are quarantined, and which are in other use and left out.
+
+    A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries it on an
+    unmanaged port. No cluster gets it until a reading shows that the other use has ended.
 
     Example: virtcloud pool show brno
     """
@@ -37,6 +41,9 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
     if found.quarantine:
         click.echo()
         show.table(COLUMNS, [_row(one) for one in found.quarantine], "")
+    if found.other_use:
+        click.echo()
+        show.table(OTHER_USE, [_other_use(one) for one in found.other_use], "")
 
 
 @pool.command("set")
@@ -91,6 +98,11 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
 
 def _row(one: Quarantine) -> tuple[object, ...]:
     return (one.vlan, one.cluster, show.moment(one.since), _elements(one))
+
+
+def _other_use(one: VlanInOtherUse) -> tuple[object, ...]:
+    read = show.moment(one.read_at) if one.read_at else "never"
+    return (one.vlan, one.element, one.name, ", ".join(one.ports), show.moment(one.since), read, one.cluster)
 
 
 def _elements(one: Quarantine) -> str:

@@ -9,6 +9,7 @@ from sbf_service.drivers.edges.filling import Filling
 from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeCarried, Part, in_order
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.wanted import ForeignVlan
 
 QUOTED_CHARACTERS = 300
 
@@ -62,14 +63,36 @@ def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarr
     """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
     ports = _ports(filling, seen, managed)
     _check_numbers(filling, managed)
-    circuits, parts = set[Circuit](), list[Part]()
+    circuits, parts, foreign = set[Circuit](), list[Part](), list[ForeignVlan]()
     for group in groups_of(seen):
-        if _is_managed(filling, group, ports, managed):
+        if other := _foreign(filling, group, ports, managed):
+            foreign.append(other)
+        elif _is_managed(filling, group, ports, managed):
             _check(filling, group, ports, managed)
             found, left = _judged(filling, group, ports)
             circuits |= set(found)
             parts += left
-    return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts))
+    return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts), foreign=tuple(foreign))
+
+
+def _foreign(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> ForeignVlan | None:
+    """Return a VLAN of the pool that somebody else uses on the edge; None for any other group.
+
+    Only where a VLAN is the same on all ports, and where it is in no managed service: that one would be joined to it.
+    """
+    vlan = int(group.domain) if group.domain.isdigit() else 0
+    if not filling.dialect.global_vlans or vlan not in managed.vlans or any(map(filling.transport, group.services)):
+        return None
+    others = tuple(sorted(one.port for one in group.attachments if one.port is not None and one.port not in ports))
+    exists_unowned = any(one.kind != ATTACHMENT for one in group.pieces) and vlan not in managed.created
+    if not others and not exists_unowned and all(one.ours for one in group.pieces):
+        return None
+    name = next((name for one in group.core for name in _names(one)), None)
+    return ForeignVlan(vlan=VlanId(vlan), name=name, ports=tuple(map(PortName, others)))
+
+
+def _names(piece: Piece) -> list[str]:
+    return [line.removeprefix("name ") for line in piece.body if line.startswith("name ")]
 
 
 def _check_numbers(filling: Filling, managed: ManagedEdge) -> None:

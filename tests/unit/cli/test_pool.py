@@ -41,3 +41,14 @@ def test_a_word_without_a_reason_is_not_sent(run: Run, sbf: FakeSbf) -> None:
     blank = list(CLEAN)
     blank[blank.index("--reason") + 1] = " "
     assert (run(*blank).exit_code, sbf.put) == (2, [])
+
+
+def test_a_pool_shows_what_is_in_other_use(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    since = "2026-07-01T12:00:00Z"
+    named = {"vlan": 150, "element": "brno-sw", "name": "offices", "since": since, "read_at": since}
+    carried = {"vlan": 151, "element": "brno-sw", "ports": ["Gi1/0/8", "Gi1/0/9"], "since": since, "cluster": "demo"}
+    monkeypatch.setitem(DOCUMENTS, "/v1/sites/brno", {**SITE, "other_use": [named, carried]})
+    lines = run("pool", "show", "brno").stdout.splitlines()
+    assert lines[-2].split()[:3] == ["150", "brno-sw", "offices"]
+    assert lines[-1].split()[:4] == ["151", "brno-sw", "Gi1/0/8,", "Gi1/0/9"]
+    assert lines[-1].split()[-2:] == ["never", "demo"]
