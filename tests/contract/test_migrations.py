@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sbf_service.store.engine import make_engine
 from sbf_service.store.free_numbers import NEVER_USED
 from sbf_service.store.migrate import config, migrate
-from sbf_service.store.tables import Base, FreeRow
+from sbf_service.store.tables import Base, FreeRow, PortRow
 from virtcloud.model.errors import BadInput
 
 BEFORE_RECORDS = "0015"
@@ -84,6 +84,27 @@ def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(
         connection.execute(text("UPDATE elements SET kind = 'edge'"))
         with pytest.raises(IntegrityError):
             connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL, false)"))
+    engine.dispose()
+
+
+def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(database: str) -> None:
+    """Those that were confirmed to carry nothing may be access ports that SBF shut down itself."""
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        "INSERT INTO elements VALUES ('brno-sw1', 'brno', 'switch', true, 2, 2, NULL, true, NULL, NULL, :carried, NULL, NULL, 1)",  # noqa: E501 - all columns
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"carried": '{"p1":"100","p2":""}'} if ":carried" in line else {})
+    migrate(engine)
+    columns = (PortRow.port, PortRow.taken, PortRow.shut, PortRow.leaving, PortRow.use_before)
+    with engine.connect() as connection:
+        found = connection.execute(select(*columns).order_by(PortRow.port)).all()
+    assert found == [("p1", True, False, False, None), ("p2", True, True, False, None)]
     engine.dispose()
 
 
