@@ -393,3 +393,17 @@ def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
         world.clock.advance(60)
         world.converge("brno-sw1")
     assert (switch.saves, unsaved(world)) == (saves + 1, False)
+
+
+def test_a_switch_that_stays_without_a_vlan_is_saved_once(world: World) -> None:
+    """An administrator moved alice's VLAN to a port that is not managed: nothing can be changed, the rest is saved."""
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    switch.ports["p1"], switch.ports["p9"] = set(), {100}
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert world.view("alice").state is State.DEGRADED
+    assert (switch.saves, unsaved(world)) == (saves + 1, False)
