@@ -1,6 +1,5 @@
 """Which devices are busy, which wait after a failure, and which are next. No I/O; the converger locks it."""
 
-import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ class Backlog:
 
     settings: Settings
     clock: Callable[[], float]
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float]
     busy: set[Name] = field(default_factory=set)
     retries: dict[Name, Retry] = field(default_factory=dict)
     since: datetime | None = None

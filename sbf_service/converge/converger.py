@@ -4,6 +4,7 @@ A thread per busy device, at most ``settings.workers`` of them, so that a slow o
 threads are daemons: the service can end in the middle of anything, and another start goes on from the revisions.
 """
 
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ class Converger:
     sweep: Sweep
     settings: Settings
     clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
     sleep: Callable[[float], None] = time.sleep
     spawn: Callable[[Callable[[], None], str], None] = start_thread
     watch: Callable[[str, str, float], None] = lambda _platform, _outcome, _seconds: None
@@ -60,7 +62,7 @@ class Converger:
 
     def __post_init__(self) -> None:
         """Begin with no device busy and none waiting."""
-        self._backlog = Backlog(self.settings, self.clock)
+        self._backlog = Backlog(self.settings, self.clock, self.jitter)
 
     def start(self) -> None:
         """Start; what this replica left leased when it died is taken up at once."""

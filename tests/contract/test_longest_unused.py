@@ -1,11 +1,14 @@
 """The number that is found by an index is the one that the pure decision takes."""
 
+from collections import Counter
+from collections.abc import Iterator
 from datetime import timedelta
 from itertools import combinations
 from random import Random
 
 import pytest
 from sbf_fakes.world import STARTED, World, spec
+from sqlalchemy import select, update
 
 from sbf_service.pools import take
 from sbf_service.store.free_numbers import NEVER_USED
@@ -18,12 +21,14 @@ from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Site
 from virtcloud.model.vlans import VlanSet
 
+SITES = ("brno", "praha", "plzen")
+LARGE_POOLS = ("2-1500", "1400-3900", "2-3900", "1000-1019", "1490-1509")
 POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
 
 
 def stir(world: World, random: Random) -> None:
     """Give each site another pool, let clusters take numbers, and let the others be free since any day."""
-    for site in ("brno", "praha", "plzen"):
+    for site in SITES:
         world.put_pool(site, random.choice(POOLS))
     for number in range(random.randint(0, 12)):
         try:
@@ -59,12 +64,38 @@ def test_an_index_finds_the_number_that_the_decision_takes(world: World, seed: i
         return kept
 
     stir(world, random)
+    choose_as_decided(world, reserved)
+
+
+def choose_as_decided(world: World, reserved: Reserved) -> None:
     with world.store.read() as unit:
         every = world.topology().sites
         for sites in (list(some) for count in (1, 2, 3) for some in combinations(every, count)):
             for translates in (False, True):
                 wanted = decided(unit, sites, reserved, translates=translates)
                 assert chosen(unit, sites, reserved, translates=translates) == wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_number_far_down_the_index_is_found(world: World, seed: int) -> None:
+    """Thousands of numbers are freer at one site than at the next, and the ones to take are read in no first window."""
+    random = Random(seed)
+    for site in SITES:
+        world.put_pool(site, random.choice(LARGE_POOLS))
+    with world.store.change() as unit:
+        unit.session.execute(update(FreeRow), list(ages(unit, random)))
+    choose_as_decided(world, lambda _device: VlanSet())
+
+
+def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
+    """Free each site's numbers at a time of its own; those that another site has too were used lately somewhere."""
+    free = unit.connection.execute(select(FreeRow.site, FreeRow.vlan)).all()
+    sites = Counter(vlan for _, vlan in free)
+    lately = {vlan: random.choice(SITES) for vlan, count in sites.items() if count > 1}
+    longest = {site: random.choice((20, 400, 8000)) for site in SITES}
+    for site, vlan in free:
+        days = random.randint(0, 9) if lately.get(vlan) == site else random.randint(10, 10 + longest[site])
+        yield {"site": site, "vlan": vlan, "since": STARTED - timedelta(days=days)}
 
 
 def test_each_number_that_a_site_gives_is_free_or_somebody_has_it(world: World) -> None:

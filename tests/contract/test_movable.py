@@ -20,23 +20,27 @@ NEWEST = 6
 
 
 def stir(unit: Unit, random: Random) -> None:
-    """Give elements and clusters any state that the tables allow."""
+    """Put elements and clusters into any state that the tables allow; a third of the clusters joined another."""
     elements = unit.session.scalars(select(ElementRow)).all()
     for row in elements:
         row.wanted_revision, row.reachable = NEWEST, random.random() < 0.8
         row.confirmed_revision = random.choice([0, 3, NEWEST - 1, NEWEST, NEWEST, NEWEST])
     unit.session.flush()
+    networks: list[str] = []
     for number in range(150):
-        add_cluster(unit, f"c{number}", random, random.sample([row.name for row in elements], random.randint(0, 3)))
+        network = random.choice(networks) if networks and random.random() < 1 / 3 else None
+        networks += [f"c{number}"] if network is None else []
+        parts = random.sample([row.name for row in elements], random.randint(0, 3))
+        add_cluster(unit, f"c{number}", random, parts, network)
 
 
-def add_cluster(unit: Unit, name: str, random: Random, elements: list[str]) -> None:
+def add_cluster(unit: Unit, name: str, random: Random, elements: list[str], network: str | None) -> None:
     def moment() -> object:
         return STARTED + timedelta(seconds=random.choice([-120, -60, -1, 0, 1, 60]))
 
     state = random.choice(list(State))
     row = {"id": name, "key": name, "attempt": 0, "owner": "alice", "spec": SPEC, "version": 1, "state": state}
-    row |= {"created_at": STARTED, "deadline": moment(), "lease_ends": moment()}
+    row |= {"network": network, "created_at": STARTED, "deadline": moment(), "lease_ends": moment()}
     row |= {"leaving_since": random.choice([None, moment()]), "quarantined": state in ENDED and random.random() < 0.5}
     unit.session.execute(insert(ClusterRow).values(row))
     for element in elements:

@@ -1,5 +1,6 @@
-"""Fault schedules: the real decisions over a store, switches and hosts in memory, on a clock that a seed drives.
+"""Fault schedules: the real convergers, sweeps and workers over a store and devices in memory, on a clock of a seed's.
 
-No thread, no sleep, no chance but the seed's: a schedule that fails is replayed, step by step, with
+A schedule stops them at each call of the store or of a device, lets others go on meanwhile, kills them, restarts
+devices. One thread runs at a time, nothing sleeps, and chance is the seed's: a schedule that fails is replayed with
 ``PYTHONPATH=tests .venv/bin/python -m simulation SEED``.
 """

@@ -1,109 +1,97 @@
-"""Workers and agents, as generators: each yield is a place to crash, to be paused, or to let others act."""
+"""Who acts: replicas of the service, with the real converger, sweep, worker and sessions, and the agents of hosts."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from sbf_service.converge.task import KINDS
-from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.edge import ManagedEdge
-from sbf_service.edges import transports_at
-from simulation.devices import Edge, Host, Switch
-from simulation.store import MemoryStore
-from virtcloud.model.element import Element, kind_of
-from virtcloud.model.errors import ElementError, Unreachable
+from sbf_service.converge.converger import Converger
+from sbf_service.converge.sessions import Platforms, Sessions
+from sbf_service.converge.sweep import Sweep
+from sbf_service.converge.worker import Worker
+from sbf_service.drivers.driver import DriverFacts, Platform
+from sbf_service.drivers.edge import EdgeFacts, EdgePlatform
+from sbf_service.settings import Settings
+from simulation.devices import Edge, EdgeSession, Host, Switch, SwitchSession
+from simulation.store import STARTED
+from simulation.transactions import Database, Devices, MemoryCandidates, MemoryDeadlines, MemoryTransactions
+from virtcloud.model.transport import TransportKind
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted
 
-Steps = Iterator[None]
+SETTINGS = Settings()
 
 
-@dataclass(frozen=True)
-class Worker:
-    """What ``sbf_service.converge.worker`` does, step by step. ``reads_back`` is false where a bug is planted."""
+@dataclass
+class Replica:
+    """One replica of the service. When it was killed it starts anew: only the database remembers."""
 
-    store: MemoryStore
-    device: Switch | Edge
     holder: str
-    reads_back: bool = True
+    database: Database
+    devices: Devices
+    jitter: Callable[[], float]
+    converger: Converger = field(init=False)
 
-    def run(self) -> Steps:
-        fence = self.store.take_lease(self.device.name, self.holder)
-        if fence is None:
-            return
-        yield
-        try:
-            yield from self._converge(fence)
-        except ElementError as error:
-            yield
-            if self._mine(fence):
-                self.store.set_trouble(self.device.name, reachable=not isinstance(error, Unreachable))
-            else:
-                self.store.grow([self.device.name])
-        yield
-        self.store.give_up_lease(self.device.name, fence)
+    def __post_init__(self) -> None:
+        self.start()
 
-    def _converge(self, fence: int) -> Steps:
-        name = self.device.name
-        revision, confirmed, wanted = self.store.target(name)
-        kept = self.store.kept(name)
-        element = self.store.topology.element(name)
-        kind = KINDS[kind_of(element)]
-        managed = self._managed(element)
-        yield
-        carried, seen = self.device.read(managed), self.device.surprises
-        difference = kind.difference(wanted, carried)
-        yield
-        if difference:
-            kind.refuse_outside(name, managed, difference)
-            if not self.store.keep_lease(name, fence):
-                return
-            if kind.has_drifted(kept, carried, confirmed < revision):
-                self.store.set_back(name)
-            self.device.unread = self.device.unread and not self._knows(fence, seen)
-            yield
-            for _line in self.device.apply(difference):
-                if not self._mine(fence):
-                    self.device.surprise()
-                yield
-            if self.reads_back:
-                carried, seen = self.device.read(managed), self.device.surprises
-                kind.refuse_leftover(name, wanted, carried)
-            yield
-        if self.store.keep_lease(name, fence):
-            if self._knows(fence, seen):
-                self.device.doubtful = self.device.unread = False
-            self.store.confirm(name, revision)
-        elif difference:
-            self.store.grow([name])
+    def start(self) -> None:
+        """Begin a life, as ``Converger.start`` does."""
+        transactions = MemoryTransactions(self.database, self.devices, self.holder)
+        worker = Worker(transactions, Sessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
+        sweep = Sweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
+        self.converger = Converger(
+            MemoryCandidates(self.database),
+            worker,
+            sweep,
+            SETTINGS,
+            clock=self.clock,
+            jitter=self.jitter,
+            spawn=self._spawn,
+        )
+        self.converger.candidates.give_up_leases(self.holder)
 
-    def _managed(self, element: Element) -> Managed | ManagedEdge:
-        if isinstance(self.device, Edge):
-            return ManagedEdge(element.ports, self.store.pool, transports_at(self.store.topology, element.name))
-        return Managed(element.ports, self.store.pool)
+    def clock(self) -> float:
+        return (self.database.store.now - STARTED).total_seconds()
 
-    def _knows(self, fence: int, seen: int) -> bool:
-        """Say whether what was read is what is there: nobody took over, and nothing happened since."""
-        return self._mine(fence) and seen == self.device.surprises
+    def _spawn(self, work: Callable[[], None], name: str) -> None:
+        element = Name(name.removeprefix("converge-"))
+        if self.database.stage.acting is None:
+            work()
+        else:
+            self.database.stage.enter(work, self.holder, element)
 
-    def _mine(self, fence: int) -> bool:
-        return self.store.elements[self.device.name].fence == fence
+    def _of_switch(self, _described: object) -> Platform:
+        return Platform(DriverFacts(), lambda login: SwitchSession(self._device(login.device.name), self.holder))
+
+    def _of_edge(self, _described: object) -> EdgePlatform:
+        facts = EdgeFacts(kinds=frozenset(TransportKind))
+        return EdgePlatform(facts, lambda login, _: EdgeSession(self._device(login.device.name), self.holder))
+
+    def _device(self, name: Name) -> Switch | Edge:
+        return self.devices[name]
 
 
 @dataclass(frozen=True)
 class Agent:
-    """What an agent does: fetch, carry, confirm; after a restart it says first that it forgot."""
+    """What an agent does: ask, carry, confirm; after a restart it says first that it forgot."""
 
-    store: MemoryStore
+    database: Database
     host: Host
 
-    def run(self) -> Steps:
+    def run(self) -> None:
+        store, name = self.database.store, self.host.name
+        self.stop("ask")
+        store.heard(name)
         if self.host.doubtful:
-            self.store.set_back(self.host.name)
+            store.set_back(name)
             self.host.doubtful = False
-            yield
-        revision, _, wanted = self.store.target(self.host.name)
+            self.stop("fetch")
+        revision, _, wanted = store.target(name)
         assert isinstance(wanted, HostWanted)
-        yield
+        self.stop("carry")
         self.host.apply(wanted)
-        yield
+        self.stop("confirm")
         if not self.host.doubtful:
-            self.store.confirm(self.host.name, revision)
+            store.confirm(name, revision)
+
+    def stop(self, at: str) -> None:
+        self.database.stage.gate(f"the agent of {self.host.name}: {at}")

@@ -1,140 +1,302 @@
-"""Switches, edges and hosts in memory, with everything that they do wrong."""
+"""Switches, edges and hosts in memory, with everything that they do wrong; sessions are what the real workers drive.
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+A switch and an edge have a running configuration and a startup configuration. A restart brings the startup one back, or
+none at all. Some of what they carry is not managed by SBF.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.edge import ManagedEdge
+from sbf_service.ownership import vlan_name
+from simulation.stage import Stage
+from simulation.store import Element
 from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, Part, in_order
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import HostWanted, SwitchCarried, SwitchDifference
 
-FAULTS = ("unreachable", "refuses", "lies", "unsafe")
+NONE = VlanSet()
+FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")
+OTHERS_PORT = PortName("others")
+OTHERS_VLAN, OTHERS_SERVICE = 10, 10999
+"""Of somebody else, outside the site's pool and the transport's services."""
+OTHERS_IN_POOL = 102
+"""Of somebody else too, on one switch, although the site gives it: it was found when the pool was set."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConfig:
+    """The VLANs that exist, and each port's list of them; None is a port without a list, which carries all of them."""
+
+    vlans: frozenset[int] = frozenset()
+    ports: dict[PortName, frozenset[int] | None] = field(default_factory=dict)
+
+    def carried(self, port: PortName) -> frozenset[int]:
+        """Return the VLANs that a port is in."""
+        allowed = self.ports.get(port)
+        return self.vlans if allowed is None else self.vlans & allowed
+
+    def put(self, port: PortName, allowed: frozenset[int]) -> "SwitchConfig":
+        return replace(self, ports=self.ports | {port: allowed})
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeConfig:
+    """Circuits, and what is left of broken ones."""
+
+    circuits: frozenset[Circuit] = frozenset()
+    parts: frozenset[Part] = frozenset()
 
 
 @dataclass
 class Device:
-    """What SBF configures; ``fault`` is what it does wrong.
+    """What SBF configures; ``fault`` is what it does wrong, ``row`` what the store has of it.
 
-    After a restart, or a change by a late worker, it is ``unread`` until whoever holds it has read it and said so, and
-    ``doubtful`` until it was read to be right: meanwhile nobody can know, or have mended, what it carries.
+    ``unread`` is one that restarted, or was changed by a late worker, until whoever holds it has read it and recorded
+    that: until then SBF cannot know what it carries. ``doubtful`` is one that a late worker changed, until it was read
+    to be right: a device does not know about fencing tokens. By replica, ``fences`` has the token under which it
+    works, ``announced`` the one under which its change was recorded, ``seen`` what had happened when it last read.
     """
 
     name: Name
+    row: Element
+    stage: Stage
+    coin: Callable[[], bool]
     fault: str | None = None
     doubtful: bool = False
     unread: bool = False
     surprises: int = 0
+    boots: int = 0
+    fences: dict[str, int] = field(default_factory=dict)
+    announced: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
 
-    def surprise(self) -> None:
-        """Say that it is no longer as it was read, and that nobody knows."""
-        self.doubtful = self.unread = True
-        self.surprises += 1
+    def is_current(self, holder: str) -> bool:
+        """Return whether nobody took the element over from ``holder``."""
+        return self.fences.get(holder) == self.row.fence
 
-    def answer(self) -> None:
-        """Take a line, or do not."""
-        if self.fault == "unreachable":
-            raise Unreachable(f"{self.name} does not answer")
-
-    def understand(self) -> None:
-        """Answer a question, or say something that nobody understands."""
-        self.answer()
-        if self.fault == "unsafe":
-            raise Unsafe(f"{self.name}: expected what it carries, got rubbish")
-
-    def obeys(self) -> bool:
-        """Take a line of a change; say whether it is done."""
-        self.answer()
-        if self.fault == "refuses":
-            raise Refused(f"{self.name}: % Invalid input")
-        return self.fault != "lies"
+    def is_known(self, holder: str) -> bool:
+        """Return whether what ``holder`` read is what is there: nobody took over, and nothing happened since."""
+        return self.is_current(holder) and self.seen.get(holder) == self.surprises
 
 
 @dataclass
 class Switch(Device):
-    """A switch: its running and its saved configuration."""
+    """A switch; ``managed`` are its managed ports."""
 
-    ports: dict[PortName, frozenset[int]] = field(default_factory=dict)
-    saved: dict[PortName, frozenset[int]] = field(default_factory=dict)
+    managed: tuple[PortName, ...] = ()
+    theirs: frozenset[int] = frozenset({OTHERS_VLAN})
+    running: SwitchConfig = field(default_factory=SwitchConfig)
+    startup: SwitchConfig = field(default_factory=SwitchConfig)
+
+    def furnish(self, *, factory: bool) -> None:
+        """Begin with somebody else's VLAN on somebody else's port, and managed ports without VLANs or as delivered."""
+        ours = dict.fromkeys(self.managed, None if factory else frozenset())
+        self.running = self.startup = SwitchConfig(self.theirs, ours | {OTHERS_PORT: self.theirs})
 
     def restart(self, *, erased: bool) -> None:
-        """Bring the saved configuration back, which may be an old one, or none at all."""
         if erased:
-            self.saved = {}
-        if self.ports != self.saved:
-            self.surprise()
-        self.ports = dict(self.saved)
+            self.theirs, self.startup = frozenset(), SwitchConfig(ports=dict.fromkeys(self.managed))
+        _restart(self)
 
-    def read(self, managed: Managed) -> SwitchCarried:
-        self.understand()
-        ports = {port: VlanSet(self.ports.get(port, ())) & managed.vlans for port in managed.ports}
-        return SwitchCarried(vlans=VlanSet(n for vlans in ports.values() for n in vlans), ports=ports)
-
-    def apply(self, difference: SwitchDifference) -> Iterator[None]:
-        """Take one line after the other; anything may happen between two of them."""
-        lines = [(port, vlans, False) for port, vlans in difference.remove.items()]
-        lines += [(port, vlans, True) for port, vlans in difference.add.items()]
-        for port, vlans, adds in lines:
-            if self.obeys():
-                before = self.ports.get(port, frozenset())
-                self.ports[port] = before | frozenset(vlans) if adds else before - frozenset(vlans)
-            yield
-        self.answer()
-        self.saved = dict(self.ports)
-
-    def carried(self) -> set[int]:
-        return {vlan for vlans in self.ports.values() for vlan in vlans}
+    def others(self) -> object:
+        """Return what is not SBF's: an erased switch has nothing of it."""
+        return self.running.vlans & self.theirs, self.running.ports.get(OTHERS_PORT)
 
 
 @dataclass
 class Edge(Device):
     """A provider edge: each circuit takes two lines, and is a part between them."""
 
-    circuits: frozenset[Circuit] = frozenset()
-    parts: frozenset[Part] = frozenset()
-    saved: tuple[frozenset[Circuit], frozenset[Part]] = (frozenset(), frozenset())
+    running: EdgeConfig = field(default_factory=EdgeConfig)
+    startup: EdgeConfig = field(default_factory=EdgeConfig)
+
+    def furnish(self, *, factory: bool) -> None:
+        """Begin with a circuit of somebody else's, unless it is as delivered."""
+        theirs = Circuit(transport="evpn", port="ac", vlan=OTHERS_VLAN, service=OTHERS_SERVICE)
+        self.running = self.startup = EdgeConfig(frozenset() if factory else frozenset({theirs}))
 
     def restart(self, *, erased: bool) -> None:
-        """Bring the saved configuration back, which may be an old one, or none at all."""
         if erased:
-            self.saved = (frozenset(), frozenset())
-        if (self.circuits, self.parts) != self.saved:
-            self.surprise()
-        self.circuits, self.parts = self.saved
+            self.startup = EdgeConfig()
+        _restart(self)
+
+    def others(self) -> object:
+        """Return what is not SBF's."""
+        return {one for one in self.running.circuits if one.service == OTHERS_SERVICE}
+
+
+def _restart(device: Switch | Edge) -> None:
+    """Bring the startup configuration back, and end all sessions."""
+    device.boots += 1
+    if device.running != device.startup:
+        device.unread = True
+        device.surprises += 1
+    device.running = device.startup
+
+
+@dataclass
+class Session:
+    """A session of one replica with a device, as drivers have: a reading connects, anything else needs its session."""
+
+    device: Device
+    holder: str
+    boot: int | None = None
+
+    def is_lost(self) -> bool:
+        return self.boot is not None and self.boot != self.device.boots
+
+    def close(self) -> None:
+        self.boot = None
+
+    def _ask(self) -> None:
+        """Ask a question: whatever happens until the answer has happened to what is read."""
+        self.device.stage.gate(f"{self.device.name} is read")
+        self._reach()
+        self.boot = self.device.boots
+        self.device.seen[self.holder] = self.device.surprises
+        if self.device.fault == "unsafe":
+            raise Unsafe(f"{self.device.name}: expected what it carries, got rubbish")
+
+    def save(self) -> bool:
+        """Save what is running, perhaps in a session that began after a restart."""
+        if self.device.coin():
+            self.boot = None
+        self._say("save")
+        if self.device.fault == "cannot save":
+            raise Refused(f"{self.device.name}: startup-config file open failed (Device or resource busy)")
+        self.device.startup = self.device.running
+        self._say("saved")
+        return True
+
+    def _reach(self) -> None:
+        if self.device.fault == "unreachable":
+            raise Unreachable(f"{self.device.name} does not answer")
+
+    def _say(self, line: str) -> None:
+        """Say a line."""
+        self.device.stage.gate(f"{self.device.name}: {line}")
+        self._reach()
+        if self.boot is None:
+            self.boot = self.device.boots
+        if self.boot != self.device.boots:
+            raise Unreachable(f"{self.device.name} ended the session")
+
+    def _change(self, line: str, refused: list[str]) -> bool:
+        """Say a line of a change; return whether it is done. A refused one keeps none of the others from being done."""
+        self._say(line)
+        device = self.device
+        if device.announced.get(self.holder) != device.fences[self.holder]:
+            device.stage.broken.append(f"7.8: {self.holder} changes {device.name} and has recorded no change")
+        if not device.is_current(self.holder):
+            device.doubtful = device.unread = True
+            device.surprises += 1
+        if device.fault == "refuses" and device.coin():
+            refused.append(line)
+            return False
+        return not (device.fault == "lies" and device.coin())
+
+
+@dataclass
+class SwitchSession(Session):
+    """The driver of a switch."""
+
+    device: Switch
+
+    def read(self, managed: Managed) -> SwitchCarried:
+        self._ask()
+        config = self.device.running
+        ports = {port: VlanSet(config.ports.get(port) or ()) & managed.vlans for port in managed.ports}
+        opened = tuple(port for port in managed.ports if config.ports.get(port) is None)
+        exist = VlanSet(config.vlans) & managed.vlans
+        names = {vlan: "theirs" if vlan in self.device.theirs else vlan_name(vlan) for vlan in exist}
+        elsewhere = {OTHERS_PORT: VlanSet(config.ports.get(OTHERS_PORT) or ()) & managed.vlans}
+        return SwitchCarried(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
+
+    def apply(self, difference: SwitchDifference) -> None:
+        """Say one line after the other; anything may happen between two of them.
+
+        Lists are emptied first and read back: nothing more is done while a port is without one.
+        """
+        refused: list[str] = []
+        for port in difference.close:
+            if self._change(f"empty {port}", refused):
+                self.device.running = self.device.running.put(port, frozenset())
+        if difference.close:
+            self._say("show the lists")
+            if any(self.device.running.ports.get(port) is None for port in difference.close):
+                raise Refused(f"{self.device.name}: a port is open, and nothing more was done")
+        for line, change in self._lines(difference):
+            if self._change(line, refused):
+                self.device.running = change(self.device.running)
+        if refused:
+            raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
+
+    def _lines(self, wanted: SwitchDifference) -> list[tuple[str, Callable[[SwitchConfig], SwitchConfig]]]:
+        """Return the other lines of a change in the order in which drivers say them."""
+        return [
+            *(
+                (f"{port} remove {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, none=vlans))
+                for port, vlans in wanted.remove.items()
+            ),
+            *(
+                (f"no vlan {vlan}", lambda now, vlan=vlan: replace(now, vlans=now.vlans - {vlan}))
+                for vlan in wanted.delete
+            ),
+            *(
+                (f"vlan {vlan}", lambda now, vlan=vlan: replace(now, vlans=now.vlans | {vlan}))
+                for vlan in wanted.create
+            ),
+            *(
+                (f"{port} add {vlans}", lambda now, port=port, vlans=vlans: _allow(now, port, also=vlans))
+                for port, vlans in wanted.add.items()
+            ),
+        ]
+
+
+def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
+    """Change a port's list; a port that has none still carries everything."""
+    before = now.ports.get(port)
+    return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
+
+
+@dataclass
+class EdgeSession(Session):
+    """The driver of a provider edge."""
+
+    device: Edge
 
     def read(self, managed: ManagedEdge) -> EdgeCarried:
-        self.understand()
-        ours = {one for one in self.circuits if one.vlan in managed.vlans}
-        return EdgeCarried(circuits=in_order(ours), parts=tuple(self.parts))
+        self._ask()
+        ours = {one for one in self.device.running.circuits if one.vlan in managed.vlans}
+        return EdgeCarried(circuits=in_order(ours), parts=tuple(self.device.running.parts))
 
-    def apply(self, difference: EdgeDifference) -> Iterator[None]:
-        """Take one line after the other; anything may happen between two of them."""
+    def apply(self, difference: EdgeDifference) -> None:
+        """Say one line after the other; anything may happen between two of them."""
+        refused: list[str] = []
         for part in difference.clear:
-            if self.obeys():
-                self.parts -= {part}
-            yield
+            if self._change("clear", refused):
+                self._now(parts=self.device.running.parts - {part})
         for circuit in difference.remove:
-            if self.obeys():
-                self.circuits -= {circuit}
-            yield
+            if self._change("remove", refused):
+                self._now(circuits=self.device.running.circuits - {circuit})
         for circuit in difference.add:
-            half = Part(transport=circuit.transport, service=circuit.service)
-            if self.obeys():
-                self.parts |= {half}
-            yield
-            if self.obeys():
-                self.parts, self.circuits = self.parts - {half}, self.circuits | {circuit}
-            yield
-        self.answer()
-        self.saved = (self.circuits, self.parts)
+            self._add(circuit, refused)
+        if refused:
+            raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
-    def carried(self) -> set[int]:
-        return {int(one.vlan) for one in self.circuits}
+    def _add(self, circuit: Circuit, refused: list[str]) -> None:
+        half = Part(transport=circuit.transport, service=circuit.service)
+        if self._change("make", refused):
+            self._now(parts=self.device.running.parts | {half})
+            if self._change("join", refused):
+                self._now(parts=self.device.running.parts - {half}, circuits=self.device.running.circuits | {circuit})
 
-    def services(self) -> set[int]:
-        return {one.service for one in (*self.circuits, *self.parts)}
+    def _now(self, **changes: frozenset[Circuit] | frozenset[Part]) -> None:
+        self.device.running = replace(self.device.running, **changes)
 
 
 @dataclass
@@ -158,6 +320,3 @@ class Host:
 
     def apply(self, wanted: HostWanted) -> None:
         self.segments = {one.id: int(one.vlan) for one in wanted.segments}
-
-    def carried(self) -> set[int]:
-        return set(self.segments.values())

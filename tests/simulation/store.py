@@ -1,6 +1,6 @@
 """The store in memory: what each method does is one transaction, as in ``sbf_service.store``."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,9 @@ from sbf_service.converge.choose import Candidate
 from sbf_service.paths import sites_of, transport_of
 from sbf_service.pools import SitePool, take
 from sbf_service.services import ServicePool, take_service
+from sbf_service.settings import Timing
 from sbf_service.settle import Move, Part, Standing, settle
+from sbf_service.store.saves import pause_after
 from sbf_service.wanted import LiveCluster, Network, Wanted, elements_of, ports_for, wanted
 from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
 from virtcloud.model.device import DEVICES
@@ -20,10 +22,10 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
-DRAIN = timedelta(seconds=60)
-LEASE = timedelta(seconds=80)
+DRAIN = Timing().drain
+LEASE = Timing().lease
+SEEN_STEP = timedelta(seconds=5)
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
-Settle = Callable[[Standing, datetime, timedelta], Move | None]
 
 
 @dataclass(slots=True)
@@ -82,6 +84,12 @@ class Element:
     reachable: bool = True
     trouble: bool = False
     checked_at: datetime | None = None
+    seen: datetime | None = None
+    saved: frozenset[object] = frozenset()
+    created: VlanSet = VlanSet()  # noqa: RUF009 - immutable
+    unsaved_since: datetime | None = None
+    save_after: datetime | None = None
+    failed_saves: int = 0
     holder: str | None = None
     until: datetime | None = None
     fence: int = 0
@@ -89,15 +97,14 @@ class Element:
 
 @dataclass
 class MemoryStore:
-    """Tables, and the units of work on them. ``settle`` is the real one unless a test plants a bug."""
+    """Tables, and the units of work on them; what is decided is decided by the real code."""
 
     topology: Topology
     pool: VlanSet
-    settle: Settle = settle
-    keeps_fence: bool = True
     now: datetime = STARTED
     changes: int = 0
     clusters: list[Cluster] = field(default_factory=list)
+    foreign: dict[Name, VlanSet] = field(default_factory=dict)
     freed: dict[Name, dict[VlanId, datetime]] = field(default_factory=dict)
     freed_services: dict[Name, dict[int, datetime]] = field(default_factory=dict)
 
@@ -166,10 +173,12 @@ class MemoryStore:
         ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
         return wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
 
-    def confirm(self, name: Name, revision: int) -> None:
+    def confirm(self, name: Name, revision: int, saved: frozenset[object] | None = None) -> None:
         row = self.elements[name]
         assert revision <= row.wanted
-        row.checked_at = self.now
+        row.checked_at = row.seen = self.now
+        if saved is not None:
+            self.record_saved(name, saved)
         if revision < row.confirmed:
             return
         row.confirmed, row.trouble, row.reachable = revision, False, True
@@ -184,6 +193,35 @@ class MemoryStore:
         self.elements[name].confirmed = 0
         self._settle_on(name)
 
+    def expect_save(self, name: Name) -> None:
+        row = self.elements[name]
+        row.unsaved_since = row.unsaved_since or self.now
+
+    def record_saved(self, name: Name, saved: frozenset[object]) -> None:
+        row = self.elements[name]
+        row.saved, row.unsaved_since, row.save_after, row.failed_saves = saved, None, None, 0
+
+    def record_failed_save(self, name: Name) -> None:
+        self.expect_save(name)
+        row = self.elements[name]
+        row.failed_saves += 1
+        row.save_after = self.now + pause_after(row.failed_saves)
+
+    def heard(self, name: Name) -> None:
+        """Record that an agent asks; one that was silent stays unreachable until it confirms."""
+        row = self.elements[name]
+        if row.seen is None or self.now - row.seen >= SEEN_STEP:
+            row.seen = self.now
+
+    def silent(self, silence: timedelta) -> list[Name]:
+        """Find the agents that are taken for well and did not ask for so long."""
+        agents = [row for row in self.elements.values() if row.kind not in DEVICES and row.reachable]
+        return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
+
+    def is_overdue(self) -> bool:
+        """Return whether a cluster's move is due."""
+        return any(settle(self._standing(row), self.now, DRAIN) for row in self.clusters if not row.settled)
+
     # leases
 
     def take_lease(self, name: Name, holder: str) -> int | None:
@@ -195,7 +233,7 @@ class MemoryStore:
 
     def keep_lease(self, name: Name, fence: int) -> bool:
         row = self.elements[name]
-        if self.keeps_fence and row.fence != fence:
+        if row.fence != fence:
             return False
         row.until = self.now + LEASE
         return True
@@ -205,6 +243,11 @@ class MemoryStore:
         if row.fence == fence:
             row.until = None
 
+    def give_up_leases(self, holder: str) -> None:
+        for row in self.elements.values():
+            if row.holder == holder:
+                row.until, row.fence = None, row.fence + 1
+
     def candidates(self, holder: str) -> list[Candidate]:
         return [
             Candidate(
@@ -213,6 +256,7 @@ class MemoryStore:
                 row.confirmed,
                 row.checked_at,
                 row.until is not None and row.until >= self.now and row.holder != holder,
+                reachable=row.reachable,
             )
             for row in self.elements.values()
             if row.kind in DEVICES
@@ -278,7 +322,14 @@ class MemoryStore:
         for one in self.clusters:
             if site in one.claims:
                 held[one.quarantined].append(one.claims[site])
-        return SitePool(site, self.pool, VlanSet(held[False]), VlanSet(held[True]), freed=self.freed.get(site, {}))
+        return SitePool(
+            site,
+            self.pool,
+            VlanSet(held[False]),
+            VlanSet(held[True]),
+            freed=self.freed.get(site, {}),
+            foreign=self.foreign.get(site, VlanSet()),
+        )
 
     def _services(self, transport: Transport) -> ServicePool:
         held = [one.service for one in self.clusters if one.transport == transport.name and one.service is not None]
@@ -296,7 +347,7 @@ class MemoryStore:
         networks: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda one: (one.deadline, one.key)):
             while row.state not in ENDED or row.quarantined:
-                found = self.settle(self._standing(row), self.now, DRAIN)
+                found = settle(self._standing(row), self.now, DRAIN)
                 if found is None:
                     break
                 self._make(row, found)

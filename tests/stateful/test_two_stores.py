@@ -1,32 +1,48 @@
 """The store of the fault schedules is a double: whatever is done to both, it does what the real one does."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from random import Random
 
 import pytest
 from sbf_fakes.world import World
+from simulation.devices import Device
+from simulation.planting import plant
 from simulation.schedule import HOSTS, OWNERS, REPLICAS, REQUESTS, TOPOLOGY, WITH_EDGES
+from simulation.stage import Stage
 from simulation.store import LEASE, Cluster, MemoryStore
+from simulation.transactions import Database, MemoryTransactions
 from sqlalchemy import select
 
+from sbf_service.converge import transactions
+from sbf_service.converge.task import Task
+from sbf_service.converge.transactions import LeaseLostError, StoreTransactions, Transactions
+from sbf_service.converge.trouble import Trouble
+from sbf_service.ownership import vlan_name
 from sbf_service.store import elements, leases
+from sbf_service.store.carried import saved_items
 from sbf_service.store.clusters import put_cluster
 from sbf_service.store.free_numbers import NEVER_USED
 from sbf_service.store.revisions import grow
+from sbf_service.store.silence import heard
 from sbf_service.store.tables import (
     ClaimRow,
     ClusterRow,
+    CreatedVlanRow,
     ElementRow,
     FreedServiceRow,
     FreeRow,
     PlacementRow,
     ServiceClaimRow,
 )
+from virtcloud.model.device import DeviceCarried, DeviceDifference
+from virtcloud.model.edge import EdgeCarried, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchCarried
 
 POOL = "100-102"
 Outcome = object
@@ -44,6 +60,12 @@ class Both:
         self.devices = sorted(set(topology.elements) - set(HOSTS))
         self.double.grow(Name(name) for name in self.devices)  # the pool was put after the topology
         self.fences: dict[str, list[int]] = {}
+        database, timing = Database(self.double, Stage()), self.real.service.settings.timing
+        made = {Name(name): self.device(Name(name)) for name in self.devices}
+        self.transactions = {
+            holder: (MemoryTransactions(database, made, holder), StoreTransactions(self.real.store, timing, holder))
+            for holder in REPLICAS
+        }
         self.acts: list[Callable[[], tuple[Outcome, Outcome]]] = [
             self.ask,
             self.ask,
@@ -55,7 +77,12 @@ class Both:
             self.take_lease,
             self.keep_lease,
             self.give_up_lease,
+            self.give_up_leases,
             self.grow,
+            self.ask_as_an_agent,
+            *[self.announce] * 3,
+            *[self.confirm_a_task] * 4,
+            *[self.fail] * 2,
         ]
 
     def step(self) -> str:
@@ -136,6 +163,49 @@ class Both:
             leases.give_up_lease(unit, name, fence)
         return None, None
 
+    def give_up_leases(self) -> tuple[Outcome, Outcome]:
+        holder = self.random.choice(REPLICAS)
+        self.double.give_up_leases(holder)
+        with self.real.store.change() as unit:
+            leases.give_up_all(unit, holder)
+        return None, None
+
+    def ask_as_an_agent(self) -> tuple[Outcome, Outcome]:
+        name = Name(self.random.choice(HOSTS))
+        self.double.heard(name)
+        heard(self.real.store, name)
+        return None, None
+
+    def announce(self) -> tuple[Outcome, Outcome]:
+        drifted = self.random.random() < 0.3
+        return self.both(lambda one, task: one.announce(task, missing(task), "for a test", drifted=drifted))
+
+    def confirm_a_task(self) -> tuple[Outcome, Outcome]:
+        changed = self.random.random() < 0.5
+        return self.both(lambda one, task: one.confirm(task, wanted_of(task), changed=changed))
+
+    def fail(self) -> tuple[Outcome, Outcome]:
+        unsaved, reachable, saves = (self.random.random() < 0.5 for _ in range(3))
+        return self.both(
+            lambda one, task: one.fail(
+                task.name,
+                task.fence,
+                Trouble("no answer", reachable, unsaved=unsaved, saved=wanted_of(task) if saves else None),
+            )
+        )
+
+    def both(self, call: Callable[[Transactions, Task], Outcome]) -> tuple[Outcome, Outcome]:
+        """Make a worker's call about a device, under a fencing token that may be an old one, in both stores."""
+        name = Name(self.random.choice(self.devices))
+        fence = self.random.choice(self.fences.get(name, [0])[-2:])
+        double, real = self.transactions[self.random.choice(REPLICAS)]
+        tasks = double.read_task(name, fence), real.read_task(name, fence)
+        assert known(tasks[0]) == known(tasks[1])
+        return outcome(lambda: call(double, tasks[0])), outcome(lambda: call(real, tasks[1]))
+
+    def device(self, name: Name) -> Device:
+        return Device(name, self.double.elements[name], Stage(), lambda: False)
+
     def element(self) -> Name:
         return self.random.choice(sorted(self.double.elements))
 
@@ -158,6 +228,12 @@ class Both:
                 (one.name, one.wanted, one.confirmed, one.reachable, one.trouble, one.holder, one.until, one.fence)
                 for one in double.elements.values()
             },
+            "readings": {(one.name, one.checked_at, one.seen) for one in double.elements.values()},
+            "saves": {
+                (one.name, one.unsaved_since, one.failed_saves, one.save_after, one.saved)
+                for one in double.elements.values()
+            },
+            "created": {(one.name, int(vlan)) for one in double.elements.values() for vlan in one.created},
             "freed": {
                 (site, vlan, at)
                 for site, numbers in double.freed.items()
@@ -200,6 +276,12 @@ class Both:
                     )
                     for row in scalars(select(ElementRow))
                 },
+                "readings": {(row.name, row.checked_at, row.last_seen) for row in scalars(select(ElementRow))},
+                "saves": {
+                    (row.name, row.unsaved_since, row.failed_saves, row.save_after, saved_items(row))
+                    for row in scalars(select(ElementRow))
+                },
+                "created": {(row.element, row.vlan) for row in scalars(select(CreatedVlanRow))},
                 "freed": {
                     (row.site, row.vlan, row.since) for row in scalars(select(FreeRow)) if row.since != NEVER_USED
                 },
@@ -223,18 +305,75 @@ def outcome(call: Callable[[], object]) -> Outcome:
     """Give what a call gives, or the name of what it raises."""
     try:
         return call()
-    except (Conflict, Gone, NotFound) as error:
+    except (Conflict, Gone, NotFound, LeaseLostError) as error:
         return type(error).__name__
+
+
+def known(task: Task) -> Outcome:
+    """Return what a task tells a worker, but for who uses the VLANs."""
+    return {one.name: getattr(task, one.name) for one in fields(task) if one.name != "users"}
+
+
+def wanted_of(task: Task) -> DeviceCarried:
+    """Return what a device shows that carries exactly what its task wants."""
+    if isinstance(task.wanted, EdgeWanted):
+        return EdgeCarried(circuits=task.wanted.circuits)
+    names = {vlan: vlan_name(vlan) for vlan in task.wanted.vlans}
+    return SwitchCarried(vlans=task.wanted.vlans, ports=task.wanted.ports, names=names)
+
+
+def missing(task: Task) -> DeviceDifference:
+    """Return the change of a device that carries nothing yet."""
+    empty = EdgeCarried() if isinstance(task.wanted, EdgeWanted) else SwitchCarried(vlans=VlanSet(), ports={}, names={})
+    return task.kind.difference(task.wanted, task.kind.judge(task.managed, empty))
+
+
+def act_and_compare(both: Both, acts: int) -> None:
+    """Do something in both stores, again and again; all rows must be the same each time."""
+    story: list[str] = []
+    for _ in range(acts):
+        story.append(both.step())
+        double, real = both.double_rows(), both.real_rows()
+        for table, rows in double.items():
+            assert rows == real[table], (table, story[-8:])
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_after_every_act_both_stores_hold_the_same(tmp_path: Path, seed: int) -> None:
     """Half of the seeds are of sites that are joined at provider edges; half of what is asked joins another."""
     both = Both(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
-    story: list[str] = []
-    for _ in range(100):
-        story.append(both.step())
-        double, real = both.double_rows(), both.real_rows()
-        for table, rows in double.items():
-            assert rows == real[table], (table, story[-8:])
+    act_and_compare(both, 100)
+    both.real.close()
+
+
+BUGS = {
+    "a lease is extended by an old fencing token": (
+        leases,
+        "ElementRow.fence == fence)\n        .values(lease_until=unit.now + length)",
+        "ElementRow.fence >= fence)\n        .values(lease_until=unit.now + length)",
+    ),
+    "an old fencing token announces a change": (
+        transactions,
+        "if not keep_lease(unit, name, fence, self.timing.lease):",
+        "if not fence:",
+    ),
+    "an old fencing token confirms": (
+        transactions,
+        "mine = keep_lease(unit, task.name, task.fence, self.timing.lease)\n            if mine:",
+        "mine = keep_lease(unit, task.name, task.fence, self.timing.lease)\n            if task.fence:",
+    ),
+    "a change without a lease is not read again": (transactions, "elif changed:", "elif not mine and not changed:"),
+    "a save is not expected": (transactions, "expect_save(unit, task.name)", "pass"),
+    "what is created is not recorded": (transactions, "record_created(unit, task.name, difference.made)", "pass"),
+    "a failed save is not recorded": (transactions, "record_failed_save(unit, row.name)", "pass"),
+}
+"""Faults of the real store: where each is, and what is changed."""
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_bug_planted_in_the_real_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
+    plant(monkeypatch, *BUGS[bug])
+    both = Both(tmp_path, 0, TOPOLOGY)
+    with pytest.raises(AssertionError):
+        act_and_compare(both, 400)
     both.real.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeVolumes
 
-from virtcloud.agent import jobport_connect
+from virtcloud.agent import jobport_connect, jobport_files
 from virtcloud.agent.jobport import Opening
 from virtcloud.agent.jobport_files import JobFiles, python_for_all
 from virtcloud.agent.jobport_way import NoFreeAddress
@@ -85,11 +85,19 @@ def test_ssh_finds_each_guest_that_has_an_address_and_keeps_their_keys_with_the_
     ]
 
 
-def test_a_user_can_run_the_python_that_ssh_calls() -> None:
-    """It may not be the agent's own, which may be in a folder that is root's alone."""
-    asked = ["setpriv", "--reuid", "65534", "--clear-groups", PYTHON, "-I", "-S", "-c", "print('runs')"]
-    done = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603
-    assert done.stdout == "runs\n" or os.geteuid(), done.stderr
+@needs_root
+def test_a_user_can_run_the_python_that_ssh_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent's own is in a folder that is root's alone: another one is chosen."""
+    own = tmp_path / "python3"
+    own.symlink_to("/usr/bin/python3")
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(jobport_files, "PYTHONS", (str(own), "/usr/bin/python3"))
+    asked = [jobport_files.python_for_all(), "-I", "-S", "-c", "print('runs')"]
+    nobody = 65534
+    done = subprocess.run(  # noqa: S603
+        asked, user=nobody, group=nobody, extra_groups=[], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "runs\n", done.stderr
 
 
 def test_what_ssh_calls_is_in_the_language_of_python_3_6() -> None:

@@ -51,23 +51,6 @@ def test_a_bridge_has_no_spanning_tree_and_no_multicast_snooping(in_namespace: R
     assert in_namespace(work) == (0, 0)
 
 
-def test_the_host_does_not_speak_on_a_hushed_bridge(in_namespace: Run) -> None:
-    def work() -> object:
-        with netlink() as kernel:
-            index = kernel.add_bridge("br100")
-            kernel.hush(index, "br100")
-            kernel.change(index, up=True)
-            link = named(kernel, "br100")
-            return link and link.quiet, kernel._socket.addr("dump", index=index), _setting("br100")
-
-    quiet, addresses, setting = in_namespace(work)  # type: ignore[misc]
-    assert (quiet, list(addresses), setting) == (True, [], "1")
-
-
-def _setting(name: str) -> str:
-    return Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").read_text().strip()
-
-
 def test_deleting_what_is_gone_is_success(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:

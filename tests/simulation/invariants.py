@@ -1,0 +1,172 @@
+"""What must hold after each step of a schedule, and in the end: DESIGN.md §7."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sbf_service.wanted import ports_for
+from simulation.devices import OTHERS_SERVICE, Edge, Host, Switch, SwitchConfig
+from simulation.stage import Stage
+from simulation.store import Cluster, MemoryStore
+from virtcloud.model.cluster import ENDED, State
+from virtcloud.model.edge import EdgeWanted
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted, SwitchWanted
+
+
+class BrokenError(AssertionError):
+    """What must always hold does not."""
+
+
+def must(holds: bool, what: str) -> None:
+    if not holds:
+        raise BrokenError(what)
+
+
+@dataclass
+class Invariants:
+    """Compares what the store believes with what devices and hosts carry. ``others`` is what is not SBF's on them."""
+
+    store: MemoryStore
+    stage: Stage
+    devices: Mapping[Name, Switch | Edge]
+    hosts: Mapping[Name, Host]
+    others: dict[Name, object] = field(default_factory=dict)
+    ways: dict[str, list[tuple[Name, PortName]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.others = {name: device.others() for name, device in self.devices.items()}
+
+    def hold(self) -> None:
+        """Check DESIGN.md §7.1, 2, 4 and 5, and what the code under test did meanwhile."""
+        must(not self.stage.broken, "; ".join(self.stage.broken))
+        held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
+        must(len(held) == len(set(held)), f"7.1: a number is held twice: {held}")
+        services = [one.service for one in self.store.clusters if one.service is not None]
+        must(len(services) == len(set(services)), f"7.1: a service is held twice: {services}")
+        stray = self.sure_services() - set(services)
+        must(not stray, f"7.2: service {stray} is carried and claimed by nobody")
+        for row in self.store.clusters:
+            holds = row.joined is None and not row.settled
+            must(bool(row.claims) == holds, f"{row.id} is {row.state} and holds {row.claims}")
+            lost = row.joined is not None and not row.settled and not row.joined.claims
+            must(not lost, f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
+            if row.state is State.ACTIVE:
+                missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
+                must(not missing, f"7.5: {row.id} is active, and not carried by {missing}")
+        self.everybody_is_alone()
+        for name, device in self.devices.items():
+            must(device.others() == self.others[name], f"7.4: {name} lost what is not SBF's: {device.others()}")
+
+    def everybody_is_alone(self) -> None:
+        """Check §7.2: no element is in a VLAN that is not its cluster's, nor would be after a restart."""
+        allowed = self.allowed()
+        for name, device in self.devices.items():
+            for config in () if device.doubtful else (device.running, device.startup):
+                stray = carried(device, config, self.store.pool) - allowed[name]
+                when = "" if config is device.running else " after a restart"
+                must(not stray, f"7.2: {name}{when} carries {stray}, which is another's or nobody's there")
+        for name, host in self.hosts.items():
+            stray = set() if host.doubtful else set(host.segments.items()) - self.segments(name)
+            must(not stray, f"7.2: {name} carries {stray}, which is another's or nobody's there")
+
+    def allowed(self) -> dict[Name, set[tuple[PortName, int]]]:
+        """Return the VLANs that each device may carry, by port: those of clusters that it did not let go for sure."""
+        found: dict[Name, set[tuple[PortName, int]]] = {name: set() for name in self.devices}
+        for row in self.store.clusters:
+            claims = row.network.claims
+            if not claims:
+                continue
+            for name, port in self.way(row):
+                if name in found and not self.is_gone(row, name):
+                    found[name].add((port, int(claims[self.store.elements[name].site])))
+        return found
+
+    def way(self, row: Cluster) -> list[tuple[Name, PortName]]:
+        """Return the ports that must carry a cluster, which never change."""
+        if row.id not in self.ways:
+            self.ways[row.id] = [(end.element, end.port) for end in ports_for(self.store.topology, row.live())]
+        return self.ways[row.id]
+
+    def is_gone(self, row: Cluster, name: Name) -> bool:
+        """Return whether an element confirmed that it lost a cluster."""
+        part = row.parts[name]
+        return part.removed is not None and self.store.elements[name].confirmed >= part.removed
+
+    def segments(self, host: Name) -> set[tuple[str, int]]:
+        at = self.store.elements[host].site
+        return {(one.id, int(one.claims[at])) for one in self.store.clusters if at in one.claims}
+
+    def sure(self, at: Name) -> set[int]:
+        """Return the numbers at a site that elements carry whose state somebody can know."""
+        devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
+        hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
+        return {
+            vlan
+            for one in devices
+            for config in (one.running, one.startup)
+            for _, vlan in carried(one, config, self.store.pool)
+        } | {vlan for one in hosts for vlan in one.segments.values()}
+
+    def sure_services(self) -> set[int]:
+        """Likewise the services of edges."""
+        edges = [one for one in self.devices.values() if isinstance(one, Edge) and not one.doubtful]
+        found = {
+            one.service
+            for edge in edges
+            for config in (edge.running, edge.startup)
+            for one in (*config.circuits, *config.parts)
+        }
+        return found - {OTHERS_SERVICE}
+
+    def thing(self, name: Name) -> Switch | Edge | Host:
+        return self.hosts[name] if name in self.hosts else self.devices[name]
+
+    def has(self, row: Cluster, name: Name) -> bool:
+        """Return whether an element carries a cluster, on every port of its way, and would after a restart."""
+        thing, vlan = self.thing(name), row.network.claims[self.store.elements[name].site]
+        if thing.unread:
+            return True
+        if isinstance(thing, Host):
+            return thing.segments.get(row.network.id) == vlan
+        ways = {(port, int(vlan)) for element, port in self.way(row) if element == name}
+        return all(ways <= carried(thing, config, self.store.pool) for config in (thing.running, thing.startup))
+
+    def rests(self) -> None:
+        """Check §7.3, once everybody was well and left alone."""
+        for name, thing in (*self.devices.items(), *self.hosts.items()):
+            revision, confirmed, wanted = self.store.target(name)
+            must(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
+            found = (
+                set(thing.segments.items())
+                if isinstance(thing, Host)
+                else carried(thing, thing.running, self.store.pool)
+            )
+            must(found == right(wanted), f"7.3: {name} carries {found}, wanted is {right(wanted)}")
+            if isinstance(thing, Switch):
+                exist = {vlan for vlan in thing.running.vlans - thing.theirs if vlan in self.store.pool}
+                must(exist == {vlan for _, vlan in found}, f"7.3: {name} has VLANs {exist}, and carries {found}")
+            if isinstance(thing, Edge):
+                must(not thing.running.parts, f"7.3: {name} has parts: {thing.running.parts}")
+            if not isinstance(thing, Host):
+                must(thing.startup == thing.running, f"7.3: {name} would lose {found} in a restart")
+        for row in self.store.clusters:
+            rests = row.state in {State.ACTIVE, *ENDED} and not row.quarantined
+            must(rests, f"7.3: {row.id} does not come to rest: {row.state}")
+
+
+def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:
+    """Return the pool's VLANs that a device carries with this configuration, by port, but for others' own."""
+    if isinstance(config, SwitchConfig):
+        ours = frozenset(pool) - device.theirs
+        return {(port, vlan) for port in device.managed for vlan in config.carried(port) & ours}
+    return {(one.port, int(one.vlan)) for one in config.circuits if one.vlan in pool}
+
+
+def right(wanted: SwitchWanted | EdgeWanted | HostWanted) -> set[tuple[str, int]]:
+    """Return what an element must carry, in the form in which it is looked at."""
+    if isinstance(wanted, HostWanted):
+        return {(one.id, int(one.vlan)) for one in wanted.segments}
+    if isinstance(wanted, EdgeWanted):
+        return {(one.port, int(one.vlan)) for one in wanted.circuits}
+    return {(port, int(vlan)) for port, vlans in wanted.ports.items() for vlan in vlans}

@@ -1,0 +1,203 @@
+"""The transactions of workers, convergers and sweeps on the store in memory; an actor stops before each of them.
+
+A database that is away changes nothing; one whose answer is lost has committed, and nobody knows.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from sbf_service.converge.choose import Candidate
+from sbf_service.converge.kind import Kind
+from sbf_service.converge.task import KINDS, Task
+from sbf_service.converge.transactions import LeaseLostError
+from sbf_service.converge.trouble import Trouble
+from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.edge import Backbone, ManagedEdge
+from sbf_service.edges import peers_of, transports_at
+from sbf_service.store.carried import carried_items
+from simulation.devices import Edge, Switch
+from simulation.stage import Stage
+from simulation.store import MemoryStore
+from virtcloud.model.device import DeviceCarried, DeviceDifference
+from virtcloud.model.element import Edge as EdgeElement
+from virtcloud.model.element import Element
+from virtcloud.model.errors import DatabaseUnavailable, Unsafe
+from virtcloud.model.values import Name
+
+T = TypeVar("T")
+AWAY, ANSWERS_ARE_LOST = "is away", "loses its answers"
+Devices = Mapping[Name, Switch | Edge]
+
+
+@dataclass
+class Database:
+    """The store as a replica reaches it."""
+
+    store: MemoryStore
+    stage: Stage
+    fault: str | None = None
+
+    def do(self, what: str, work: Callable[[], T]) -> T:
+        """Do one transaction when it is the actor's turn."""
+        self.stage.gate(what)
+        if self.fault == AWAY:
+            raise DatabaseUnavailable(f"{what}: the database does not answer")
+        done = work()
+        if self.fault == ANSWERS_ARE_LOST:
+            raise DatabaseUnavailable(f"{what}: the connection ended")
+        return done
+
+
+@dataclass(frozen=True)
+class MemoryTransactions:
+    """What ``StoreTransactions`` does on the database; ``devices`` are told who may change them."""
+
+    database: Database
+    devices: Devices
+    holder: str
+
+    @property
+    def store(self) -> MemoryStore:
+        return self.database.store
+
+    def take_lease(self, name: Name) -> int | None:
+        def work() -> int | None:
+            fence = self.store.take_lease(name, self.holder)
+            if fence is not None:
+                self.devices[name].fences[self.holder] = fence
+            return fence
+
+        return self.database.do(f"take {name}", work)
+
+    def give_up_lease(self, name: Name, fence: int) -> None:
+        self.database.do(f"give up {name}", lambda: self.store.give_up_lease(name, fence))
+
+    def read_task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+        return self.database.do(f"read the task of {name}", lambda: self._task(name, fence))
+
+    def announce(
+        self, task: Task[Any, Any, Any, Any], difference: DeviceDifference, why: str, *, drifted: bool
+    ) -> bool:
+        return self.database.do(
+            f"announce a change of {task.name}", lambda: self._announce(task, difference, drifted=drifted)
+        )
+
+    def confirm(self, task: Task[Any, Any, Any, Any], carried: DeviceCarried, *, changed: bool) -> bool:
+        return self.database.do(f"confirm {task.name}", lambda: self._confirm(task, carried, changed=changed))
+
+    def fail(self, name: Name, fence: int, trouble: Trouble) -> None:
+        if trouble.message.startswith("fault in the service"):
+            self.database.stage.broken.append(trouble.message)
+        self.database.do(f"record the trouble of {name}", lambda: self._fail(name, fence, trouble))
+
+    def _task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+        revision, confirmed, wanted = self.store.target(name)
+        device, row = self.store.topology.element(name), self.store.elements[name]
+        kind: Kind[Any, Any, Any, Any] = KINDS[row.kind]
+        return Task(
+            kind=kind,
+            device=device,
+            site=row.site,
+            fence=fence,
+            revision=revision,
+            confirmed=confirmed,
+            wanted=wanted,
+            kept=self.store.kept(name),
+            managed=self._managed(device),
+            backbone=self._backbone(device),
+            users={},
+            saved=row.saved,
+            unsaved=row.unsaved_since is not None,
+            may_save=row.save_after is None or self.store.now >= row.save_after,
+        )
+
+    def _announce(self, task: Task[Any, Any, Any, Any], difference: DeviceDifference, *, drifted: bool) -> bool:
+        if not self.store.keep_lease(task.name, task.fence):
+            raise LeaseLostError(task.name)
+        try:
+            task.kind.refuse_outside(task.name, self._managed(task.device), difference)
+        except Unsafe:
+            return False
+        if drifted:
+            self.store.set_back(task.name)
+        device = self.devices[task.name]
+        if difference:
+            self.store.expect_save(task.name)
+            self.store.elements[task.name].created |= difference.made
+            device.announced[self.holder] = task.fence
+        device.unread = device.unread and not device.is_known(self.holder)
+        return True
+
+    def _confirm(self, task: Task[Any, Any, Any, Any], carried: DeviceCarried, *, changed: bool) -> bool:
+        mine = self.store.keep_lease(task.name, task.fence)
+        if mine:
+            device = self.devices[task.name]
+            if device.is_known(self.holder):
+                device.doubtful = device.unread = False
+            self.store.elements[task.name].created = task.kind.owned(task.managed, task.wanted, carried)
+            self.store.confirm(task.name, task.revision, carried_items(carried))
+        elif changed:
+            self.store.grow([task.name])
+        if not mine:
+            raise LeaseLostError(task.name)
+        return self.store.elements[task.name].wanted > task.revision
+
+    def _fail(self, name: Name, fence: int, trouble: Trouble) -> None:
+        if self.store.elements[name].fence != fence:
+            self.store.grow([name])
+            return
+        if trouble.saved is not None:
+            self.store.record_saved(name, carried_items(trouble.saved))
+        if trouble.unsaved:
+            self.store.record_failed_save(name)
+        self.store.set_trouble(name, reachable=trouble.reachable)
+
+    def _managed(self, device: Element) -> Managed | ManagedEdge:
+        created = self.store.elements[device.name].created
+        if isinstance(device, EdgeElement):
+            transports = transports_at(self.store.topology, device.name)
+            return ManagedEdge(device.ports, self.store.pool, transports, created)
+        return Managed(device.ports, self.store.pool, created=created)
+
+    def _backbone(self, device: Element) -> Backbone | None:
+        if not isinstance(device, EdgeElement):
+            return None
+        transports = transports_at(self.store.topology, device.name)
+        return Backbone(transports, peers_of(self.store.topology, device.name, transports))
+
+
+@dataclass(frozen=True)
+class MemoryCandidates:
+    """What ``StoreCandidates`` does on the database."""
+
+    database: Database
+
+    def find(self, holder: str) -> tuple[datetime, list[Candidate]]:
+        store = self.database.store
+        return self.database.do("look at the devices", lambda: (store.now, store.candidates(holder)))
+
+    def give_up_leases(self, holder: str) -> None:
+        self.database.store.give_up_leases(holder)
+
+
+@dataclass(frozen=True)
+class MemoryDeadlines:
+    """What ``StoreDeadlines`` does on the database."""
+
+    database: Database
+
+    def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
+        store = self.database.store
+        return self.database.do("look at the time", lambda: (store.is_overdue(), store.silent(silence)))
+
+    def settle(self) -> None:
+        self.database.do("settle", self.database.store.sweep)
+
+    def record_silence(self, name: Name, silence: timedelta, _message: str) -> None:
+        self.database.do(f"record the silence of {name}", lambda: self._silence(name, silence))
+
+    def _silence(self, name: Name, silence: timedelta) -> None:
+        if name in self.database.store.silent(silence):
+            self.database.store.set_trouble(name, reachable=False)
