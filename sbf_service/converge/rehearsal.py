@@ -4,13 +4,12 @@ Nothing is changed, neither on a device nor in what is set. The differences are 
 what was read is recorded: VLAN IDs in other use, so that no cluster gets them in the moment when a pool is set.
 """
 
-import time
-from collections import deque
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from threading import Lock, Thread
+from functools import partial
 from typing import Any
 
 from sbf_service.converge.converger import Converger
@@ -24,6 +23,7 @@ from sbf_service.store.foreign_vlans import record_foreign
 from sbf_service.store.reading import read_topology
 from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
+from sbf_service.threads import BoundedThreads
 from virtcloud.model.element import Element, kind_of
 from virtcloud.model.errors import Conflict, NotFound, VirtcloudError
 from virtcloud.model.preview import ChangePreview, ElementDifference, OtherUse
@@ -32,7 +32,6 @@ from virtcloud.model.wanted import ForeignVlan
 
 log = get_log(__name__)
 
-MOST_THREADS = 32
 LIMIT_S = 60.0
 """A device that has not answered by then is reported as not read; the others' answers do not wait for it."""
 
@@ -48,24 +47,13 @@ class _Reading:
     foreign: tuple[ForeignVlan, ...]
 
 
-@dataclass(slots=True)
-class _Findings:
-    """What the devices answered so far; written by a thread for each of them."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The devices that a change concerns, as it would leave them at ``at``. ``known`` are those described as before."""
 
-    read: dict[Name, _Reading] = field(default_factory=dict)
-    unread: dict[Name, str] = field(default_factory=dict)
-    lock: Lock = field(default_factory=Lock)
-
-    def preview(self, tasks: list[AnyTask], limit_s: float) -> ChangePreview:
-        """Return what is known now; what comes later changes nothing of it."""
-        with self.lock:
-            late = {one.name for one in tasks} - self.read.keys() - self.unread.keys()
-            silent = {name: f"{name} has not answered for {limit_s:g} s" for name in late}
-            return ChangePreview(
-                elements=tuple(self.read[name].difference for name in sorted(self.read)),
-                other_use=tuple(use for name in sorted(self.read) for use in self.read[name].other_use),
-                unread=dict(sorted((self.unread | silent).items())),
-            )
+    tasks: tuple[AnyTask, ...]
+    known: frozenset[Name]
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,51 +62,54 @@ class Rehearsal:
 
     store: Store
     converger: Converger
+    threads: BoundedThreads
     limit_s: float = LIMIT_S
 
-    def preview(self, change: Callable[[Unit], None]) -> ChangePreview:
-        """Return what ``change`` would do to switches and edges. Raises what ``change`` raises."""
+    def plan(self, change: Callable[[Unit], None]) -> Plan:
+        """Return what ``change`` concerns; nothing of it stays. Raise what ``change`` raises."""
         with self.store.rehearse() as unit:
             before = _elements(unit)
             change(unit)
-            tasks = [task_in(unit, name, 0) for name in _concerned(unit)]
-            now = unit.now
-        known = {task.name for task in tasks if before.get(task.name) == task.device}
-        return self._read_all(tasks, known, now)
+            tasks = tuple(task_in(unit, name, 0) for name in _concerned(unit))
+            known = frozenset(task.name for task in tasks if before.get(task.name) == task.device)
+            return Plan(tasks, known, unit.now)
 
-    def _read_all(self, tasks: list[AnyTask], known: set[Name], now: datetime) -> ChangePreview:
-        found, until, queue = _Findings(), time.monotonic() + self.limit_s, deque(tasks)
+    async def preview(self, plan: Plan) -> ChangePreview:
+        """Read every device of a plan: as many at once as there are threads; no thread waits for them.
 
-        def work() -> None:
-            while time.monotonic() < until and (task := _next(queue)) is not None:
-                self._take(task, task.name in known, now, found)
+        Raise ServiceBusy when no thread is free now.
+        """
+        if plan.tasks:
+            self.threads.require_one()
+        answers = await asyncio.gather(*(self._ask(task, plan) for task in plan.tasks))
+        named = [(task.name, answer) for task, answer in zip(plan.tasks, answers, strict=True)]
+        read = [answer for _, answer in named if isinstance(answer, _Reading)]
+        return ChangePreview(
+            elements=tuple(one.difference for one in read),
+            other_use=tuple(use for one in read for use in one.other_use),
+            unread={name: answer for name, answer in named if isinstance(answer, str)},
+        )
 
-        threads = [
-            Thread(target=work, name=f"dry-run-{number}", daemon=True)
-            for number in range(min(MOST_THREADS, len(tasks)))
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0, until - time.monotonic()))
-        return found.preview(tasks, self.limit_s)
-
-    def _take(self, task: AnyTask, is_known: bool, now: datetime, found: _Findings) -> None:
+    async def _ask(self, task: AnyTask, plan: Plan) -> _Reading | str:
+        """Return what a device showed, or why it could not be read."""
+        asked = self.threads.run(partial(self._read, task, plan), patience=self.limit_s)
         try:
-            with self._driver(task, is_known) as driver:
-                reading = _compared(task, driver, now)
-                if is_known:
-                    self._record(task, reading)
+            return await asyncio.wait_for(asked, self.limit_s)
+        except TimeoutError:
+            return f"{task.name} has not answered for {self.limit_s:g} s"
         except VirtcloudError as error:
-            with found.lock:
-                found.unread[task.name] = str(error)
+            return str(error)
         except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
             log.fault("dry_run_fault", error, element=task.name)
-            with found.lock:
-                found.unread[task.name] = f"{task.name}: a fault in the service, which is in its log: {error!r}"
-        else:
-            with found.lock:
-                found.read[task.name] = reading
+            return f"{task.name}: a fault in the service, which is in its log: {type(error).__name__}"
+
+    def _read(self, task: AnyTask, plan: Plan) -> _Reading:
+        is_known = task.name in plan.known
+        with self._driver(task, is_known) as driver:
+            reading = _compared(task, driver, plan.at)
+            if is_known:
+                self._record(task, reading)
+            return reading
 
     def _record(self, task: AnyTask, reading: _Reading) -> None:
         """Record VLAN IDs in other use, so that no cluster gets them once the change is made."""
@@ -157,13 +148,6 @@ def _compared(task: Task[W, M, C, D], driver: Spoken[M, C, D], now: datetime) ->
         other_use(Compared(task.name, task.site, carried, difference, owned, adopted)),
         carried.foreign,
     )
-
-
-def _next(queue: deque[AnyTask]) -> AnyTask | None:
-    try:
-        return queue.popleft()
-    except IndexError:
-        return None
 
 
 def _elements(unit: Unit) -> dict[Name, Element]:

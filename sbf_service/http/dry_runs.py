@@ -1,8 +1,10 @@
 """Dry runs of settings: what a new pool or topology would change on switches and edges, from reading them now."""
 
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.access.rights import Action
 from sbf_service.converge.rehearsal import Rehearsal
@@ -24,7 +26,7 @@ REFUSED = (HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERV
 def routes(service: Service) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/v1")
-    rehearsal = Rehearsal(service.store, service.converger)
+    rehearsal = Rehearsal(service.store, service.converger, service.device_threads)
 
     @router.post(
         "/sites/{name}/pool/dry-run",
@@ -36,9 +38,8 @@ def routes(service: Service) -> APIRouter:
     async def preview_pool(name: Name, pool: Pool, caller: Who) -> ChangePreview:
         caller.must(Action.SET_POOL, of_site(name))
         caller.may_read_devices_now()
-        return await service.device_threads.run(
-            lambda: rehearsal.preview(lambda unit: put_pool(unit, name, pool, service.reserved))
-        )
+        change = partial(put_pool, name=name, pool=pool, reserved=service.reserved)
+        return await rehearsal.preview(await run_in_threadpool(rehearsal.plan, change))
 
     @router.post(
         "/topology/dry-run",
@@ -50,7 +51,8 @@ def routes(service: Service) -> APIRouter:
     async def preview_topology(topology: Topology, caller: Who) -> ChangePreview:
         caller.must(Action.SET_TOPOLOGY)
         caller.may_read_devices_now()
-        check_devices(topology, service.platforms, service.settings.credentials)
-        return await service.device_threads.run(lambda: rehearsal.preview(lambda unit: put_topology(unit, topology)))
+        await run_in_threadpool(check_devices, topology, service.platforms, service.settings.credentials)
+        change = partial(put_topology, topology=topology)
+        return await rehearsal.preview(await run_in_threadpool(rehearsal.plan, change))
 
     return router

@@ -4,6 +4,7 @@ import hashlib
 from http import HTTPStatus
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
 from sbf_service.access.rights import Action, Subject, may
@@ -27,7 +28,7 @@ from virtcloud.model.values import Name
 def routes(service: Service) -> APIRouter:
     """Return the routes."""
     router = APIRouter(prefix="/v1/sites/{name}/topology", tags=["sites"])
-    rehearsal = Rehearsal(service.store, service.converger)
+    rehearsal = Rehearsal(service.store, service.converger, service.device_threads)
 
     def changed(unit: Unit, caller: Caller, part: SitePart) -> Topology:
         topology = _with_part(read_topology(unit), part, caller)
@@ -73,12 +74,18 @@ def routes(service: Service) -> APIRouter:
         "/dry-run",
         operation_id="preview_site_topology",
         summary="Read the switches and edges that a site's new part concerns and show what it would change",
-        responses=answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+        responses=answers(
+            HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.SERVICE_UNAVAILABLE
+        ),
     )
-    def preview(name: Name, part: SitePart, caller: Who) -> ChangePreview:
+    async def preview(name: Name, part: SitePart, caller: Who) -> ChangePreview:
         _check_may(caller, name, part)
         caller.may_read_devices_now()
-        return rehearsal.preview(lambda unit: put_topology(unit, changed(unit, caller, part)))
+
+        def change(unit: Unit) -> None:
+            put_topology(unit, changed(unit, caller, part))
+
+        return await rehearsal.preview(await run_in_threadpool(rehearsal.plan, change))
 
     return router
 

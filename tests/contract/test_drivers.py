@@ -15,6 +15,7 @@ from sbf_fakes.switches import FakeDriver, FakeSwitch
 from sbf_service.drivers.driver import Driver, Managed
 from sbf_service.drivers.linux_bridge import LinuxBridge
 from sbf_service.drivers.openvswitch import OpenVSwitch
+from sbf_service.ownership import with_foreign
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -153,6 +154,19 @@ def ports(**vlans: str) -> dict[PortName, VlanSet]:
 
 def read(device: Device) -> dict[str, str]:
     return {port: str(vlans) for port, vlans in device.driver.read(MANAGED).ports.items()}
+
+
+def test_what_an_unmanaged_port_carries_is_read(device: Device) -> None:
+    device.tag("p3", 150, 300)
+    assert device.driver.read(MANAGED).elsewhere == {PortName("p3"): VlanSet([150])}
+
+
+def test_a_vlan_of_an_unmanaged_port_is_never_entered(device: Device) -> None:
+    device.tag("p3", 150)
+    carried = with_foreign(device.driver.read(MANAGED), VlanSet())
+    wanted = SwitchWanted(ports=ports(p1="150-151", p2=""))
+    device.driver.apply(switch_difference(wanted, carried))
+    assert (device.carried("p1"), device.carried("p3")) == ("151", "150")
 
 
 def test_every_managed_port_is_read_also_an_empty_one(device: Device) -> None:

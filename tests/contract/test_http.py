@@ -449,7 +449,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "get_audit": ["401", "403", "422", "429"],
         "get_site_topology": ["401", "403", "404", "422", "429"],
         "put_site_topology": ["401", "403", "404", "409", "412", "422", "428", "429"],
-        "preview_site_topology": ["401", "403", "404", "409", "422", "429"],
+        "preview_site_topology": ["401", "403", "404", "409", "422", "429", "503"],
         "list_asked_jobs": ["401", "403", "422", "429"],
         "answer_for_job": ["401", "403", "422", "429"],
         "who_am_i": ["401", "403", "429"],
