@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sbf_service.converge.candidates import StoreCandidates
 from sbf_service.converge.converger import Converger
+from sbf_service.converge.heartbeats import Heartbeats
 from sbf_service.converge.sessions import EdgePlatformOf, PlatformOf, Platforms, Sessions
 from sbf_service.converge.sweep import StoreDeadlines, Sweep
 from sbf_service.converge.transactions import StoreTransactions
@@ -72,7 +73,9 @@ def make_service(
     notifier, found = Notifier(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=notifier.publish, clock=clock)
     transactions = StoreTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
-    worker = Worker(transactions, Sessions(settings, found))
+    sessions = Sessions(settings, found)
+    heartbeats = Heartbeats(transactions.keep_lease, sessions, settings.timing)
+    worker = Worker(transactions, sessions, heartbeats.hold)
     meters = make_meters()
     sweep = Sweep(StoreDeadlines(store, settings.timing), settings.timing)
     converger = Converger(StoreCandidates(store), worker, sweep, settings, watch=meters.converged)

@@ -98,13 +98,20 @@ class Timing(Document):
         """The drain deadline."""
         return timedelta(seconds=self.drain_deadline)
 
+    worker_lease: Seconds = Field(
+        30,
+        ge=1,
+        description="Seconds after which another replica may take over the devices of one that died. A lease is "
+        "renewed six times in this time; a replica that could not renew it for two thirds of it leaves the device.",
+    )
+    conversation_timeout: Seconds = Field(
+        300, description="Seconds until a whole conversation with a device, from login to read-back, is ended."
+    )
+
     @property
     def lease(self) -> timedelta:
-        """How long a worker holds an element: longer than the longest talk with a device.
-
-        That is two secrets, two reads and a change.
-        """
-        return timedelta(seconds=2 * self.secret_timeout + 3 * self.connect_timeout + 6 * self.read_timeout + 5)
+        """How long a worker holds an element without renewing its lease."""
+        return timedelta(seconds=self.worker_lease)
 
 
 class Settings(Document):

@@ -1,5 +1,6 @@
 """Sessions with devices: kept between converges, dropped on error or when the device is described anew."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Lock
@@ -9,6 +10,7 @@ from sbf_service.device_login import login_for
 from sbf_service.drivers.driver import Driver, Login, Platform
 from sbf_service.drivers.edge import Backbone, EdgeDriver, EdgePlatform
 from sbf_service.drivers.line import NoticesLoss
+from sbf_service.drivers.wire import Wire
 from sbf_service.settings import Settings
 from virtcloud.model.element import Device, Edge, Switch
 from virtcloud.model.values import Name
@@ -17,6 +19,7 @@ from virtcloud.model.vlans import VlanSet
 PlatformOf = Callable[[Switch], Platform]
 EdgePlatformOf = Callable[[Edge], EdgePlatform]
 AnyDriver = Driver | EdgeDriver
+UNLIMITED = math.inf, ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class Sessions:
 
     settings: Settings
     platforms: Platforms
-    _open: dict[Name, tuple[Device, Backbone | None, AnyDriver]] = field(default_factory=dict)
+    _open: dict[Name, tuple[Device, Backbone | None, AnyDriver, Wire]] = field(default_factory=dict)
+    _limits: dict[Name, tuple[float, str]] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - of the device's kind
@@ -53,15 +57,41 @@ class Sessions:
         if kept is not None and kept[:2] == (device, backbone):
             return kept[2]
         self.drop(device.name)
-        driver = self.platforms.driver(login_for(device, self.settings), backbone)
+        login = login_for(device, self.settings)
+        driver = self.platforms.driver(login, backbone)
         with self._lock:
-            self._open[device.name] = (device, backbone, driver)
+            self._open[device.name] = (device, backbone, driver, login.wire)
+            login.wire.allow(*self._limits.get(device.name, UNLIMITED))
         return driver
+
+    def allow(self, name: Name, until: float, why: str) -> None:
+        """Permit a device's conversation until a monotonic moment, in seconds; ``why`` is said of it after that."""
+        with self._lock:
+            self._limits[name] = until, why
+            if name in self._open:
+                self._open[name][3].allow(until, why)
+
+    def release(self, name: Name) -> None:
+        """Take away the limit of a conversation that has ended; its session may be kept unless it was cut."""
+        with self._lock:
+            self._limits.pop(name, None)
+            kept = self._open.get(name)
+        if kept is not None:
+            kept[3].allow(*UNLIMITED)
+            if not kept[3].left:
+                self.drop(name)
+
+    def cut(self, name: Name, why: str) -> None:
+        """End a device's connection under the thread that uses it, and each that it makes. Never waits nor raises."""
+        with self._lock:
+            kept = self._open.get(name)
+        if kept is not None:
+            kept[3].cut(why)
 
     def lost(self) -> frozenset[Name]:
         """Give the devices that ended a kept session by themselves: they may have restarted, and are read at once."""
         with self._lock:
-            kept = [(name, driver) for name, (_, _, driver) in self._open.items()]
+            kept = [(name, driver) for name, (_, _, driver, _) in self._open.items()]
         return frozenset(name for name, driver in kept if isinstance(driver, NoticesLoss) and driver.is_lost())
 
     def names(self) -> frozenset[Name]:

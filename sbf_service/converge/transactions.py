@@ -79,6 +79,11 @@ class StoreTransactions:
         with self.store.touch(who=self.holder) as unit:
             return take_lease(unit, name, self.holder, self.timing.lease)
 
+    def keep_lease(self, name: Name, fence: int) -> bool:
+        """Renew a lease. Return false when a newer one was taken."""
+        with self.store.touch(who=self.holder) as unit:
+            return keep_lease(unit, name, fence, self.timing.lease)
+
     def give_up_lease(self, name: Name, fence: int) -> None:
         """End a lease; no effect when a newer one was taken."""
         with self.store.touch(who=self.holder) as unit:

@@ -8,10 +8,11 @@ A save is between two readings that show what is wanted: a device that restarted
 one, and a restart after it brings back what was saved.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 
 from sbf_service.converge.kind import C, D, M, Spoken, W
 from sbf_service.converge.sessions import Sessions
@@ -35,12 +36,23 @@ class Outcome(Enum):
     BUSY = auto()
 
 
+Holding = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
+"""Takes an element's lease and renews it while the context lasts: :meth:`.heartbeats.Heartbeats.hold`."""
+
+
+@contextmanager
+def once(_name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
+    """Take a lease, and do not renew it."""
+    yield take()
+
+
 @dataclass(frozen=True)
 class Worker:
     """Converges elements under its transactions' holder; may be used by many threads, for one element each."""
 
     transactions: Transactions
     sessions: Sessions
+    holding: Holding = once
 
     @property
     def holder(self) -> str:
@@ -64,13 +76,13 @@ class Worker:
     @contextmanager
     def leased(self, name: Name) -> Iterator[int | None]:
         """Hold an element's lease; yield the fencing token, or None while another replica holds it."""
-        fence = self.transactions.take_lease(name)
-        try:
-            yield fence
-        finally:
-            if fence is not None:
-                self.sessions.rest(name)
-                self.transactions.give_up_lease(name, fence)
+        with self.holding(name, partial(self.transactions.take_lease, name)) as fence:
+            try:
+                yield fence
+            finally:
+                if fence is not None:
+                    self.sessions.rest(name)
+                    self.transactions.give_up_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> Outcome:
         """Try once. A device that could not be read, whatever it said, is unreachable until it is read again."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+from sbf_service.drivers.wire import Wire
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
 from virtcloud.model.element import Device
@@ -60,6 +61,7 @@ class Login:
 
     ``enable`` is the password for the privileged mode where it is another one than the login's. With
     ``known_hosts`` only the host keys of that file are believed, with ``ca_file`` only its certificates.
+    ``wire`` limits how long the connection is used.
     """
 
     device: Device
@@ -71,6 +73,7 @@ class Login:
     enable: Secret | None = None
     known_hosts: Path | None = None
     ca_file: Path | None = None
+    wire: Wire = field(default_factory=Wire, compare=False, repr=False)
 
 
 class Driver(Protocol):

@@ -5,8 +5,10 @@ for somebody's lock, for the 24 hours that EOS keeps it. So ours have names of o
 behind are thrown away, and others' are no lock: CloudVision always has one open.
 """
 
+import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -37,6 +39,7 @@ class EosSession(NapalmSession):
         if login.enable is not None:
             wanted["enable_password"] = login.enable.reveal()
         driver = EOSDriver(host, login.username, password, login.read_timeout, wanted)
+        login.wire.attach(partial(self.sever, driver))
         driver.open()
         for name, session in driver.cli([SESSIONS], "json")[SESSIONS]["sessions"].items():
             if name.startswith(OURS) and session["state"] == "pending":
@@ -55,6 +58,10 @@ class EosSession(NapalmSession):
         """Close the connection. NAPALM's destructor must have nothing to abort: it would wait for a silent switch."""
         driver.config_session = None
         driver.device.connection.transport.close()
+
+    def sever(self, driver: Any) -> None:  # noqa: ANN401
+        """Shut the socket down: closing it would wait for an answer that is read meanwhile."""
+        driver.device.connection.transport.sock.shutdown(socket.SHUT_RDWR)
 
     def show(self) -> Sequence[str]:
         """Give the answers to the questions of the command line."""

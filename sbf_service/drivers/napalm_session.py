@@ -7,6 +7,7 @@ raise some sixty kinds of exceptions without a common root; what each means to u
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from sbf_service.drivers.driver import Login
@@ -77,6 +78,10 @@ class NapalmSession:
         """Close the connection without a good-bye: a device that hangs never answers it."""
         raise NotImplementedError
 
+    def sever(self, driver: Any) -> None:  # noqa: ANN401
+        """End the connection at once, for a thread that does not use it; what waits for an answer fails."""
+        self.hang_up(driver)
+
     def is_alive(self, driver: Any) -> bool:  # noqa: ANN401
         """Say whether a kept session can still be spoken to."""
         return bool(driver.is_alive()["is_alive"])
@@ -84,11 +89,13 @@ class NapalmSession:
     def guarded(self, talk: Callable[[Any], T]) -> T:
         """Connect if need be and talk; foreign errors end here, and so does the session where they leave it unclear."""
         try:
+            self._login.wire.check()
             return talk(self._connected())
         except ElementError:
             raise
         except Exception as error:
-            ours = self._ours(error)
+            wire = self._login.wire
+            ours = self._ours(error) if wire.left else Unreachable(f"{self._whom()}: {wire.why}; it is tried again")
             if not isinstance(ours, Refused):
                 self.close()
             raise ours from error
@@ -103,10 +110,11 @@ class NapalmSession:
             login = self._login
             host, port = host_and_port(login.device.address or "", self.port)
             self._driver = self.connect(host, port, login.password.reveal() if login.password else "")
+            login.wire.attach(partial(self.sever, self._driver))
         return self._driver
 
     def _ours(self, error: Exception) -> ElementError:
-        """Say what a foreign error means to us; the first one in its chain that has a meaning decides."""
+        """Return what a foreign error means to us; the first one in its chain that has a meaning decides."""
         chain = list(_chain(error))
         meanings = ((kind, one) for one in chain for kind in _meanings(one))
         kind, decisive = next(meanings, (SILENT, chain[-1]))

@@ -6,7 +6,9 @@ answers forty times a second, and do not see that a session was cut before their
 """
 
 import re
+import socket
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -65,6 +67,7 @@ class NetmikoLine:
         import paramiko  # noqa: PLC0415
 
         try:
+            self._login.wire.check()
             if self._session is None or not _is_alive(self._session):
                 self.close()
                 self._session = self._connect()
@@ -74,6 +77,8 @@ class NetmikoLine:
             raise Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential") from error
         except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
             self.close()
+            if not self._login.wire.left:
+                raise Unreachable(f"{self._whom()}: {self._login.wire.why}; it is tried again") from error
             if _is_stranger(error):
                 raise Unsafe(
                     f"{self._whom()} shows an SSH host key that {self._login.known_hosts} does not have for it: "
@@ -91,19 +96,24 @@ class NetmikoLine:
         return f"{waited}, {_seen(seen)}{SLOW}"
 
     def _converse(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:
-        channel = self._session.remote_conn
+        channel, wire = self._session.remote_conn, self._login.wire
         while channel.recv_ready():
+            wire.check()
             channel.recv(MOST_BYTES)
+        wire.check()
         self._session.write_channel(command.replace("\n", self._session.RETURN) + self._session.RETURN)
-        channel.settimeout(self._login.read_timeout * patience)
+        usual = self._login.read_timeout * patience
         echo = command.partition("\n")[0][:ECHO_CHARACTERS]
         heard, rest = "", b""
         while True:
+            channel.settimeout(min(usual, wire.left))
             try:
                 data = self._hear(channel)
             except TimeoutError as error:
-                waited = f"nothing heard for {channel.gettimeout():g} s after {echo!r}"
+                wire.check()
+                waited = f"nothing heard for {usual:g} s after {echo!r}"
                 raise TimeoutError(f"{waited}, {_seen(heard + self._clean(rest))}{SLOW}") from error
+            wire.check()
             lines, newline, rest = (rest + data).rpartition(b"\n")
             heard += self._clean(lines + newline)
             said = heard + self._clean(rest)
@@ -126,9 +136,20 @@ class NetmikoLine:
 
         login, self._logging_in = self._login, BytesIO()
         host, port = host_and_port(login.device.address or "")
+        opened = socket.create_connection((host, port), min(login.connect_timeout, login.wire.left))
+        login.wire.attach(partial(opened.shutdown, socket.SHUT_RDWR))
+        try:
+            return self._logged_in(netmiko, opened, host, port)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _logged_in(self, netmiko: Any, opened: socket.socket, host: str, port: int) -> Any:  # noqa: ANN401 - see above
+        login = self._login
         password = login.password.reveal() if login.password else None
         session = netmiko.ConnectHandler(
             device_type=self._device_type,
+            sock=opened,
             host=host,
             port=port,
             username=login.username,

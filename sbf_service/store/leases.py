@@ -21,10 +21,10 @@ def take_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int 
 
 
 def keep_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Hold an element for another ``length``; false when a newer lease was taken."""
+    """Hold an element for another ``length``. Return false when the lease was given up or a newer one was taken."""
     kept = (
         update(ElementRow)
-        .where(ElementRow.name == element, ElementRow.fence == fence)
+        .where(ElementRow.name == element, ElementRow.fence == fence, ElementRow.lease_until.is_not(None))
         .values(lease_until=unit.now + length)
         .returning(ElementRow.fence)
     )

@@ -23,8 +23,7 @@ pytestmark = pytest.mark.postgresql
 
 SITES = ("brno", "praha")
 BOTH = ("brno-h1", "praha-h1")
-TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\n"
-"""With these a worker's lease lasts 14 s."""
+TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\nworker_lease = 6\n"
 
 
 def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - whatever it was waited for
