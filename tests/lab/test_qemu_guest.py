@@ -69,7 +69,8 @@ def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(
         assert "2 packets transmitted, 2 packets received" in said
         assert "cloud-amd64" in said, "what answered is not the machine's own kernel"
         console = f"/run/virtcloud/agent/guests/{machine}/console.log"
-        assert "guest: up" in output(mixed, "brno-h1", "cat", console)
+        assert "machine: up" in output(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
+        assert in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
 
         reach(client, client.delete_cluster("mixed"), State.RELEASED)
     assert snapshot(mixed, mixed.topology) == before

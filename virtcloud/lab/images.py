@@ -18,6 +18,7 @@ DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
 CONTAINER_INIT = """#!/bin/sh
 # Addresses are set from outside. Ends at once when told to.
 trap 'exit 0' TERM INT PWR
+hostname "$VIRTCLOUD_GUEST"
 echo "$(hostname): up"
 while :; do sleep 3600 & wait $!; done
 """
@@ -28,10 +29,13 @@ MACHINE_INIT = """#!/bin/sh
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 for module in /modules/*.ko; do insmod "$module"; done
 for word in $(cat /proc/cmdline); do
-  case "$word" in virtcloud.address=*) ip addr add "${word#*=}" dev eth0 ;; esac
+  case "$word" in
+    virtcloud.guest=*) hostname "${word#*=}" ;;
+    virtcloud.address=*) ip addr add "${word#*=}" dev eth0 ;;
+  esac
 done
 ip link set lo up; ip link set eth0 up
-echo "guest: up"
+echo "$(hostname): up"
 while :; do nc -ll -p 23 -e /bin/sh; done
 """
 

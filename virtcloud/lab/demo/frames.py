@@ -8,7 +8,7 @@ from virtcloud.lab.observe import guests
 from virtcloud.model.views import ClusterView
 
 WINDOW_S = 6
-INSIDE = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -- "$@"'
+INSIDE = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
 """Runs a command in a guest: its first process is the only child of its libvirt_lxc."""
 ABSENT = "10.0.0.77"
 """An address that no guest has: the question for it goes to every guest of the cluster, and to nobody else."""
