@@ -35,6 +35,7 @@ class Health(Document):
     """All is well."""
 
     status: str = "ok"
+    """Always `ok`."""
 
 
 @dataclass

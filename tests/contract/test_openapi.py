@@ -63,3 +63,13 @@ def test_a_page_of_the_api_asks_no_other_host(world: World, page: str) -> None:
     assert re.findall(r"https?://", text) == []
     assert fetched
     assert {one.status_code for one in fetched} == {200}
+
+
+def test_every_property_is_described(document: Document) -> None:
+    schemas = document["components"]["schemas"]  # type: ignore[index]
+    assert {
+        f"{name}.{key}"
+        for name, schema in schemas.items()
+        for key, value in schema.get("properties", {}).items()
+        if not value.get("description")
+    } == set()

@@ -42,8 +42,11 @@ class TokenRequest(Document):
 
     name: UserName
     role: Role
+    """The role."""
     sites: tuple[Name, ...] = ()
+    """Sites of a site administrator."""
     expires_in_s: TokenSeconds | None = None
+    """Seconds of validity; null for no end."""
 
     @model_validator(mode="after")
     def _has_sites_where_they_mean_something(self) -> Self:
@@ -61,27 +64,39 @@ class TokenView(Document):
     id: TokenId
     name: UserName
     role: Role
+    """The role."""
     sites: tuple[Name, ...] = ()
+    """Sites of a site administrator."""
     created_at: datetime
+    """When the token was created."""
     created_by: str
+    """Who created it."""
     expires_at: datetime | None = None
+    """When it becomes invalid; null for no end."""
     revoked_at: datetime | None = None
+    """When it was revoked."""
     last_used_at: datetime | None = None
+    """When it was last shown, to the hour."""
 
 
 class NewToken(TokenView):
     """A token that was just made. ``token`` is shown this once, and kept nowhere."""
 
     token: str
+    """The token itself, shown this once."""
 
 
 class Identity(Document):
     """Whom SBF takes the caller for; ``token`` is the id of the token, if one was used."""
 
     name: str
+    """Name of the caller."""
     role: Role
+    """Role of the caller."""
     sites: tuple[Name, ...] = ()
+    """Sites of a site administrator."""
     token: TokenId | None = None
+    """Id of the token that was shown; null for a local user."""
 
 
 Amount = Annotated[int, Field(ge=0, le=10**12)]
@@ -120,9 +135,16 @@ class QuotaView(Document):
 
     user: UserName
     limits: QuotaLimits
+    """The limits in force."""
     own: QuotaLimits
+    """The limits set for this user."""
     clusters: int
+    """Clusters that the user has."""
     networks: int = 0
+    """Networks that the user has."""
     guests: int = 0
+    """Guests that the user has."""
     cpus: int = 0
+    """Virtual processors of the user's guests."""
     memory_mb: int = 0
+    """Memory of the user's guests in MiB."""

@@ -13,6 +13,7 @@ class Origin(Document):
 
     owner: UserName
     batch: bool
+    """Whether a batch system asked for the cluster."""
 
 
 class Admits(Document):

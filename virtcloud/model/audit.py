@@ -15,11 +15,20 @@ class AuditEntry(Document):
     """
 
     id: int
+    """Number of the row; later rows have higher numbers."""
     at: datetime
+    """When the change was made."""
     who: str
+    """Who made the change: a user, an element or a part of the service."""
     what: str
+    """The kind of change, such as `cluster_active`."""
     why: str | None = None
+    """The reason, where one was recorded."""
     element: Name | None = None
+    """The element that was changed."""
     cluster: ClusterKey | None = None
+    """The key of the cluster that the change concerns."""
     cluster_id: str | None = None
+    """The id of the cluster that the change concerns."""
     difference: DeviceDifference | HostDifference | None = None
+    """What was changed on the element."""

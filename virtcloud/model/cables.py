@@ -32,7 +32,9 @@ class CableView(Document):
     a: PortRef
     b: PortRef
     state: CableState
+    """Whether the cable is where the topology says."""
     found: tuple[str, ...] = ()
+    """What was found, one sentence each."""
 
     @property
     def is_wrong(self) -> bool:
@@ -45,8 +47,11 @@ class SiteCables(Document):
 
     site: Name
     at: datetime
+    """When the switches were read."""
     cables: tuple[CableView, ...] = ()
+    """Every cable of the site."""
     unread: dict[Name, str] = Field(default_factory=dict)
+    """Switches that could not be read, each with the reason."""
 
     @property
     def wrong(self) -> tuple[CableView, ...]:

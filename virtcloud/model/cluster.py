@@ -61,9 +61,13 @@ class Guest(Document):
     host: Name
     image: Name
     memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
+    """Memory in MiB."""
     cpus: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Number of virtual processors."""
     mac: Mac | None = None
+    """MAC address; null to have one made."""
     addresses: tuple[Address, ...] = ()
+    """Addresses of `eth0`, each with its prefix length."""
 
 
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
@@ -82,14 +86,23 @@ class ClusterSpec(Document):
 
     owner: UserName
     name: Name | None = None
+    """A name that no other cluster has until this one has ended."""
     vlan: VlanId | None = None
+    """The VLAN ID to take; null for the longest unused one."""
     joins: ClusterKey | None = None
+    """Name or key of the cluster whose network this one joins."""
     shares_with: tuple[UserName, ...] = ()
+    """Owners whose clusters may join this one's network."""
     sites: tuple[Name, ...] = ()
+    """Sites that the network reaches even without a host there."""
     hosts: tuple[Name, ...] = ()
+    """Hosts that take part even without a guest."""
     guests: tuple[Guest, ...] = ()
+    """The virtual machines."""
     lease_s: LeaseSeconds = 4 * 3600
+    """Seconds from the creation until the cluster ends, unless extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
+    """Seconds that setting up may take; then the cluster fails."""
 
     @property
     def all_hosts(self) -> tuple[Name, ...]:
@@ -118,10 +131,13 @@ class ClusterRequest(Document):
     """A call that wants a cluster. A caller that may try again counts its ``attempt`` up; a lower one is refused."""
 
     spec: ClusterSpec
+    """What the cluster shall be."""
     attempt: Annotated[int, Field(ge=0)] | None = None
+    """The caller's attempt; a lower one than the latest is refused with 410."""
 
 
 class LeaseExtension(Document):
     """A call that wants a cluster to last for so many seconds from now, at least."""
 
     seconds: LeaseSeconds
+    """Seconds from now."""

@@ -12,7 +12,9 @@ from virtcloud.model.faults import sentences
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re", use_attribute_docstrings=True
+    )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as pydantic's
         """Construct a document. Raise BadInput with every fault, which pydantic's own error is not."""

@@ -18,7 +18,9 @@ class Circuit(Document):
     transport: Name
     port: PortName
     vlan: VlanId
+    """The VLAN ID on the port."""
     service: int
+    """The S-tag, VPN id or VNI of the service."""
 
 
 class Part(Document):
@@ -29,8 +31,11 @@ class Part(Document):
 
     transport: Name
     service: int
+    """The service, or 0 where it is not known."""
     port: PortName | None = None
+    """The port, where it is known."""
     vlan: VlanId | None = None
+    """The VLAN ID, where it is known."""
 
 
 Circuits = tuple[Circuit, ...]
@@ -67,8 +72,11 @@ class EdgeDifference(Document):
     """What to change on an edge, in this order: clear what is not whole, remove, add."""
 
     clear: tuple[Part, ...] = ()
+    """Remains of circuits, removed first."""
     remove: Circuits = ()
+    """Circuits to remove."""
     add: Circuits = ()
+    """Circuits to create."""
 
     @property
     def circuits(self) -> Circuits:

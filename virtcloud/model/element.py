@@ -40,7 +40,9 @@ class Element(Document):
 
     name: Name
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
+    """The managed ports."""
     aggregates: dict[PortName, Annotated[tuple[PortName, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    """The member ports of each link aggregate."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
@@ -64,9 +66,13 @@ class Device(Element):
     """
 
     platform: str
+    """The name of the driver; `docs/reference/platforms.md` lists them."""
     address: DeviceAddress | None = None
+    """Where the management interface answers."""
     credential: Name | None = None
+    """The name of a credential in the service's settings."""
     keep_session: bool = True
+    """Whether sessions are kept between changes."""
 
 
 class Switch(Device):
@@ -81,7 +87,9 @@ class Edge(Device):
     """
 
     loopback: IPvAnyAddress | None = None
+    """The address by which other edges know this one."""
     core_port: PortName | None = None
+    """The port towards the backbone."""
 
 
 class Host(Element, WithNewKeys):
@@ -94,8 +102,11 @@ class Host(Element, WithNewKeys):
     new_keys = {"admits": None, "images": None}  # noqa: RUF012 - read only
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
+    """The libvirt drivers with which the host runs guests."""
     admits: Admits | None = None
+    """Whose clusters may have a part on the host; null for the site's rule."""
     images: tuple[Name, ...] | None = None
+    """Images that users may name themselves; null for the site's rule."""
 
 
 class Gateway(Element):

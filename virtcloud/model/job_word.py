@@ -15,6 +15,7 @@ class JobWord(Document):
     """
 
     runs: bool
+    """Whether the server runs the job, and the job asked for a cluster."""
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
     network: ClusterKey | None = Field(None, description="The network that the job asked to join.")

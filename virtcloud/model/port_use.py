@@ -23,12 +23,18 @@ class PortUse(Document):
     """
 
     mode: str = ""
+    """The platform's word for the mode; empty without configuration."""
     access: VlanId | None = None
+    """Untagged VLAN of an access port."""
     native: VlanId | None = None
+    """Untagged VLAN of a trunk."""
     tagged: VlanSet = VlanSet()
     every: bool = False
+    """Whether the trunk has no list, and so carries every VLAN."""
     down: bool = False
+    """Whether the port is administratively down."""
     lines: tuple[str, ...] = ()
+    """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:
         """Return whether both are the same configuration, up or down."""
@@ -81,9 +87,13 @@ class PortView(Document):
 
     port: PortName
     state: PortState
+    """Whose the port is."""
     use: PortUse
+    """The use that was just read."""
     before: PortUse | None = None
+    """The use that is put back when SBF gives the port up."""
     effect: str = ""
+    """What SBF makes of the port when a cluster needs it."""
 
 
 class Adoption(Document):
@@ -93,13 +103,16 @@ class Adoption(Document):
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]
+    """The ports, each with the use that the administrator was shown."""
 
 
 class PortRelease(Document):
     """Ports that SBF gives up: what was there before is put back. With ``forget`` nothing is put back."""
 
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
+    """The ports that SBF gives up."""
     forget: bool = False
+    """Whether the use before is forgotten instead of put back."""
 
 
 def effect_on(use: PortUse, *, access: bool) -> str:

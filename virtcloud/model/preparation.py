@@ -22,11 +22,17 @@ class Sheet(Document):
     """
 
     side: Side
+    """Whose task the sheet is."""
     device: str
+    """The device to configure."""
     platform: str
+    """The platform whose commands these are."""
     lines: tuple[str, ...] = ()
+    """The commands."""
     notes: tuple[str, ...] = ()
+    """What to observe."""
     to_fill: dict[str, str] = Field(default_factory=dict)
+    """Words in angle brackets among the commands, with their meanings."""
 
 
 class SitePreparation(Document):
@@ -34,3 +40,4 @@ class SitePreparation(Document):
 
     site: Name
     sheets: tuple[Sheet, ...] = ()
+    """The sheets: the site's own first, then the backbone's."""

@@ -20,16 +20,21 @@ class SegmentPlan(Document):
 
     key: ClusterKey
     vlan: VlanId
+    """The VLAN ID."""
     port: PortName
     untagged: bool = False
+    """Whether the VLAN is untagged on the port."""
     guests: tuple[Guest, ...] = ()
+    """The guests of the cluster on the host."""
 
 
 class HostDifference(Document):
     """What a host or gateway has not confirmed yet: segments to set up, and clusters to lose."""
 
     add: tuple[SegmentPlan, ...] = ()
+    """Segments to set up."""
     remove: tuple[ClusterKey, ...] = ()
+    """Keys of clusters to remove."""
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
@@ -45,12 +50,18 @@ class ElementDifference(Document):
 
     element: Name
     kind: ElementKind
+    """The kind of element."""
     site: Name
     read_at: datetime | None = None
+    """When the observed state was read; null when it never was."""
     switch: SwitchDifference | None = None
+    """The change of a switch."""
     edge: EdgeDifference | None = None
+    """The change of a provider edge."""
     host: HostDifference | None = None
+    """The change of a host or gateway."""
     lines: tuple[str, ...] = ()
+    """The commands that the device would be sent, where the driver can list them."""
 
     def __bool__(self) -> bool:
         """Say whether there is anything to do."""
@@ -66,9 +77,13 @@ class ClusterPreview(Document):
 
     key: ClusterKey
     created: bool
+    """Whether the cluster would be created; false when it exists."""
     vlans: dict[Name, VlanId]
+    """The VLAN ID that the cluster would have at each site."""
     joined: Joined | None = None
+    """What would join the cluster's sites; null for one site."""
     elements: tuple[ElementDifference, ...] = ()
+    """The change of each element."""
 
 
 class OtherUse(Document):
@@ -82,9 +97,13 @@ class OtherUse(Document):
     site: Name
     vlans: VlanSet = VlanSet()
     ports: tuple[PortName, ...] = ()
+    """The ports that are in use."""
     found: str
+    """The use, in words."""
     effect: str
+    """What SBF does about the use."""
     asks: bool = False
+    """Whether an administrator must agree before the change."""
 
 
 class ChangePreview(Document):
@@ -94,8 +113,11 @@ class ChangePreview(Document):
     """
 
     elements: tuple[ElementDifference, ...] = ()
+    """The devices that were read, each with its difference."""
     other_use: tuple[OtherUse, ...] = ()
+    """What is in other use on these devices."""
     unread: dict[Name, str] = Field(default_factory=dict)
+    """Devices that could not be read, each with the reason."""
 
     @property
     def asks(self) -> bool:
@@ -107,4 +129,6 @@ class ElementReconciliation(Document):
     """A switch or an edge that was read just now, and what had to be changed on it."""
 
     element: ElementView
+    """The element after the reconciliation."""
     mended: DeviceDifference | None = None
+    """What was changed; null for nothing."""

@@ -10,7 +10,9 @@ class SitePart(Document):
     """A site and the links between its own elements. Links to other sites, and transports, are the operators'."""
 
     site: Site
+    """The site."""
     links: tuple[Link, ...] = ()
+    """The links between the site's own elements."""
 
 
 def part_of(topology: Topology, name: str) -> SitePart:

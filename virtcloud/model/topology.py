@@ -29,7 +29,9 @@ class Attachment(Document):
     transport: Name
     port: PortRef
     latency_ms: LatencyMs = 0
+    """Latency one way, in milliseconds."""
     bandwidth_mbit: BandwidthMbit | None = None
+    """Bandwidth of the circuit in Mbit/s; null when unknown."""
 
 
 class Site(WithNewKeys):
@@ -43,12 +45,19 @@ class Site(WithNewKeys):
 
     name: Name
     attachments: tuple[Attachment, ...] = ()
+    """Attachments to transports, in order of preference."""
     switches: tuple[Switch, ...] = ()
+    """The switches."""
     edges: tuple[Edge, ...] = ()
+    """The provider edges."""
     hosts: tuple[Host, ...] = ()
+    """The hosts."""
     gateways: tuple[Gateway, ...] = ()
+    """The gateways."""
     admits: Admits | None = None
+    """Whose clusters may have a part on the site's hosts; null for all."""
     images: tuple[Name, ...] | None = None
+    """Images that users may name themselves; null for any."""
 
     @property
     def elements(self) -> tuple[Element, ...]:
@@ -70,8 +79,11 @@ class Link(Document):
     a: PortRef
     b: PortRef
     access: bool = False
+    """Whether the link carries one cluster at a time, untagged."""
     latency_ms: LatencyMs = 0
+    """Latency one way, in milliseconds."""
     bandwidth_mbit: BandwidthMbit | None = None
+    """Bandwidth in Mbit/s; null when unknown."""
 
     @property
     def ends(self) -> tuple[PortRef, PortRef]:
@@ -84,8 +96,11 @@ class Topology(Document):
 
     name: Name
     transports: tuple[Transport, ...] = ()
+    """The transports between sites."""
     sites: Annotated[tuple[Site, ...], Field(min_length=1)]
+    """The sites."""
     links: tuple[Link, ...] = ()
+    """The links between ports."""
 
     @cached_property
     def elements(self) -> dict[Name, Element]:

@@ -56,12 +56,19 @@ class Transport(Document):
 
     name: Name
     kind: TransportKind
+    """The kind of transport."""
     s_tag: VlanId | None = None
+    """The S-tag of a shared service VLAN."""
     s_tags: ServiceRange | None = None
+    """S-tags to choose from, one for each cluster."""
     vpn_id: VpnId | None = None
+    """The VPN id of a shared instance."""
     vpn_ids: ServiceRange | None = None
+    """VPN ids to choose from, one for each cluster."""
     vnis: ServiceRange | None = None
+    """VNIs to choose from, one for each cluster."""
     asn: AsNumber | None = None
+    """The autonomous system number of the backbone."""
 
     needs: ClassVar[dict[TransportKind, tuple[Keys, ...]]] = {
         TransportKind.DIRECT: (Keys(),),

@@ -45,11 +45,16 @@ class PlacementView(Document):
 
     element: Name
     kind: ElementKind
+    """The kind of element."""
     site: Name
     progress: Progress
+    """How far the element is with the cluster."""
     trouble: str | None = None
+    """What keeps the element from finishing its part."""
     reachable: bool = True
+    """Whether the element answered when it was last asked."""
     seen_at: datetime | None = None
+    """When the element was last read, or its agent last asked."""
 
 
 class Joined(Document):
@@ -57,7 +62,9 @@ class Joined(Document):
 
     transport: Name
     kind: TransportKind
+    """Kind of the transport."""
     service: int | None = None
+    """The S-tag, VPN id or VNI of the cluster; null where the transport has none of its own."""
 
 
 class ClusterView(Document):
@@ -72,19 +79,33 @@ class ClusterView(Document):
 
     key: ClusterKey
     id: str
+    """The id, which no other cluster ever has."""
     attempt: int
+    """The attempt with which it was created."""
     version: int
+    """Grows with every change of this view; for long polls."""
     state: State
+    """Where the cluster is in its lifecycle."""
     reason: str | None = None
+    """Why it is in this state, where there is more to say."""
     vlans: dict[Name, VlanId]
+    """The VLAN ID at each site."""
     joined: Joined | None = None
+    """What joins the cluster's sites; null for one site."""
     quarantined: bool = False
+    """Whether its VLAN IDs are kept back because an element has not confirmed the removal."""
     lease_ends: datetime
+    """When the cluster ends unless extended."""
     spec: ClusterSpec
+    """What was asked for, with those whom the network is shared with now."""
     placements: tuple[PlacementView, ...] = ()
+    """The cluster's part on each element."""
     network: ClusterKey | None = None
+    """The key of the cluster whose network this member has joined."""
     members: dict[ClusterKey, UserName] = Field(default_factory=dict)
+    """The clusters that have joined this one's network, each with its owner."""
     created_by: str | None = None
+    """Who asked for the cluster."""
 
 
 class ElementView(Document):
@@ -98,16 +119,26 @@ class ElementView(Document):
 
     name: Name
     kind: ElementKind
+    """The kind of element."""
     site: Name
     wanted_revision: int
+    """The revision of its wanted state."""
     confirmed_revision: int
+    """The latest revision that was read back."""
     trouble: str | None = None
+    """What keeps the element from its wanted state."""
     reachable: bool = True
+    """Whether the element answered when it was last asked."""
     last_seen: datetime | None = None
+    """When the element last answered."""
     read_at: datetime | None = None
+    """When the observed state was read."""
     carried: dict[PortName, VlanSet] | None = None
+    """The VLANs that a switch carries on each managed port, as of `read_at`."""
     circuits: tuple[Circuit, ...] | None = None
+    """The circuits of a provider edge, as of `read_at`."""
     unsaved_since: datetime | None = None
+    """Since when the running configuration may differ from the startup configuration."""
 
 
 class Pool(Document):
@@ -123,10 +154,14 @@ class Quarantine(Document):
     """
 
     vlan: VlanId
+    """The VLAN ID."""
     cluster: ClusterKey
     cluster_id: str
+    """Id of the cluster that had the VLAN ID."""
     since: datetime
+    """When the removal of the cluster began."""
     elements: dict[Name, Name]
+    """The elements that have not confirmed the removal, each with its site."""
 
 
 class VlanInOtherUse(Document):
@@ -138,18 +173,25 @@ class VlanInOtherUse(Document):
     """
 
     vlan: VlanId
+    """The VLAN ID."""
     element: Name
     name: str | None = None
+    """The name of the VLAN on the device, where SBF did not create it."""
     ports: tuple[PortName, ...] = ()
+    """The unmanaged ports that carry it."""
     since: datetime
+    """When the use was first read."""
     read_at: datetime | None = None
+    """When the use was last read."""
     cluster: ClusterKey | None = None
+    """The cluster that has the VLAN ID all the same."""
 
 
 class CleanWord(Document):
     """An administrator says, with a reason that is kept as its name is, that a number in quarantine is clean."""
 
     reason: Annotated[str, Field(max_length=1000, pattern=SAID)]
+    """Why the VLAN ID is clean; recorded in the audit log."""
 
 
 class SiteView(Document):
@@ -160,18 +202,22 @@ class SiteView(Document):
 
     name: Name
     hosts: tuple[Name, ...] = ()
+    """Names of the hosts."""
     pool: VlanSet
     claimed: VlanSet
     quarantined: VlanSet
     free: VlanSet
     quarantine: tuple[Quarantine, ...] = ()
+    """The VLAN IDs that are kept back."""
     other_use: tuple[VlanInOtherUse, ...] = ()
+    """VLAN IDs of the pool that a device uses for somebody else."""
 
 
 class Confirmation(Document):
     """An element says that it carries exactly what ``revision`` wants."""
 
     revision: int
+    """The revision of the wanted document."""
 
 
 class Trouble(Document):
@@ -183,15 +229,23 @@ class Trouble(Document):
     """
 
     revision: int
+    """The revision of the wanted document."""
     message: ElementWords
+    """What is wrong with the element as a whole."""
     clusters: dict[str, ElementWords] = Field(default_factory=dict)
+    """What is wrong with single clusters, by their ids."""
     refused: dict[str, ElementWords] = Field(default_factory=dict)
+    """Clusters that the element refuses for good, by their ids, each with the reason."""
 
 
 class Problem(Document):
     """An error answer (RFC 9457); ``type`` is stable: ``urn:virtcloud:problem:<slug>``."""
 
     type: str
+    """The kind of problem."""
     title: str
+    """The words of the status code."""
     status: int
+    """The status code."""
     detail: str
+    """What was wanted, what was found, and what to do."""

@@ -101,13 +101,19 @@ class SwitchDifference(Document):
     """
 
     access: tuple[PortName, ...] = ()
+    """Access ports among the ports named here."""
     close: tuple[PortName, ...] = ()
+    """Ports that get an empty list first, or leave all VLANs."""
     create: VlanSet = VlanSet()
     delete: VlanSet = VlanSet()
     add: PortVlans = Field(default_factory=dict)
+    """VLANs to add to each port."""
     remove: PortVlans = Field(default_factory=dict)
+    """VLANs to remove from each port."""
     take: dict[PortName, PortUse] = Field(default_factory=dict)
+    """Ports that SBF configures for the first time, each with its use before."""
     put_back: dict[PortName, PortUse] = Field(default_factory=dict)
+    """Ports that SBF gave up, each with the use to restore."""
 
     @property
     def numbers(self) -> VlanSet:
@@ -164,10 +170,14 @@ class GuestWanted(Document):
     name: Name
     image: Name
     memory_mb: int
+    """Memory in MiB."""
     cpus: int
+    """Number of virtual processors."""
     mac: Mac
     addresses: tuple[Address, ...] = ()
+    """Addresses of `eth0`, each with its prefix length."""
     cluster: str | None = None
+    """Id of the member that the guest belongs to; null for the network's own cluster."""
 
 
 class Segment(WithNewKeys):
@@ -195,6 +205,7 @@ class HostWanted(Document):
     """What a host or a gateway must carry: one segment for each network."""
 
     segments: tuple[Segment, ...] = ()
+    """One segment for each network."""
 
     @property
     def without_origins(self) -> "HostWanted":
@@ -207,5 +218,8 @@ class WantedDocument(Document):
 
     element: Name
     revision: int
+    """The revision of this document."""
     confirmed_revision: int
+    """The latest revision that the element confirmed."""
     wanted: HostWanted
+    """What the element must carry."""
