@@ -1,8 +1,10 @@
 """Managed ports of switches: how each is used, and giving ports in other use to SBF or taking them back."""
 
+from functools import partial
 from http import HTTPStatus
 
 from fastapi import APIRouter
+from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.access.rights import Action
 from sbf_service.converge.looking import Looking
@@ -34,10 +36,10 @@ def routes(service: Service) -> APIRouter:
         summary="Read a switch now and list its managed ports with their uses; changes nothing",
         responses=answers(*NOT_READ, *FROM_DEVICE),
     )
-    def show(name: Name, caller: Who) -> tuple[PortView, ...]:
-        must_on_element(service.store, caller, Action.COMPARE_ELEMENT, name)
+    async def show(name: Name, caller: Who) -> tuple[PortView, ...]:
+        await run_in_threadpool(must_on_element, service.store, caller, Action.COMPARE_ELEMENT, name)
         caller.may_read_devices_now()
-        return looking.ports(name)
+        return await service.device_threads.run(partial(looking.ports, name))
 
     @router.post(
         "/{name}/ports/adopt",
