@@ -195,7 +195,15 @@ def _preview(service: Service, key: ClusterKey, request: ClusterRequest, caller:
         raise Forbidden(f"{caller.principal} may not make a dry run: it asks for the clusters of jobs")
     limits = service.settings.quota
     with service.store.read() as unit:
-        found = preview_cluster(replace(unit, who=caller.who), key, request, service.reserved, limits, sees=caller.sees)
+        found = preview_cluster(
+            replace(unit, who=caller.who),
+            key,
+            request,
+            service.reserved,
+            limits,
+            sees=caller.sees,
+            whole=caller.reaches_all(Action.READ_CLUSTER),
+        )
         return _answer(HTTPStatus.OK, found)
 
 

@@ -28,6 +28,7 @@ from virtcloud.model.errors import AttemptWaits
 from virtcloud.model.preview import ClusterPreview, ElementDifference, HostDifference
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import Joined
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted
 
 NOT_MADE = ""
@@ -54,6 +55,31 @@ class _Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class _Shown:
+    """Which clusters differences are about: those that are there and ``extra``, or only those of the network of one.
+
+    Of clusters that others have in that network, a host's difference shows nothing.
+    """
+
+    extra: tuple[LiveCluster, ...] = ()
+    only: LiveCluster | None = None
+
+    def of(self, seen: _Seen) -> _Seen:
+        """Return the part of an element's clusters that is shown, with the extra ones."""
+        one = self.only
+        if one is None:
+            return _Seen([*seen.staying, *self.extra], [*seen.coming, *self.extra], seen.leaving)
+        network = [other for other in seen.staying if other.network.id == one.network.id]
+        coming = [other for other in seen.coming if other.id == one.id]
+        return _Seen([*network, *self.extra], [*coming, *self.extra], [])
+
+    def vlans(self, unit: Unit, site: str) -> VlanSet:
+        """Return the VLAN IDs at a site that are compared."""
+        managed = managed_vlans(unit, site)
+        return managed if self.only is None else managed & self.only.vlans.values()
+
+
+@dataclass(frozen=True, slots=True)
 class _Asked:
     """A cluster as asked for, and whether it would be made."""
 
@@ -69,8 +95,13 @@ def preview_cluster(  # noqa: PLR0913 - as put_cluster
     quota: QuotaLimits = NO_LIMITS,
     *,
     sees: Sees = sees_none,
+    whole: bool = True,
 ) -> ClusterPreview:
-    """Say what asking for this cluster would do now. Raises what :func:`put_cluster` would, and changes nothing."""
+    """Return what asking for this cluster would do now. Raise what :func:`put_cluster` would, and change nothing.
+
+    ``whole`` shows everything that an element lacks; otherwise only what it lacks of this cluster and its network,
+    for a caller who may not know of others' clusters.
+    """
     row = latest(unit, key)
     decision = decide(key, request, former_of(row), highest_of(unit, row, request.spec.owner))
     if isinstance(decision, Blocked):
@@ -81,7 +112,7 @@ def preview_cluster(  # noqa: PLR0913 - as put_cluster
         asked = _Asked(choose_cluster(unit, read_topology(unit), wished, reserved).cluster, created=True)
     else:
         asked = _Asked(live(unit, [row])[0], created=False)
-    found = tuple(_cluster_differences(unit, asked)) if asked.cluster.vlans else ()
+    found = tuple(_cluster_differences(unit, asked, whole=whole)) if asked.cluster.vlans else ()
     return ClusterPreview(
         key=key, created=asked.created, vlans=dict(asked.cluster.vlans), joined=_joined(unit, asked), elements=found
     )
@@ -89,14 +120,14 @@ def preview_cluster(  # noqa: PLR0913 - as put_cluster
 
 def element_difference(unit: Unit, name: str) -> ElementDifference:
     """Return what would be changed on an element now. Raises NotFound."""
-    (found,) = _differences(unit, [element_row(unit, name)], [])
+    (found,) = _differences(unit, [element_row(unit, name)], _Shown())
     return found
 
 
-def _cluster_differences(unit: Unit, asked: _Asked) -> list[ElementDifference]:
-    extra = [asked.cluster] if asked.created else []
+def _cluster_differences(unit: Unit, asked: _Asked, *, whole: bool) -> list[ElementDifference]:
+    shown = _Shown((asked.cluster,) if asked.created else (), None if whole else asked.cluster)
     names = sorted(elements_of(ports_for(read_topology(unit), asked.cluster)))
-    return _differences(unit, [element_row(unit, name) for name in names], extra)
+    return _differences(unit, [element_row(unit, name) for name in names], shown)
 
 
 def _joined(unit: Unit, asked: _Asked) -> Joined | None:
@@ -105,30 +136,28 @@ def _joined(unit: Unit, asked: _Asked) -> Joined | None:
     return joined_by(read_topology(unit).transport(asked.cluster.transport), asked.cluster.service)
 
 
-def _differences(unit: Unit, rows: Sequence[ElementRow], extra: Sequence[LiveCluster]) -> list[ElementDifference]:
-    """Return what would be changed on each element, with ``extra`` clusters on it.
+def _differences(unit: Unit, rows: Sequence[ElementRow], shown: _Shown) -> list[ElementDifference]:
+    """Return what would be changed on each element.
 
     Every cluster is loaded once, however many of the elements it is on, with its parts on these elements only.
     """
     seen, ways = _read_elements(unit, [row.name for row in rows]), Ways()
-    return [_difference(unit, row, seen[row.name], extra, ways.ports_on) for row in rows]
+    return [_difference(unit, row, shown.of(seen[row.name]), shown, ways.ports_on) for row in rows]
 
 
-def _difference(
-    unit: Unit, row: ElementRow, seen: _Seen, extra: Sequence[LiveCluster], ports: PortsOn
-) -> ElementDifference:
+def _difference(unit: Unit, row: ElementRow, seen: _Seen, shown: _Shown, ports: PortsOn) -> ElementDifference:
     name, topology = Name(row.name), read_topology(unit)
     made = ElementDifference(
         element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.carried_at or row.last_seen
     )
-    must = wanted(name, topology, [*seen.staying, *extra], ports)
+    must = wanted(name, topology, seen.staying, ports)
     if isinstance(must, SwitchWanted):
-        change = change_of(must, ports_carried(row) or {}, managed_vlans(unit, row.site))
+        change = change_of(must, ports_carried(row) or {}, shown.vlans(unit, row.site))
         return made.model_copy(update={"switch": change})
     if isinstance(must, EdgeWanted):
-        circuits = edge_change_of(must, circuits_carried(row) or (), managed_vlans(unit, row.site))
+        circuits = edge_change_of(must, circuits_carried(row) or (), shown.vlans(unit, row.site))
         return made.model_copy(update={"edge": circuits})
-    add, remove = plans(name, topology, [*seen.coming, *extra], ports), tuple(sorted(seen.leaving))
+    add, remove = plans(name, topology, seen.coming, ports), tuple(sorted(seen.leaving))
     return made.model_copy(update={"host": HostDifference(add=add, remove=remove)})
 
 

@@ -40,19 +40,22 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-async def hanging(made: httpx.AsyncClient, world: World) -> list[asyncio.Task[httpx.Response]]:
+async def hanging(
+    made: httpx.AsyncClient, world: World, call: str = "difference?read=true"
+) -> list[asyncio.Task[httpx.Response]]:
     """Ask for readings of all forty switches, and wait until as many are under way as may be."""
-    paths = [f"/v1/elements/s{number}-sw1/difference?read=true" for number in range(SWITCHES)]
+    paths = [f"/v1/elements/s{number}-sw1/{call}" for number in range(SWITCHES)]
     found = [asyncio.create_task(made.get(path)) for path in paths]
     while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - other threads call
         await asyncio.sleep(0.01)
     return found
 
 
-def test_polls_and_confirmations_go_on_while_forty_readings_hang(world: World) -> None:
+@pytest.mark.parametrize("call", ["difference?read=true", "ports"])
+def test_polls_and_confirmations_go_on_while_forty_readings_hang(world: World, call: str) -> None:
     async def whole() -> list[int]:
         async with client(world.service) as made:
-            readings = await hanging(made, world)
+            readings = await hanging(made, world, call)
             calls = [
                 made.put("/v1/clusters/demo", json=body("s0-h1")),
                 made.get("/v1/elements/s1-h1/wanted?after=1&wait=0.1"),
