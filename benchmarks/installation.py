@@ -16,6 +16,7 @@ import httpx
 from emulators.switch import ENABLE_SECRET, PASSWORD
 
 from benchmarks.switches import PLATFORM
+from virtcloud.connection import CLIENT
 
 HOST_PORTS = ("GigabitEthernet1/0/1", "GigabitEthernet1/0/2")
 UPLINK = "GigabitEthernet1/0/7"
@@ -156,7 +157,7 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
         subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
         ) as process,
-        httpx.Client(base_url=f"http://{listen}", timeout=60, headers=bearer(token)) as client,
+        httpx.Client(base_url=f"http://{listen}", timeout=60, headers=bearer(token) | {"user-agent": CLIENT}) as client,
     ):
         try:
             _wait_for(client, process, folder / "log")

@@ -6,7 +6,7 @@ The service that owns all clusters is the package ``sbf_service``.
 
 from importlib import import_module
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
 
 _HOMES = {

@@ -3,20 +3,22 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from virtcloud import __version__
 from virtcloud.connection import LONGEST_WAIT_S, PLAIN, Answer, Connection, Trust
 from virtcloud.credentials import TokenSource, no_token
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.audit import AuditEntry
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
-from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, ServiceUnreachable
+from virtcloud.model.document import Document, unknown_keys
+from virtcloud.model.errors import BadInput, Conflict, ServiceUnreachable
 from virtcloud.model.faults import explain, faults
 from virtcloud.model.job_word import JobWord
 from virtcloud.model.port_use import Adoption, PortRelease, PortUse, PortView
@@ -33,6 +35,8 @@ DEVICE_S = 120.0
 """A call that talks to a device may take this much longer."""
 ANY_VERSION = "*"
 """Stands for any version: the document is replaced, whoever changed it since it was read."""
+UNKNOWN: Final = "ignore"
+"""What becomes of an answer's key that this version does not know: a later SBF sent it."""
 D = TypeVar("D", bound=Document)
 
 
@@ -86,12 +90,15 @@ class SbfClient:
 
     def topology(self) -> Topology:
         """Return the topology; raises NotFound before the first one was put."""
-        return self.versioned_topology()[0]
+        return self._document(Topology, self._at.send("GET", "/v1/topology"))
 
     def versioned_topology(self) -> tuple[Topology, str | None]:
-        """Return the topology and its version; None from an SBF that has no versions. Raises NotFound."""
+        """Return the topology, to be changed, and its version; None from an SBF that has no versions. Raises NotFound.
+
+        Raises Conflict where a later SBF has keys that would be lost when this client writes the topology back.
+        """
         answer = self._at.send("GET", "/v1/topology")
-        return self._document(Topology, answer), None if answer.etag is None else answer.etag.strip('"')
+        return self._to_change(Topology, answer), None if answer.etag is None else answer.etag.strip('"')
 
     def sites(self) -> list[SiteView]:
         """Give all sites with the state of their pools."""
@@ -115,9 +122,9 @@ class SbfClient:
         return self._document(ChangePreview, self._at.send("POST", path, pool, wait=DEVICE_S))
 
     def site_part(self, site: str) -> tuple[SitePart, str | None]:
-        """Return one site's part of the topology and its version; raises NotFound."""
+        """Return one site's part of the topology, to be changed, and its version; raises NotFound, Conflict."""
         answer = self._at.send("GET", f"/v1/sites/{Name(site)}/topology")
-        return self._document(SitePart, answer), None if answer.etag is None else answer.etag.strip('"')
+        return self._to_change(SitePart, answer), None if answer.etag is None else answer.etag.strip('"')
 
     def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
         """Replace one site's part of the topology; other sites stay. Version and errors as :meth:`put_topology`."""
@@ -348,7 +355,7 @@ class SbfClient:
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Give what a host or gateway must carry; a long poll like :meth:`cluster`."""
         path = f"/v1/elements/{Name(element)}/wanted"
-        return self._document(WantedDocument, self._at.poll(path, after, wait, {"origins": "true"}))
+        return self._document(WantedDocument, self._at.poll(path, after, wait))
 
     def confirm(self, element: str, revision: int) -> None:
         """Say that an element carries exactly what ``revision`` wants."""
@@ -374,10 +381,19 @@ class SbfClient:
         self._at.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def _document(self, kind: type[D], answer: Answer) -> D:
-        return answer.read(kind.model_validate_json)
+        return answer.read(partial(kind.model_validate_json, extra=UNKNOWN))
+
+    def _to_change(self, kind: type[D], answer: Answer) -> D:
+        unknown = answer.read(lambda text: list(unknown_keys(kind.model_validate_json(text, extra="allow"))))
+        if unknown:
+            raise Conflict(
+                f"SBF at {self.url} has a later version: virtcloud {__version__} does not know {', '.join(unknown)} at "
+                f"{answer.path}, and would delete that with any change; upgrade virtcloud here first"
+            )
+        return self._document(kind, answer)
 
     def _documents(self, kind: type[D], answer: Answer) -> list[D]:
-        return answer.read(TypeAdapter(list[kind]).validate_json)  # type: ignore[valid-type]
+        return answer.read(partial(TypeAdapter(list[kind]).validate_json, extra=UNKNOWN))  # type: ignore[valid-type]
 
 
 def _etag(version: str | None) -> str | None:

@@ -13,13 +13,43 @@ import httpcore
 import httpx
 from pydantic import ValidationError
 
+from virtcloud import __version__
 from virtcloud.credentials import TokenSource, no_token
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    ElementError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unauthenticated,
+    Unreachable,
+    VirtcloudError,
+)
 
 LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
+CLIENT = f"virtcloud/{__version__}"
+"""This client's name (RFC 9110, 10.1.5). Without one SBF takes it for the client of 0.1, which names only httpx."""
+KINDS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: BadInput,
+    422: BadInput,
+    429: TooManyRequests,
+    502: ElementError,
+    503: ServiceUnreachable,
+    504: Unreachable,
+}
+"""What a problem of a type is that a later SBF has and this client does not."""
+NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNBELIEVED = "CERTIFICATE_VERIFY_FAILED"
 R = TypeVar("R")
 
@@ -46,7 +76,7 @@ class Answer:
     date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse it; raises :class:`ServiceUnreachable` when it is not what an SBF of this version says."""
+        """Parse the answer. Raise :class:`ServiceUnreachable` for an answer that no SBF of this version sends."""
         try:
             return parse(self.content)
         except ValidationError as error:
@@ -82,7 +112,7 @@ class Connection:
     ) -> Answer:
         """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
-        headers = {} if content is None else {"content-type": "application/json"}
+        headers = {"user-agent": CLIENT} | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
             headers["if-match"] = if_match
         token = self._token()
@@ -202,7 +232,12 @@ def _rebuilt(url: str, answer: httpx.Response) -> VirtcloudError:
             f"what answers at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
             "check the address (--url or VIRTCLOUD_URL)"
         )
-    return _kinds(VirtcloudError).get(slug, VirtcloudError)(detail)
+    if slug in NO_SUCH_CALL:
+        return VirtcloudError(
+            f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
+            "upgrade SBF first"
+        )
+    return _kinds(VirtcloudError).get(slug, KINDS_BY_STATUS.get(answer.status_code, VirtcloudError))(detail)
 
 
 def _kinds(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:

@@ -32,6 +32,7 @@ from sbf_service.http import (
 from sbf_service.http.gate import STATIC_DOCS, Gate
 from sbf_service.http.problems import answers
 from sbf_service.http.timing import Timed
+from sbf_service.http.version_0_1 import ForVersion01
 from sbf_service.service import Service
 
 DESCRIPTION = """
@@ -68,6 +69,7 @@ def create_app(service: Service) -> FastAPI:
     _describe_problems(app)
     problems.install(app)
     app.add_middleware(Gate, service=service)
+    app.add_middleware(ForVersion01)
     app.add_middleware(Timed, meters=service.meters)
     for resource in (
         clusters,

@@ -1,9 +1,8 @@
 """Elements: how far they are, and the agents' side: fetch what is wanted, confirm it."""
 
 from http import HTTPStatus
-from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.access.rights import Action, Subject
@@ -20,9 +19,6 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import Confirmation, ElementView, Trouble
 from virtcloud.model.wanted import WantedDocument
 
-Origins = Annotated[
-    bool, Query(description="Also say whose each cluster is: agents of older versions refuse what they do not know.")
-]
 NOT_OURS = answers(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 
@@ -54,9 +50,7 @@ def routes(service: Service) -> APIRouter:
         summary="Fetch what a host or gateway must carry, or wait for a newer revision of it",
         responses=NOT_OURS,
     )
-    async def get_wanted(
-        name: Name, caller: Who, after: After = None, wait: Wait = 0, origins: Origins = False
-    ) -> WantedDocument:
+    async def get_wanted(name: Name, caller: Who, after: After = None, wait: Wait = 0) -> WantedDocument:
         must_on_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
 
         def revision() -> int:
@@ -66,8 +60,7 @@ def routes(service: Service) -> APIRouter:
         def show() -> WantedDocument:
             heard(service.store, name)
             with service.store.read() as unit:
-                found = elements.wanted_document(unit, name)
-            return found if origins else found.model_copy(update={"wanted": found.wanted.without_origins})
+                return elements.wanted_document(unit, name)
 
         await run_in_threadpool(heard, service.store, name)
         await newer(service.notifier, f"element:{name}", revision, after, wait)

@@ -86,32 +86,11 @@ def test_users_name_the_images_that_a_site_has_for_them(world: World) -> None:
     assert asks(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
 
 
-def test_an_agent_that_asks_is_told_whose_clusters_it_has(world: World) -> None:
+def test_an_agent_is_told_whose_clusters_it_has(world: World) -> None:
     token = world.token(Role.SCHEDULER, "pbs")
     job = world.put("mine", spec("brno-h1")).view.id
     ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token)
-    document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true").json()
+    document = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()
     origins = {one["key"]: one["origins"] for one in document["wanted"]["segments"]}
     assert origins["mine"] == {job: {"owner": "alice", "batch": False}}
     assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
-
-
-def test_an_older_agent_meets_no_key_that_it_does_not_know(world: World) -> None:
-    world.put("mine", spec("brno-h1"))
-    (segment,) = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()["wanted"]["segments"]
-    assert set(segment) == {"id", "key", "vlan", "port", "untagged", "guests", "members"}
-
-
-def test_an_older_client_meets_no_key_in_a_topology_without_rules(world: World) -> None:
-    site = ask(world, "GET", "/v1/topology").json()["sites"][0]
-    assert set(site) | set(site["hosts"][0]) == {
-        "name",
-        "attachments",
-        "switches",
-        "edges",
-        "hosts",
-        "gateways",
-        "ports",
-        "aggregates",
-        "hypervisors",
-    }

@@ -31,6 +31,8 @@ class ServerHook:
     sbf: str
     settings: dict[str, Any] = field(default_factory=dict)
     python: str = os.environ.get("HOOK_PYTHON", sys.executable)
+    program: str | None = None
+    """The hook's text, where it is not this version's."""
     patient: bool = False
     """Where an SBF is slow on a busy machine, and its words are what is asked about: every call may be repeated."""
 
@@ -38,7 +40,7 @@ class ServerHook:
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
         found = Event(event, job, former, config=config, alarm=ALARM_S, **more)
         for _ in range(TRIES if self.patient else 1):
-            outcome = run_hook(hook(), found, self.python)
+            outcome = run_hook(self.program or hook(), found, self.python)
             if outcome.failure is not Failure.ALARM and AWAY not in f"{outcome.message} {outcome.log}":
                 break
         return outcome

@@ -11,6 +11,7 @@ from sbf_service.http import peer
 from sbf_service.http.app import create_app
 from sbf_service.http.peer import Peer
 from sbf_service.service import Service
+from virtcloud.connection import CLIENT
 from virtcloud.model.views import Problem
 
 ROOT = Peer(0, "root")
@@ -21,7 +22,7 @@ def client(service: Service, token: str | None = None, local: Peer | None = None
     """Make a client: an operator's, unless it is said which token is shown over TCP, or which local user it is."""
     app = create_app(service)
     reached = app if token is not None else from_peer(app, local or ROOT)
-    headers = {"authorization": f"Bearer {token}"} if token else {}
+    headers = {"user-agent": CLIENT} | ({"authorization": f"Bearer {token}"} if token else {})
     transport = httpx.ASGITransport(reached, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers)
 

@@ -11,6 +11,8 @@ a hypervisor is silent    the network is converged without it; a cluster's segme
                           guests; no revision is confirmed until every hypervisor was read
 a cluster is refused      SBF is told so by name, that it need not wait for the cluster's deadline
 three times in a row
+a segment requires what   it is neither built nor confirmed, and what runs of it stays; SBF is told why
+this agent does not know
 the machine differs from  drifted is told first, then it is put right and confirmed again
 a confirmed revision
 asked to stop             at once, between two steps; the machine stays as it is
@@ -22,16 +24,19 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.carried import Carried
 from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, difference
 from virtcloud.agent.stopping import Stop, Stopped
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.wanted import WantedDocument
+from virtcloud.model.wanted import Segment, WantedDocument
 
 WAKE_S = 1.0
 """Who wakes the converger while it waits for SBF is felt after this long at most."""
+UNDERSTOOD: frozenset[str] = frozenset()
+"""What a segment may require of an agent: a word for each key that this agent obeys and an older one would ignore."""
 Failures = dict[str, str]
 """What failed, by the cluster's id; what is about no cluster by an empty one."""
 REFUSALS = 3
@@ -183,6 +188,7 @@ class Converger:
             failures = self._apply(steps, document) if steps else {}
             if not failures and steps:
                 failures, carried = self._left(document)
+            failures = {**_not_understood(document), **failures}
             if carried.silent:
                 failures[""] = "; ".join(carried.silent)
         except ServiceUnreachable:
@@ -224,6 +230,7 @@ class Converger:
     def _tried(self, step: Step) -> VirtcloudError | None:
         """Apply a step; return its error. A defect of the agent fails this step only, and is retried like any error."""
         try:
+            _check_understood(step)
             self._machine.apply(step)
         except VirtcloudError as error:
             return error
@@ -249,6 +256,24 @@ def _waits_for(step: Step, failures: Container[str], unbuilt: Container[str]) ->
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
     return step.cluster in failures and not isinstance(step, RemoveSegment)
+
+
+def _check_understood(step: Step) -> None:
+    """Raise Refused for a step that sets up a segment whose requirements this agent does not understand."""
+    if isinstance(step, BuildSegment | StartGuest) and (unknown := _unknown(step.segment)):
+        raise Refused(unknown)
+
+
+def _not_understood(document: WantedDocument) -> Failures:
+    """Return the segments whose requirements this agent does not understand: none of them is confirmed."""
+    return {segment.id: unknown for segment in document.wanted.segments if (unknown := _unknown(segment))}
+
+
+def _unknown(segment: Segment) -> str | None:
+    words = [word for word in segment.requires if word not in UNDERSTOOD]
+    if not words:
+        return None
+    return f"SBF requires {', '.join(words)}, which this agent (virtcloud {__version__}) does not know: upgrade it"
 
 
 def _certain(steps: Iterable[Step], carried: Carried) -> list[Step]:

@@ -1,16 +1,19 @@
-"""The base of all documents: frozen, with no key that nobody knows."""
+"""The base of all documents: frozen, and strict about keys unless a reader of answers asks for less."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from virtcloud.model.errors import BadInput
 from virtcloud.model.faults import sentences
 
 
 class Document(BaseModel):
-    """A frozen value that is read from and written to YAML or JSON; unknown keys are refused."""
+    """A frozen value that is read from and written to YAML or JSON; unknown keys are refused.
+
+    A client reads answers with ``extra="ignore"``, which holds for nested documents too: a later SBF may send more.
+    """
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", ser_json_timedelta="float", regex_engine="python-re", use_attribute_docstrings=True
@@ -26,16 +29,17 @@ class Document(BaseModel):
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsing does not call it: there the keys' paths count
 
 
-class WithNewKeys(Document):
-    """A document with keys that older agents and clients refuse: they are written only where they say something."""
-
-    new_keys: ClassVar[Mapping[str, object]] = {}
-    """Each new key with the value that says nothing."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_says_nothing(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = write(self)
-        for key, nothing in self.new_keys.items():
-            if getattr(self, key) == nothing:
-                written.pop(key, None)
-        return written
+def unknown_keys(value: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of keys with a value that a document, validated with ``extra="allow"``, does not know."""
+    if isinstance(value, Document):
+        for key, inner in (value.model_extra or {}).items():
+            if inner not in (None, [], {}):
+                yield f"{path}{key}"
+        for key in type(value).model_fields:
+            yield from unknown_keys(getattr(value, key), f"{path}{key}.")
+    elif isinstance(value, tuple):
+        for index, inner in enumerate(value):
+            yield from unknown_keys(inner, f"{path}{index}.")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from unknown_keys(inner, f"{path}{key}.")

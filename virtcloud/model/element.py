@@ -8,7 +8,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.admission import Admits
-from virtcloud.model.document import Document, WithNewKeys
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import DeviceAddress, Name, PortName
 
@@ -92,14 +92,12 @@ class Edge(Device):
     """The port towards the backbone."""
 
 
-class Host(Element, WithNewKeys):
+class Host(Element):
     """A machine that runs guests, converged by its own agent.
 
     ``admits`` says whose clusters have a part on it, ``images`` which images users may name who ask for themselves;
     without them it is as its site says.
     """
-
-    new_keys = {"admits": None, "images": None}  # noqa: RUF012 - read only
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
     """The libvirt drivers with which the host runs guests."""

@@ -6,7 +6,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, model_validator
 
 from virtcloud.model.admission import Admits
-from virtcloud.model.document import Document, WithNewKeys
+from virtcloud.model.document import Document
 from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
 from virtcloud.model.errors import NoSuchHost, NotFound
 from virtcloud.model.topology_faults import faults
@@ -34,14 +34,12 @@ class Attachment(Document):
     """Bandwidth of the circuit in Mbit/s; null when unknown."""
 
 
-class Site(WithNewKeys):
+class Site(Document):
     """A place with hosts and switches. Attachments stand in order of preference.
 
     ``admits`` says whose clusters have a part on its hosts, all without it; ``images`` which images users may name who
     ask for themselves, any without it. A host may say otherwise.
     """
-
-    new_keys = {"admits": None, "images": None}  # noqa: RUF012 - read only
 
     name: Name
     attachments: tuple[Attachment, ...] = ()

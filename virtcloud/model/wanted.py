@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.admission import Origin
-from virtcloud.model.document import Document, WithNewKeys
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
@@ -180,13 +180,14 @@ class GuestWanted(Document):
     """Id of the member that the guest belongs to; null for the network's own cluster."""
 
 
-class Segment(WithNewKeys):
+class Segment(Document):
     """A network's part of a host or gateway: its VLAN on a port, and the guests there of its cluster and its members.
 
     ``id`` tells two clusters apart that had the same key one after the other; ``members`` are the keys of those that
     joined it and are here, by their ids. ``origins`` says of each cluster, by its id, whose it is and whether a batch
-    system asked for it; none for an agent that does not ask. An ``untagged`` one has the port to
-    itself: the VLAN's number is the switch's business.
+    system asked for it; empty from an SBF of 0.1. An ``untagged`` one has the port to itself: the VLAN's number is the
+    switch's business. ``requires`` names what an agent must understand to set the segment up: an agent ignores keys
+    that it does not know, and refuses a segment that requires a word that it does not know.
     """
 
     id: str
@@ -197,8 +198,7 @@ class Segment(WithNewKeys):
     guests: tuple[GuestWanted, ...] = ()
     members: dict[str, ClusterKey] = Field(default_factory=dict)
     origins: dict[str, Origin] = Field(default_factory=dict)
-
-    new_keys = {"origins": {}}  # noqa: RUF012 - read only
+    requires: tuple[str, ...] = ()
 
 
 class HostWanted(Document):
@@ -206,11 +206,6 @@ class HostWanted(Document):
 
     segments: tuple[Segment, ...] = ()
     """One segment for each network."""
-
-    @property
-    def without_origins(self) -> "HostWanted":
-        """The same for an agent that refuses keys that it does not know."""
-        return HostWanted(segments=tuple(one.model_copy(update={"origins": {}}) for one in self.segments))
 
 
 class WantedDocument(Document):

@@ -83,7 +83,7 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 def read_status(path: Path) -> SchedulerStatus:
     """Read it; raises NotFound where there is none, BadInput where it is another version's."""
     try:
-        return SchedulerStatus.model_validate_json(path.read_text())
+        return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")  # perhaps of a later service
     except FileNotFoundError as error:
         raise NotFound(f"{path} is not there: no 'virtcloud agent' with [scheduler] has run since the start") from error
     except OSError as error:

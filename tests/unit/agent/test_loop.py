@@ -65,6 +65,33 @@ def test_what_is_wanted_is_made_and_confirmed(
     )
 
 
+def test_a_segment_that_requires_an_unknown_word_is_refused_and_others_are_built(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    strict = segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
+    service.want(strict, segment("b", 101))
+    for _ in range(3):
+        converger.round()
+    assert [str(step) for step in machine.steps] == ["build VLAN 101 on eth0"]
+    assert [what for what, _ in service.told] == ["trouble"] * 3
+    assert service.refused[-1].keys() == {"a"}
+    assert (
+        "SBF requires strict-filters, which this agent (virtcloud 0.2.0) does not know: upgrade it"
+        in (service.messages[-1])
+    )
+
+
+def test_what_runs_stays_but_is_not_confirmed_when_more_is_required(
+    converger: Converger, service: FakeService, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    built = machine.carried
+    service.want(segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
+    converger.round()
+    assert (machine.carried, service.told) == (built, [("confirmed", 1), ("trouble", 2)])
+
+
 def test_a_revision_that_changes_nothing_here_is_confirmed_without_a_step(
     converger: Converger, service: FakeService, machine: FakeMachine
 ) -> None:

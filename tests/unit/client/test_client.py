@@ -16,17 +16,23 @@ from virtcloud.cluster import Client, Cluster
 from virtcloud.model.errors import (
     BadInput,
     Conflict,
+    Forbidden,
     Gone,
     NotFound,
     NoVlanFree,
     Refused,
     ServiceUnreachable,
+    TooManyRequests,
+    Unreachable,
     Unsafe,
     VirtcloudError,
 )
 from virtcloud.model.views import ClusterView
 
 POOL = '{"vlans": "100-199"}'
+SITE = '{"name": "brno", "pool": "1", "claimed": "", "quarantined": "", "free": "1", "later": {"a": 1}}'
+TOPOLOGY = """{"name": "small", "sites": [{"name": "brno",
+    "switches": [{"name": "s", "ports": ["p"], "platform": "x", %s}]}]}"""
 WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
 
 
@@ -78,7 +84,7 @@ def test_a_first_fetch_does_not_wait(client: SbfClient, script: Script) -> None:
         ("gone", Gone),
         ("refused", Refused),
         ("unsafe", Unsafe),
-        ("something-newer", VirtcloudError),
+        ("something-newer", Conflict),
     ],
 )
 def test_the_exception_that_sbf_raised_is_raised_again(
@@ -88,6 +94,72 @@ def test_the_exception_that_sbf_raised_is_raised_again(
     with pytest.raises(VirtcloudError, match="no VLAN is free at brno") as raised:
         client.topology()
     assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, Forbidden),
+        (404, NotFound),
+        (410, Gone),
+        (422, BadInput),
+        (428, VirtcloudError),
+        (429, TooManyRequests),
+        (503, ServiceUnreachable),
+        (504, Unreachable),
+    ],
+)
+def test_a_problem_of_an_unknown_type_is_what_its_status_means(
+    client: SbfClient, script: Script, status: int, kind: type[VirtcloudError]
+) -> None:
+    script.problem(status, "something-newer", "words")
+    with pytest.raises(VirtcloudError, match="words") as raised:
+        client.topology()
+    assert type(raised.value) is kind
+
+
+def test_a_call_that_sbf_does_not_have_is_no_missing_object(client: SbfClient, script: Script) -> None:
+    script.problem(404, "no-such-route", "POST /v1/topology/dry-run: not found; see /docs")
+    with pytest.raises(VirtcloudError, match="it is older than this client") as raised:
+        client.topology()
+    assert type(raised.value) is VirtcloudError
+
+
+def test_a_client_names_itself_and_its_version(client: SbfClient, script: Script) -> None:
+    script.answer(200, POOL)
+    client.pool("brno")
+    assert script.headers[0]["user-agent"] == "virtcloud/0.2.0"
+
+
+def test_unknown_keys_of_answers_are_ignored_at_every_depth(client: SbfClient, script: Script) -> None:
+    segment = {"id": "1", "key": "a", "vlan": 100, "port": "eth0", "later": 1, "guests": []}
+    script.answer(200, json.dumps(json.loads(WANTED) | {"wanted": {"segments": [segment], "later": {}}, "later": []}))
+    (read,) = client.wanted("h1").wanted.segments
+    assert (read.key, read.vlan) == ("a", 100)
+
+
+def test_unknown_keys_in_a_list_of_answers_are_ignored(client: SbfClient, script: Script) -> None:
+    script.answer(200, f"[{SITE}]")
+    assert [one.name for one in client.sites()] == ["brno"]
+
+
+def test_a_topology_is_not_changed_by_a_client_that_would_lose_a_part(client: SbfClient, script: Script) -> None:
+    script.answer(200, TOPOLOGY % '"guards": ["bob"]')
+    with pytest.raises(Conflict, match=r"does not know sites\.0\.switches\.0\.guards at /v1/topology"):
+        client.versioned_topology()
+
+
+def test_a_topology_is_looked_at_by_a_client_that_knows_less(client: SbfClient, script: Script) -> None:
+    script.answer(200, TOPOLOGY % '"guards": ["bob"]')
+    assert client.topology().name == "small"
+
+
+@pytest.mark.parametrize("nothing", ["null", "[]", "{}"])
+def test_an_unknown_key_without_a_value_keeps_no_one_from_changing(
+    client: SbfClient, script: Script, nothing: str
+) -> None:
+    script.answer(200, TOPOLOGY % f'"guards": {nothing}')
+    assert client.versioned_topology()[0].name == "small"
 
 
 def test_an_answer_that_is_no_problem_document_says_that_this_is_not_sbf(client: SbfClient, script: Script) -> None:

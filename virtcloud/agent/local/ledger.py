@@ -109,7 +109,7 @@ class Ledger:
 def _read(path: Path) -> Job | None:
     """Read a job; one that cannot be read is told and left."""
     try:
-        return Job.model_validate_json(path.read_bytes())
+        return Job.model_validate_json(path.read_bytes(), extra="ignore")  # a later agent may have written it
     except ValidationError as error:
         log.warning("job_unreadable", file=path, error=error.errors()[0]["msg"])
         return None

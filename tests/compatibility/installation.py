@@ -1,0 +1,132 @@
+"""An SBF of one version with an emulated switch and two hosts, whose agents are of either version."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compatibility.previous import Version
+from emulators import emulate
+from emulators.switch import Switch
+
+AGENT = Path(__file__).with_name("agent_program.py")
+HOSTS = ("brno-h1", "brno-h2")
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """``url`` is SBF's; ``topology`` a file with the topology; ``peer`` is the version of all but SBF."""
+
+    url: str
+    folder: Path
+    topology: Path
+    peer: Version
+    switch: Switch
+
+    def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the peer's command line."""
+        return self.peer.cli(self.url, *words)
+
+    def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
+        """Run the peer's command line, which must succeed, and return the JSON that it printed."""
+        done = self.cli(*words, "--json")
+        assert done.returncode == 0, done
+        return json.loads(done.stdout)
+
+
+@contextmanager
+def site() -> Iterator[tuple[Path, Switch]]:
+    """An emulated switch, and a folder with SBF's settings and a topology."""
+    with tempfile.TemporaryDirectory(prefix="sbf") as name, emulate("cisco_ios", slowness=0) as switch:
+        folder = Path(name)
+        _write_settings(folder, switch)
+        _write_topology(folder, switch)
+        yield folder, switch
+
+
+@contextmanager
+def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
+    """Run an SBF with an empty database, and agents of ``peer``; the oldest command line sets topology and pool."""
+    with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
+        for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):
+            done = max(sbf, peer, key=lambda one: one.site is not None).cli(made.url, *words)
+            assert done.returncode == 0, done
+        yield made
+
+
+@contextmanager
+def standing(sbf: Version, peer: Version, folder: Path, switch: Switch) -> Iterator[Installation]:
+    """Run an SBF with the settings and the database in ``folder``, and agents of ``peer``."""
+    with ExitStack() as stack:
+        url = stack.enter_context(running(sbf, folder))
+        for host in HOSTS:
+            stack.enter_context(agent(peer, url, host, folder))
+        yield Installation(url, folder, folder / "topology.yaml", peer, switch)
+
+
+@contextmanager
+def running(sbf: Version, folder: Path) -> Iterator[str]:
+    """Run an SBF with the settings in ``folder``; the caller is its operator."""
+    argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(folder / "sbf.toml")]
+    with (folder / "log").open("a") as log:
+        process = subprocess.Popen(argv, env=sbf.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
+    try:
+        url = f"unix://{folder}/sbf.sock"
+        await_(lambda: process.poll() is not None or sbf.cli(url, "whoami").returncode == 0)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@contextmanager
+def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]:
+    """Run a host's agent."""
+    with (folder / f"{host}.log").open("w") as log:
+        argv = [sys.executable, str(AGENT), url, host]
+        process = subprocess.Popen(argv, env=version.environment, cwd="/", stdout=log, stderr=log)  # noqa: S603
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def await_(reached: Callable[[], bool]) -> None:
+    """Return once ``reached``."""
+    ends = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def _write_settings(folder: Path, switch: Switch) -> None:
+    for name, secret in (("password", switch.password), ("enable", switch.secret)):
+        (folder / name).write_text(secret)
+        (folder / name).chmod(0o600)
+    (folder / "sbf.toml").write_text(
+        f'database = "sqlite:///{folder}/sbf.db"\nlisten = "127.0.0.1:0"\nsocket = "{folder}/sbf.sock"\n'
+        f'[credentials.lab]\nusername = "{switch.username}"\n'
+        f'password = {{file = "{folder}/password"}}\nenable = {{file = "{folder}/enable"}}\n'
+    )
+
+
+def _write_topology(folder: Path, switch: Switch) -> None:
+    ports = [port.replace(" ", "") for port in switch.port_names[:2]]
+    device = {"name": "brno-sw1", "platform": "cisco_ios", "ports": ports}
+    hosts = [{"name": name, "ports": ["eth0"]} for name in HOSTS]
+    place = {
+        "name": "brno",
+        "switches": [device | {"address": switch.address, "credential": "lab"}],
+        "hosts": hosts,
+    }
+    links = [{"a": f"{host}:eth0", "b": f"brno-sw1:{port}"} for host, port in zip(HOSTS, ports, strict=True)]
+    (folder / "topology.yaml").write_text(json.dumps({"name": "one", "sites": [place], "links": links}))

@@ -1,0 +1,128 @@
+"""What SBF takes the previous version's documents to be is what that version's own API says."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from compatibility.previous import THIS, Version
+
+from sbf_service.http.version_0_1_keys import ANSWERS, INNER, KEYS, PROBLEMS
+
+SLUGS = """
+import json
+from virtcloud.model.errors import VirtcloudError
+def slugs(root): return {root.slug}.union(*map(slugs, root.__subclasses__()))
+print(json.dumps(sorted(slugs(VirtcloudError))))
+"""
+REQUESTS = """
+import json
+from virtcloud.agent.local.requests import KINDS
+print(json.dumps({name: kind.model_json_schema() for name, kind in KINDS.items()}))
+"""
+Schema = dict[str, Any]
+
+
+def openapi(version: Version) -> Schema:
+    document: Schema = json.loads(version.run("-m", "sbf_service", "openapi").stdout)
+    return document
+
+
+@pytest.fixture(scope="module")
+def api(previous: Version) -> Schema:
+    return openapi(previous)
+
+
+@pytest.fixture(scope="module")
+def this_api() -> Schema:
+    return openapi(THIS)
+
+
+def refs(schema: Schema | None) -> Iterator[str]:
+    """Yield the names of what a schema refers to, alone, in a list, or as an alternative."""
+    if schema is None:
+        return
+    if "$ref" in schema:
+        yield schema["$ref"].rpartition("/")[2]
+    for inner in (schema.get("items"), *schema.get("anyOf", ()), *schema.get("oneOf", ())):
+        yield from refs(inner)
+
+
+def documents(api: Schema, schema: Schema | None) -> tuple[str, ...]:
+    """Return those of the references that are documents, not enumerations."""
+    return tuple(one for one in refs(schema) if "properties" in api["components"]["schemas"][one])
+
+
+def calls(api: Schema) -> dict[str, Schema]:
+    return {call["operationId"]: call for path in api["paths"].values() for call in path.values()}
+
+
+def content(part: Schema) -> Schema | None:
+    schema: Schema | None = part.get("content", {}).get("application/json", {}).get("schema")
+    return schema
+
+
+def test_the_answers_of_operations(api: Schema) -> None:
+    found = {}
+    for name, call in calls(api).items():
+        for status, answer in call["responses"].items():
+            if status < "4" and (named := documents(api, content(answer))):
+                found[name] = named
+    assert found == ANSWERS
+
+
+def test_the_keys_of_documents(api: Schema) -> None:
+    schemas = api["components"]["schemas"]
+    assert {name: frozenset(schemas[name]["properties"]) for name in KEYS} == KEYS
+
+
+def test_the_documents_within_documents(api: Schema) -> None:
+    schemas = api["components"]["schemas"]
+    found = {
+        (name, key): named
+        for name in KEYS
+        for key, schema in schemas[name]["properties"].items()
+        if (named := documents(api, schema))
+    }
+    assert found == INNER
+    assert {one for named in (*INNER.values(), *ANSWERS.values()) for one in named} == KEYS.keys()
+
+
+def test_the_types_of_problems(previous: Version) -> None:
+    assert frozenset(json.loads(previous.run("-c", SLUGS).stdout)) == PROBLEMS
+
+
+def test_no_enumeration_of_an_answer_has_a_value_more(api: Schema, this_api: Schema) -> None:
+    """A value that the previous version does not know is refused by it, and nothing leaves it out."""
+    then, now = (one["components"]["schemas"] for one in (api, this_api))
+    values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
+    assert {name: [*filter(values[name].__contains__, now[name]["enum"])] for name in values} == {
+        name: now[name]["enum"] for name in values
+    }
+    assert values.keys() >= {"State", "Progress", "ElementKind", "Role"}
+
+
+def test_every_body_that_the_previous_version_sends_is_accepted(api: Schema, this_api: Schema) -> None:
+    then, now = calls(api), calls(this_api)
+    bodies = {
+        name: documents(api, content(call["requestBody"]))[0]
+        for name, call in then.items()
+        if "requestBody" in call and name in now
+    }
+    assert bodies["put_cluster"] == "ClusterRequest"
+    for document in bodies.values():
+        former, later = (one["components"]["schemas"][document] for one in (api, this_api))
+        assert former["properties"].keys() <= later["properties"].keys()
+        assert set(later.get("required", ())) <= set(former.get("required", ()))
+
+
+def test_the_calls_that_are_gone(api: Schema, this_api: Schema) -> None:
+    assert calls(api).keys() - calls(this_api).keys() == {"check_element"}
+
+
+def test_hooks_and_agents_of_both_versions_mean_the_same_requests(previous: Version) -> None:
+    then, now = (json.loads(one.run("-c", REQUESTS).stdout) for one in (previous, THIS))
+    assert then.keys() == now.keys()
+    for name, former in then.items():
+        assert former["properties"].keys() == now[name]["properties"].keys()
+        assert former["required"] == now[name]["required"]

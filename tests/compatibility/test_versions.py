@@ -1,0 +1,121 @@
+"""Each version's command line and agents work with the SBF of the other one (docs/decisions/0040)."""
+
+import pytest
+import yaml
+from compatibility.installation import Installation, await_, site, standing
+from compatibility.previous import THIS, Version
+from pbs_fakes.server_hook import ServerHook
+
+CREATE = ("--host", "brno-h1", "--host", "brno-h2", "--image", "busybox", "--network", "10.0.0.0/24")
+READING = [
+    ("site", "list"),
+    ("site", "show", "brno"),
+    ("site", "verify", "brno"),
+    ("pool", "show", "brno"),
+    ("element", "list"),
+    ("element", "show", "brno-sw1"),
+    ("element", "show", "brno-h1"),
+    ("element", "diff", "brno-sw1", "--read"),
+    ("topology", "show"),
+    ("cluster", "list", "--ended"),
+    ("cluster", "create", "other", *CREATE, "--dry-run"),
+    ("quota", "set", "alice", "--clusters", "2"),
+    ("quota", "show", "alice"),
+    ("token", "list"),
+    ("whoami",),
+    ("audit",),
+]
+NO_DIFFERENCE = {"access": [], "close": [], "create": "", "delete": "", "add": {}, "remove": {}}
+GUEST = {
+    "name": "g1",
+    "image": "a",
+    "memory_mb": 64,
+    "cpus": 1,
+    "mac": "02:00:00:00:00:01",
+    "addresses": ["10.0.0.1/24"],
+}
+SEGMENT = {"id": "1", "key": "demo", "vlan": 100, "port": "eth0", "guests": [GUEST]}
+DIGEST = """
+from virtcloud.agent.difference import digest
+from virtcloud.model.wanted import Segment
+segment = Segment.model_validate({segment!r})
+print(digest(segment, segment.guests[0]))
+"""
+BUNDLE = "from virtcloud.pbs.bundle import bundle; print(bundle('server'))"
+
+
+@pytest.fixture(params=["old_peers", "old_sbf"])
+def mixed(request: pytest.FixtureRequest) -> Installation:
+    made: Installation = request.getfixturevalue(request.param)
+    return made
+
+
+def test_a_cluster_becomes_active_is_extended_and_ends(mixed: Installation) -> None:
+    assert mixed.json("cluster", "create", "life", *CREATE)["state"] == "active"
+    (number,) = mixed.json("cluster", "show", "life")["vlans"].values()
+    carrying = tuple(port for port, vlans in mixed.switch.carrying().items() if number in vlans)
+    assert carrying == tuple(mixed.switch.port_names[:2])
+    assert mixed.json("cluster", "extend", "life", "8h")["state"] == "active"
+    assert mixed.json("cluster", "delete", "life")["state"] == "released"
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_what_a_command_prints_is_read(mixed: Installation, words: tuple[str, ...]) -> None:
+    assert mixed.cli(*words, "--json").stderr == ""
+
+
+def test_an_old_client_is_told_why_it_cannot_replace_a_topology(old_peers: Installation) -> None:
+    changed = yaml.safe_load(old_peers.topology.read_text()) | {"name": "two"}
+    path = old_peers.folder / "changed.yaml"
+    path.write_text(yaml.safe_dump(changed))
+    done = old_peers.cli("topology", "set", str(path))
+    assert done.returncode == 1
+    assert "expected If-Match with the version that was read before the change" in done.stderr
+
+
+def test_an_old_client_takes_a_problem_it_does_not_know_for_its_base(old_peers: Installation) -> None:
+    """It is `beyond-limit` since 0.2, a kind of `bad-input`: exit code 2."""
+    sharing = [word for number in range(257) for word in ("--share", f"user{number}")]
+    done = old_peers.cli("cluster", "create", "large", *CREATE, *sharing)
+    assert (done.returncode, "spec.shares_with: expected at most 256, got 257" in done.stderr) == (2, True), done
+
+
+def test_a_client_of_an_old_sbf_is_told_which_side_to_upgrade(old_sbf: Installation) -> None:
+    done = old_sbf.cli("pool", "set", "brno", "100-150")
+    assert done.returncode == 1
+    assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
+
+
+def test_the_hook_of_one_version_and_the_sbf_of_the_other(mixed: Installation) -> None:
+    program = mixed.peer.run("-c", BUNDLE).stdout
+    settings = {"hosts": {"n1": "brno-h1", "n2": "brno-h2"}}
+    hook = ServerHook(mixed.url, settings, patient=True, program=program)
+    started = hook.start("image=debian12:subnet=10.0.0.0/24", key="1.pbssrv")
+    assert started.accepted, started
+    await_(lambda: mixed.json("cluster", "show", "1.pbssrv")["state"] == "active")
+    assert hook.start("image=debian12:net=nobody", key="2.pbssrv").message == (
+        "vcluster: network 'nobody' is not running; the job will be tried again"
+    )
+    assert hook.end(1, key="1.pbssrv").accepted
+    assert mixed.json("cluster", "wait", "1.pbssrv", "--for", "gone")["state"] == "released"
+
+
+def test_after_an_upgrade_of_sbf_a_former_cluster_is_there_and_ends(previous: Version) -> None:
+    """The database, the settings file and the topology are the previous version's, and so are the agents."""
+    with site() as (folder, switch):
+        with standing(previous, previous, folder, switch) as made:
+            assert made.cli("topology", "set", str(made.topology)).returncode == 0
+            assert made.cli("pool", "set", "brno", "100-199").returncode == 0
+            assert made.json("cluster", "create", "life", *CREATE)["state"] == "active"
+            carried = switch.carrying()
+        with standing(THIS, previous, folder, switch) as made:
+            assert made.json("element", "diff", "brno-sw1", "--read")["switch"] == NO_DIFFERENCE
+            await_(lambda: made.json("cluster", "show", "life")["state"] == "active")
+            assert switch.carrying() == carried
+            assert made.json("cluster", "delete", "life")["state"] == "released"
+            assert not any(100 in vlans for vlans in switch.carrying().values())
+
+
+def test_an_upgrade_of_an_agent_restarts_no_guest(previous: Version) -> None:
+    told = DIGEST.format(segment=SEGMENT)
+    assert previous.run("-c", told).stdout == THIS.run("-c", told).stdout != ""
