@@ -46,6 +46,9 @@ document (`application/problem+json`, RFC 9457) whose `type` is `urn:virtcloud:p
 what was wanted, what was found, and what to do. Long polls take `after` and `wait`: they answer as soon as there is
 something newer than `after`, or after `wait` seconds with what there is.
 
+Programs ignore keys of answers that they do not know: later versions have more. An unknown key of a request is 422. A
+caller whose `User-Agent` is `python-httpx/…` is taken for the client of version 0.1 and gets that version's keys only.
+
 A body longer than the service's `limits.body` is 413 `beyond-limit`, before it is read.
 """
 

@@ -36,7 +36,8 @@ def with_part(topology: Topology, part: SitePart) -> Topology:
             )
     kept = tuple(link for link in topology.links if not _is_within(link, former))
     sites = tuple(part.site if site.name == former.name else site for site in topology.sites)
-    return Topology(name=topology.name, transports=topology.transports, sites=sites, links=(*kept, *part.links))
+    whole = {"name": topology.name, "transports": topology.transports, "sites": sites, "links": (*kept, *part.links)}
+    return Topology.model_validate(whole)
 
 
 def foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:

@@ -183,22 +183,26 @@ class GuestWanted(Document):
 class Segment(Document):
     """A network's part of a host or gateway: its VLAN on a port, and the guests there of its cluster and its members.
 
-    ``id`` tells two clusters apart that had the same key one after the other; ``members`` are the keys of those that
-    joined it and are here, by their ids. ``origins`` says of each cluster, by its id, whose it is and whether a batch
-    system asked for it; empty from an SBF of 0.1. An ``untagged`` one has the port to itself: the VLAN's number is the
-    switch's business. ``requires`` names what an agent must understand to set the segment up: an agent ignores keys
-    that it does not know, and refuses a segment that requires a word that it does not know.
+    An agent ignores keys that it does not know, and refuses a segment that requires a word that it does not know
+    (docs/decisions/0040).
     """
 
     id: str
+    """Id of the network's cluster, which tells apart two clusters that had the same key one after the other."""
     key: ClusterKey
     vlan: VlanId
+    """The VLAN ID on the port; of an untagged segment it concerns the switch alone."""
     port: PortName
     untagged: bool = False
+    """Whether the segment has the port to itself, untagged."""
     guests: tuple[GuestWanted, ...] = ()
+    """The guests on this host of the network's cluster and of its members."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
+    """Keys of the clusters that joined the network and have a part here, by their ids."""
     origins: dict[str, Origin] = Field(default_factory=dict)
+    """Owner of each cluster, by its id, and whether a batch system asked for it; empty from an SBF of 0.1."""
     requires: tuple[str, ...] = ()
+    """Words for what an agent must understand to set the segment up; an agent that does not know one refuses it."""
 
 
 class HostWanted(Document):

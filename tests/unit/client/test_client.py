@@ -59,7 +59,7 @@ def test_trouble_is_sent_with_its_message(client: SbfClient, script: Script) -> 
 def test_a_long_poll_says_what_it_has_seen_and_how_long_it_waits(client: SbfClient, script: Script) -> None:
     script.answer(200, WANTED)
     client.wanted("h1", after=2, wait=30)
-    assert script.asked[0][1] == "/v1/elements/h1/wanted?origins=true&after=2&wait=30"
+    assert script.asked[0][1] == "/v1/elements/h1/wanted?after=2&wait=30"
 
 
 def test_a_long_poll_never_asks_for_more_than_a_minute(client: SbfClient, script: Script) -> None:
@@ -71,7 +71,7 @@ def test_a_long_poll_never_asks_for_more_than_a_minute(client: SbfClient, script
 def test_a_first_fetch_does_not_wait(client: SbfClient, script: Script) -> None:
     script.answer(200, WANTED)
     client.wanted("h1", wait=30)
-    assert script.asked[0][1] == "/v1/elements/h1/wanted?origins=true"
+    assert script.asked[0][1] == "/v1/elements/h1/wanted"
 
 
 @pytest.mark.parametrize(
