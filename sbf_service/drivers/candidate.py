@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sbf_service.drivers.dialects.dialect import Kept, Lines, PortNames, PortSeen, Seen
-from sbf_service.drivers.dialects.lines import port_seen
+from sbf_service.drivers.dialects.lines import NOTHING_DONE, port_seen
 from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import DriverFacts, Managed
 from sbf_service.drivers.line import NoticesLoss
@@ -66,6 +66,14 @@ class HearsNeighbours(Protocol):
 
 
 @runtime_checkable
+class ShowsCandidate(Protocol):
+    """A session that shows what it loaded before it is committed."""
+
+    def candidate(self) -> str:
+        """Return the whole configuration that a commit would activate."""
+
+
+@runtime_checkable
 class SavesApart(Protocol):
     """A session with a device whose confirmed commit does not outlive a restart."""
 
@@ -86,10 +94,11 @@ class CandidateWords:
     see: Callable[[Sequence[str]], Any]
     lines: Callable[[SwitchDifference, Any], list[str]]
     told: dict[str, Lines] = field(default_factory=dict)
-    closing: Callable[[SwitchDifference, Any], list[str]] = lambda _difference, _seen: []
-    """Lines that set empty lists of allowed VLANs, committed alone, where a trunk without a list allows every VLAN."""
-    unclosed: Callable[[SwitchDifference, Any, Any], list[str]] = lambda _difference, _before, _after: []
-    """Faults of ports whose list is not empty after that commit."""
+    closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _seen: ()
+    """The ports that ``lines`` closes before it allows VLANs, where a trunk without a list allows every VLAN; they are
+    read in the candidate before the commit."""
+    unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
+    """Faults of these ports in the candidate; raises ValueError."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -137,8 +146,7 @@ class CandidateSwitch:
         """Give what would be put into the candidate; nothing for no change."""
         if not difference:
             return ()
-        seen = self._seen or self._look()
-        return (*self._words.closing(difference, seen), *self._words.lines(difference, seen))
+        return tuple(self._words.lines(difference, self._seen or self._look()))
 
     def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
         """Ask for all neighbours, whatever the ports; one question."""
@@ -159,21 +167,31 @@ class CandidateSwitch:
         self._session.close()
 
     def _make(self, difference: SwitchDifference, seen: Seen) -> None:
-        """Make the change in one commit, or in two where lists of allowed VLANs must be read as empty first."""
-        if closing := self._words.closing(difference, seen):
-            self._commit(closing, lambda after: self._words.unclosed(difference, seen, after))
-        if lines := self._words.lines(difference, seen):
-            self._commit(lines, lambda after: list(undone(self._words, difference, after)))
-
-    def _commit(self, lines: Sequence[str], check: Callable[[Seen], Sequence[str]]) -> None:
-        """Activate lines, read back, and confirm them unless ``check`` finds a fault."""
-        compared = self._session.load(lines)
+        """Load the change, commit it, and confirm it when it was read back."""
+        compared = self._session.load(self._words.lines(difference, seen))
         log.info("candidate_compared", element=self._name, compared=compared)
+        if closed := self._words.closed_first(difference, seen):
+            self._check_candidate(difference, closed)
         self._session.commit()
-        left = check(self._look())
+        left = list(undone(self._words, difference, self._look()))
         if left:
             raise Refused(f"switch {self._name}: {'; '.join(left)}: read after the commit, which was taken back")
         self._session.confirm()
+
+    def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
+        """Raise Refused unless the candidate has lists of allowed VLANs on ``closed`` ports, and only VLANs to add.
+
+        A commit of empty lists alone would stay in effect when the commit of the rest fails.
+        """
+        if not isinstance(self._session, ShowsCandidate):
+            raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._words.title}")
+        shown = self._session.candidate()
+        try:
+            left = self._words.unclosed(difference, closed, shown)
+        except ValueError as error:
+            raise self._not_understood("candidate configuration is", error) from error
+        if left:
+            raise Refused(f"switch {self._name}: {'; '.join(left)}: nothing was committed; {NOTHING_DONE}")
 
     def _look(self) -> Seen:
         shown = self._session.show()
@@ -181,10 +199,12 @@ class CandidateSwitch:
             seen: Seen = self._words.see(shown)
         except ValueError as error:
             asked = ", ".join(repr(command) for command in self._words.show)
-            said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
-            words = f"the answers to {asked} are not understood: {said}; it was left alone"
-            raise Unsafe(f"switch {self._name}: {words}") from error
+            raise self._not_understood(f"answers to {asked} are", error) from error
         return seen
+
+    def _not_understood(self, what: str, error: ValueError) -> Unsafe:
+        said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
+        return Unsafe(f"switch {self._name}: the {what} not understood: {said}; it was left alone")
 
 
 def undone(words: CandidateWords, difference: SwitchDifference, seen: Seen) -> Iterator[str]:

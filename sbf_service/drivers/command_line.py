@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from sbf_service.drivers.conversation import Conversation, quoted
 from sbf_service.drivers.dialects.dialect import Dialect, PortSeen, Seen
 from sbf_service.drivers.dialects.lines import (
+    NOTHING_DONE,
     UNCLOSED,
     changing_lines,
     closing_lines,
@@ -24,7 +25,6 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
 
-NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
 LEAVES = frozenset({"exit", "quit"})
 
 

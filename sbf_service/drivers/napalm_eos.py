@@ -76,6 +76,10 @@ class EosSession(NapalmSession):
         """Make a session, put the lines in, compare."""
         return self.guarded(lambda driver: self._loaded(driver, "\n".join(lines)))
 
+    def candidate(self) -> str:
+        """Return the whole configuration of the session."""
+        return self.guarded(lambda driver: str(driver.get_config(retrieve="candidate")["candidate"]))
+
     def commit(self) -> None:
         """Commit with the timer."""
         self._patiently(lambda driver: driver.commit_config(revert_in=REVERT_IN))

@@ -1,5 +1,6 @@
 """Nothing is created and no port made a trunk before its empty list of allowed VLANs was read back (DESIGN.md §7.4)."""
 
+import re
 from contextlib import suppress
 from typing import Literal
 
@@ -8,7 +9,7 @@ from emulators.bench import POOL, Bench, MakeBench
 from emulators.switch import Port
 
 from sbf_service.drivers.driver import SaysLines
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, switch_difference
 
@@ -49,7 +50,7 @@ def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str, make_ben
     assert not any(bench.switch.carrying().values())
 
 
-@pytest.mark.parametrize("platform", LISTS)
+@pytest.mark.parametrize("platform", [*LISTS, "arista_eapi"])
 def test_a_lie_about_closing_an_open_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     opened(bench)
@@ -98,6 +99,29 @@ def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: Make
     bench.driver.apply(difference)
     bench.driver.save()
     assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
+
+
+def test_lists_of_a_session_are_read_before_its_only_commit(make_bench: MakeBench) -> None:
+    """A commit of empty lists alone would stay when the commit of the rest fails."""
+    bench = make_bench("arista_eapi")
+    assert not bench.converge("112", "120")
+    asked = [line for line in bench.switch.commands if "virtcloud-" in line]
+    session = re.sub(r"virtcloud-\w+", "S", "; ".join(asked))
+    assert session == (
+        "configure session S; show session-config named S diffs; show session-config named S; "
+        "configure session S commit timer 00:02:00; configure session S commit"
+    )
+
+
+@pytest.mark.parametrize("text", ["% Incomplete command", "hostname sw1"])
+def test_a_candidate_that_shows_no_ports_is_not_committed(text: str, make_bench: MakeBench) -> None:
+    bench = make_bench("arista_eapi")
+    bench.switch.fail("say", r"^show session-config named \S+$", text=text)
+    before = bench.switch.running_config()
+    with pytest.raises(Unsafe, match=f"sw1: the candidate configuration is not understood: .*{text}"):
+        bench.converge("112", "120")
+    assert not any("commit" in line for line in bench.switch.commands)
+    assert bench.switch.running_config() == before
 
 
 def test_a_port_whose_list_cannot_be_emptied_holds_up_no_other(make_bench: MakeBench) -> None:

@@ -152,6 +152,13 @@ class AristaEapi(Committing, AristaEos):
         changed = [f"-{line}" for line in before if line not in after] + [f"+{x}" for x in after if x not in before]
         session.say("\n".join(["--- system:/running-config", f"+++ session:/{name}-session-config", *changed]))
 
+    @says("exec", "show session-config named <name>")
+    def show_session(self, session: Session, name: str) -> None:
+        real, self.running = self.running, self.config_sessions[name].state
+        text = self.running_config()
+        self.running = real
+        session.say(text)
+
     @says("exec", "configure session <name> commit timer <time>")
     def commit_timer(self, session: Session, name: str, text: str) -> None:
         self.refuse_if_one_waits(name)

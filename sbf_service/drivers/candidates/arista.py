@@ -7,25 +7,30 @@ made (EOS user manual, "Configure Session"): it is made and committed within the
 from functools import partial
 
 from sbf_service.drivers.candidate import CandidateWords
-from sbf_service.drivers.dialects.arista_eos import DIALECT
+from sbf_service.drivers.dialects.arista_eos import DIALECT, ports_seen
 from sbf_service.drivers.dialects.dialect import Seen
-from sbf_service.drivers.dialects.lines import UNCLOSED, changing_lines, closing_lines, unclosed_ports
+from sbf_service.drivers.dialects.lines import UNCLOSED, closed_ports, lines, port_seen
 from sbf_service.drivers.driver import DriverFacts
+from virtcloud.model.values import PortName
+from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 
-def _unclosed(difference: SwitchDifference, before: Seen, after: Seen) -> list[str]:
-    ports = unclosed_ports(DIALECT, difference, before, after)
-    return [f"port {port}: {UNCLOSED}" for port in ports]
+def _unclosed(difference: SwitchDifference, closed: tuple[PortName, ...], candidate: str) -> list[str]:
+    seen = Seen(VlanSet(), ports_seen(candidate))
+    found = {port: port_seen(DIALECT, seen, port) for port in closed}
+    wanted = {port: difference.add.get(port, VlanSet()) for port in closed}
+    bad = (port for port, one in found.items() if one is None or one.open or one.tagged - wanted[port])
+    return [f"port {port}: {UNCLOSED}" for port in bad]
 
 
 WORDS = CandidateWords(
     title="Arista EOS, configuration sessions over eAPI",
     show=DIALECT.show,
     see=DIALECT.see,
-    closing=partial(closing_lines, DIALECT),
+    lines=partial(lines, DIALECT),
+    closed_first=partial(closed_ports, DIALECT),
     unclosed=_unclosed,
-    lines=partial(changing_lines, DIALECT),
     told={
         "create a VLAN": DIALECT.create,
         "delete": DIALECT.delete,

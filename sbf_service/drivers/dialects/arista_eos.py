@@ -12,7 +12,7 @@ vlan internal usage``.
 import re
 from collections.abc import Sequence
 
-from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, Kept, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import interfaces, trunk, used_numbers, vlan_table
 from virtcloud.model.vlans import VlanSet
@@ -25,9 +25,13 @@ INTERNAL = "show vlan internal usage"
 def see(answers: Sequence[str]) -> Seen:
     """Understand the table of VLANs, the ports' lines and the internal VLANs."""
     table, lines, internal = answers
-    ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
     names = vlan_table(table)
-    return Seen(VlanSet(names), ports, used_numbers(internal), names)
+    return Seen(VlanSet(names), ports_seen(lines), used_numbers(internal), names)
+
+
+def ports_seen(configuration: str) -> dict[str, PortSeen]:
+    """Return the ports of a configuration, running or of a session; raises ValueError where it has no interface."""
+    return {name: trunk(body, "access") for name, body in interfaces(configuration, PORTS).items()}
 
 
 LLDP = Lldp(

@@ -10,6 +10,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
 
 
 def lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> list[str]:
@@ -56,12 +57,16 @@ def prepared_ports(difference: SwitchDifference, seen: Seen, dialect: NamesPorts
     return tuple(trunks)
 
 
+def closed_ports(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> tuple[PortName, ...]:
+    """Return the ports that :func:`closing_lines` vacates or gives an empty list."""
+    vacated = (port for port in difference.close if port in difference.access)
+    return (*vacated, *(prepared_ports(difference, seen, dialect) if dialect.prepare else ()))
+
+
 def unclosed_ports(dialect: Dialect, difference: SwitchDifference, seen: Seen, after: Seen) -> tuple[PortName, ...]:
     """Return the ports that :func:`closing_lines` should have closed, and that ``after`` shows otherwise."""
-    vacated = [port for port in difference.close if port in difference.access]
-    prepared = prepared_ports(difference, seen, dialect) if dialect.prepare else ()
-    found = {port: port_seen(dialect, after, port) for port in (*vacated, *prepared)}
-    return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in vacated))
+    found = {port: port_seen(dialect, after, port) for port in closed_ports(dialect, difference, seen)}
+    return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in difference.access))
 
 
 def without_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
