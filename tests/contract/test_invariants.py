@@ -161,16 +161,20 @@ def test_7_3_what_a_stranger_changed_within_the_pool_is_put_back(world: World) -
 
 
 def test_7_4_foreign_numbers_and_ports_are_never_changed(world: World) -> None:
-    """What stood there before, outside the pool or the managed ports, stands there after a whole life."""
+    """VLANs of others, in the pool or not, and unmanaged ports are after a cluster's whole life as they were before."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
+    switch.table = {1: "default", 7: "phones", 99: "", 100: "", 101: "", 102: "offices", 140: ""}
+    before = dict(switch.table)
+    world.settle()
     world.put("demo", TWO_SITES)
     world.settle()
+    assert (world.view("demo").state, world.view("demo").vlans["brno"]) == (State.ACTIVE, 103)
     world.delete("demo")
     world.settle()
-    assert switch.carried() == {"console": "100-101", "p1": "7,99,140"}
+    assert (switch.carried(), switch.table) == ({"console": "100-101", "p1": "7,99,140"}, before)
     touched = {number for one in switch.applied for number in one.numbers}
-    assert touched == {100}
+    assert touched == {103}
     assert {port for one in switch.applied for port in (*one.add, *one.remove)} == {"p1", "uplink"}
 
 
