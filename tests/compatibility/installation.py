@@ -16,6 +16,7 @@ from emulators import emulate
 from emulators.switch import Switch
 
 AGENT = Path(__file__).with_name("agent_program.py")
+SOCKET = Path(__file__).with_name("socket_program.py")
 HOSTS = ("brno-h1", "brno-h2")
 WAIT_S = 30.0
 
@@ -98,6 +99,22 @@ def agent(version: Version, url: str, host: str, folder: Path) -> Iterator[None]
     finally:
         process.terminate()
         process.wait(10)
+
+
+@contextmanager
+def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterator[Path]:
+    """Run the socket of a host's agent, and return its path."""
+    argv = [sys.executable, str(SOCKET), url, host, str(folder)]
+    with (
+        (folder / "socket.log").open("w") as log,
+        subprocess.Popen(  # noqa: S603 - our own program
+            argv, env=version.environment, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"listening\n", (folder / "socket.log").read_text()
+        yield folder / "a.sock"
+        process.communicate(timeout=10)
 
 
 def await_(reached: Callable[[], bool]) -> None:

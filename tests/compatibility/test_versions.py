@@ -1,10 +1,16 @@
 """Each version's command line and agents work with the SBF of the other one (docs/decisions/0040)."""
 
+import getpass
+import json
+from pathlib import Path
+
 import pytest
 import yaml
-from compatibility.installation import Installation, await_, site, standing
+from compatibility.installation import Installation, agent_socket, await_, site, standing
 from compatibility.previous import THIS, Version
 from pbs_fakes.server_hook import ServerHook
+
+from virtcloud.testing.fakepbs import Event, Job, run_hook
 
 CREATE = ("--host", "brno-h1", "--host", "brno-h2", "--image", "busybox", "--network", "10.0.0.0/24")
 READING = [
@@ -98,6 +104,25 @@ def test_the_hook_of_one_version_and_the_sbf_of_the_other(mixed: Installation) -
     )
     assert hook.end(1, key="1.pbssrv").accepted
     assert mixed.json("cluster", "wait", "1.pbssrv", "--for", "gone")["state"] == "released"
+
+
+@pytest.mark.parametrize("hook_is_old", [True, False])
+def test_the_hook_of_a_host_and_the_agent_of_the_other_version(
+    old_peers: Installation, previous: Version, tmp_path: Path, hook_is_old: bool
+) -> None:
+    hook, agent = (previous, THIS) if hook_is_old else (THIS, previous)
+    key, user = f"{7 + hook_is_old}.pbssrv", getpass.getuser()
+    made = old_peers.json("cluster", "create", key, *CREATE[2:], "--owner", user, "--attempt", "1")
+    assert made["state"] == "active"
+    attributes: dict[str, str | int] = {"run_version": 1, "euser": user, "substate": 41, "exec_vnode": "(n1:ncpus=1)"}
+    job = Job(key, attributes, {"vcluster": "image=a"}, {}, first_host=True, stderr_file=str(tmp_path / "ER"))
+    program = hook.run("-c", BUNDLE.replace("server", "mom")).stdout
+    with agent_socket(agent, old_peers.url, "brno-h2", tmp_path) as path:
+        config = json.dumps({"socket": str(path), "patience": 10})
+        for kind in ("execjob_begin", "execjob_prologue", "execjob_end"):
+            outcome = run_hook(program, Event(kind, job, config=config))
+            assert (outcome.failure, outcome.accepted) == (None, True), outcome
+        await_(lambda: old_peers.json("cluster", "show", key)["state"] == "released")
 
 
 def test_after_an_upgrade_of_sbf_a_former_cluster_is_there_and_ends(previous: Version) -> None:

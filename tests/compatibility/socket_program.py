@@ -1,0 +1,76 @@
+"""The socket of a host's agent of whichever version runs this, with everything behind it but the machine.
+
+Arguments: the address of SBF, the element's name, a folder. It prints a line when it listens, and ends with its input.
+"""
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from virtcloud.agent.local.opened import Reach, opened
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.client import SbfClient
+from virtcloud.model.values import Name
+
+
+class Way:
+    """A job's way to its guests that is a word."""
+
+    def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - Opening of whichever version
+        return Path(f"/way-of/{opening.key}/{uid}")
+
+    def ensure_none(self, key: str) -> None:
+        pass
+
+
+class Ear:
+    """Every guest answers."""
+
+    def ask(self, addresses: frozenset[Any], _seconds: float) -> frozenset[Any]:
+        return addresses
+
+
+@contextmanager
+def listen(_bridge: str) -> Iterator[Ear]:
+    """Listen on a bridge."""
+    yield Ear()
+
+
+@dataclass
+class Volumes:
+    """Folders that are taken for file systems of their own."""
+
+    places: set[Path] = field(default_factory=set)
+
+    def mounted(self, place: Path) -> bool:
+        return place in self.places
+
+    def mount(self, place: Path, _size: int, _files: int) -> None:
+        self.places.add(place)
+
+    def unmount(self, place: Path) -> None:
+        self.places.remove(place)
+        shutil.rmtree(place)
+        place.mkdir()
+
+
+url, element, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+given = {
+    "element": element,
+    "sbf": url,
+    "state": folder / "state",
+    "jobs": folder / "jobs",
+    "socket": folder / "a.sock",
+}
+known = {one.name for one in fields(Reach)}
+reach = Reach(
+    **{key: value for key, value in {"way": Way(), "ear": listen, "volumes": Volumes()}.items() if key in known}
+)
+with opened(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
+    sys.stdout.write("listening\n")
+    sys.stdout.flush()
+    sys.stdin.read()
