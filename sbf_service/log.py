@@ -1,7 +1,10 @@
 """Log lines: one event with its fields, no prose; a secret is never among them because its repr is ``***``."""
 
 import logging
+import traceback
 from dataclasses import dataclass
+
+from virtcloud.model.errors import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,12 @@ class EventLog:
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self.logger.isEnabledFor(level):
             words = " ".join([event, *(f"{key}={_quoted(value)}" for key, value in fields.items())])
-            self.logger.log(level, "%s", words, exc_info=error)
+            self.logger.log(level, "%s", words if error is None else f"{words}\n{_traceback(error)}")
+
+
+def _traceback(error: BaseException) -> str:
+    """Return a traceback that every handler can write: an error may quote what a device sent, in whatever bytes."""
+    return printable("".join(traceback.format_exception(error)).rstrip())
 
 
 def get_log(name: str) -> EventLog:
