@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from sqlalchemy.exc import SQLAlchemyError
 
-from sbf_service.http.problems import answers, problem
+from sbf_service.http.problems import NOT_READY, answers, problem
 from sbf_service.service import Service
 from sbf_service.store.readiness import is_migrated, write_probe
 from virtcloud.model.document import Document
@@ -75,7 +75,7 @@ def routes(service: Service) -> APIRouter:
     )
     async def ready() -> Health | Response:
         lacking = [*await readiness.lacking(), *([] if service.converger.alive else [IDLE])]
-        return problem(HTTPStatus.SERVICE_UNAVAILABLE, "not-ready", "; ".join(lacking)) if lacking else Health()
+        return problem(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(lacking)) if lacking else Health()
 
     return router
 

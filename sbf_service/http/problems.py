@@ -40,7 +40,9 @@ log = get_log(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:virtcloud:problem:"
-FRAMEWORK_SLUGS = ("http", "no-such-method", "no-such-route")
+NOT_READY = "not-ready"
+SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
+"""The types of problems that no error of ours stands for."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: (BadInput, "spec.guests.0.memory_mb: expected at least 16, got 8"),
     HTTPStatus.UNAUTHORIZED: (Unauthenticated, "the token is not known here: check that it is one of this SBF"),
@@ -91,7 +93,8 @@ def answers(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 def describe(document: dict[str, Any]) -> None:
     """Add the problem document, which every error answer refers to, to an OpenAPI document."""
     schema = Problem.model_json_schema()
-    schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in (*_slugs(VirtcloudError), *FRAMEWORK_SLUGS))}
+    slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
+    schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}
     document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = schema
 
 
