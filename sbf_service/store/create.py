@@ -123,7 +123,15 @@ def _placement(asked: Asked, element: str, part: Grown) -> dict[str, object]:
 def _part_view(topology: Topology, name: Name, part: Grown) -> PlacementView:
     """Show a part that its element has just been told of: nobody can have confirmed it yet."""
     site, kind = topology.site_of[name].name, kind_of(topology.element(name))
-    return PlacementView(element=name, kind=kind, site=site, progress=Progress.ADDING, trouble=part.trouble)
+    return PlacementView(
+        element=name,
+        kind=kind,
+        site=site,
+        progress=Progress.ADDING,
+        trouble=part.trouble,
+        reachable=part.reachable,
+        seen_at=part.last_seen,
+    )
 
 
 def _shown(chosen: Chosen) -> str:

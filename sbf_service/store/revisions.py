@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm.util import identity_key
@@ -15,16 +16,25 @@ _GROW = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
     .values(wanted_revision=ElementRow.wanted_revision + 1)
-    .returning(ElementRow.name, ElementRow.wanted_revision, ElementRow.trouble, ElementRow.troubles)
+    .returning(
+        ElementRow.name,
+        ElementRow.wanted_revision,
+        ElementRow.trouble,
+        ElementRow.troubles,
+        ElementRow.reachable,
+        ElementRow.last_seen,
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """An element's new wanted revision, and what it last said is wrong, for a cluster that is new there."""
+    """An element's new wanted revision, its last trouble for a cluster that is new there, and when it was last read."""
 
     revision: int
     trouble: str | None
+    reachable: bool
+    last_seen: datetime | None
 
 
 def element_row(unit: Unit, name: str) -> ElementRow:
@@ -36,13 +46,16 @@ def element_row(unit: Unit, name: str) -> ElementRow:
 
 
 def grow(unit: Unit, names: Iterable[str]) -> dict[str, Grown]:
-    """Let the wanted revision of each element grow by one; gives the new ones, in name order."""
+    """Increment the wanted revision of each element; return the new ones in the order of the elements' names."""
     unit.session.flush()
-    grown = sorted(unit.connection.execute(_GROW, {"names": sorted(set(names))}).all())
-    for name, *_ in grown:
-        unit.changed.add(f"element:{name}")
-        _forget(unit, name)
-    return {name: Grown(revision, told(trouble, troubles)) for name, revision, trouble, troubles in grown}
+    rows = sorted(unit.connection.execute(_GROW, {"names": sorted(set(names))}), key=lambda row: row.name)
+    for row in rows:
+        unit.changed.add(f"element:{row.name}")
+        _forget(unit, row.name)
+    return {
+        row.name: Grown(row.wanted_revision, told(row.trouble, row.troubles), row.reachable, row.last_seen)
+        for row in rows
+    }
 
 
 def _forget(unit: Unit, name: str) -> None:

@@ -98,6 +98,18 @@ def test_a_switch_that_could_not_be_read_is_unreachable_whatever_it_said(active:
     assert reads(active) - before == 6
 
 
+def test_the_answer_to_a_new_cluster_shows_unreachable_elements(active: World) -> None:
+    active.switches["brno-sw1"].unsafe = True
+    active.clock.advance(active.service.settings.timing.drift_interval)
+    active.settle()
+    made = active.put("other", spec("brno-h1")).view
+    assert made == active.view("other")
+    assert [(one.element, one.reachable, one.seen_at is None) for one in made.placements] == [
+        ("brno-h1", True, False),
+        ("brno-sw1", False, False),
+    ]
+
+
 def test_what_refuses_a_change_but_was_read_is_reachable(active: World) -> None:
     active.switches["brno-sw1"].refuses = True
     active.put("other", spec("brno-h2"))
