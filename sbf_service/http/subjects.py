@@ -83,9 +83,10 @@ def must_on_element(store: Store, caller: Caller, action: Action, name: Name) ->
 
 
 def must_read_audit(store: Store, caller: Caller, asked: Filter) -> Filter:
-    """Let users read what concerns a cluster of theirs, and site administrators what concerns their sites.
+    """Return what the caller may read of what was asked for. Raise Forbidden, NotFound.
 
-    Gives what is left to be read: of a key that other owners had, too, a user reads what concerns its own clusters.
+    Users read what concerns a cluster of theirs, site administrators what concerns their sites: of a key that stood for
+    several clusters, the rows of those that are theirs.
     """
     caller.must_somehow(Action.READ_AUDIT, "cluster or element")
     if caller.reaches_all(Action.READ_AUDIT):
@@ -94,10 +95,11 @@ def must_read_audit(store: Store, caller: Caller, asked: Filter) -> Filter:
         return _own_rows(store, caller, asked, ClusterKey(asked.cluster))
     if asked.cluster is not None:
         must_on_cluster(store, caller, Action.READ_AUDIT, ClusterKey(asked.cluster))
-    elif asked.element is not None:
+        return replace(asked, sites=caller.principal.sites)
+    if asked.element is not None:
         must_on_element(store, caller, Action.READ_AUDIT, Name(asked.element))
-    else:
-        caller.must(Action.READ_AUDIT, Subject("everything (ask for one cluster or one element)"))
+        return asked
+    caller.must(Action.READ_AUDIT, Subject("everything (ask for one cluster or one element)"))
     return asked
 
 

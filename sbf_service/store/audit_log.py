@@ -6,6 +6,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, select
 
 from sbf_service.store.session import Unit
+from sbf_service.store.standing import at_sites
 from sbf_service.store.tables import AuditRow, ClusterRow
 from virtcloud.model.audit import AuditEntry
 from virtcloud.model.device import DeviceDifference
@@ -20,12 +21,14 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 class Filter:
     """Which rows are asked for: of one element, of one cluster (all its attempts), or all.
 
-    With ``owner`` only those of the cluster that are this owner's: its key may have been another's before or since.
+    With ``owner`` only those of the cluster that are this owner's, with ``sites`` only those of clusters with a part
+    there: the key may have been another cluster's before or since.
     """
 
     element: str | None = None
     cluster: str | None = None
     owner: str | None = None
+    sites: frozenset[Name] | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Give it in SQL."""
@@ -38,7 +41,8 @@ class Filter:
 
     def _of_cluster(self) -> list[ColumnElement[bool]]:
         of_owner = [] if self.owner is None else [ClusterRow.owner == self.owner]
-        return [ClusterRow.key == self.cluster, *of_owner]
+        of_sites = [] if self.sites is None else [at_sites(self.sites)]
+        return [ClusterRow.key == self.cluster, *of_owner, *of_sites]
 
 
 def entries(unit: Unit, asked: Filter, after: int | None, limit: int) -> list[AuditEntry]:

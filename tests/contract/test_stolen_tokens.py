@@ -281,3 +281,14 @@ def test_an_operators_dry_run_shows_everything(world: World) -> None:
     world.put("secret", spec("brno-h2", owner="bob"))
     answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h2")).json()
     assert [one["key"] for one in answer["elements"][0]["host"]["add"]] == ["new", "secret"]
+
+
+def test_a_site_administrator_reads_no_rows_of_a_keys_earlier_cluster_elsewhere(world: World) -> None:
+    token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    world.delete("his")
+    world.settle()
+    his, hers = world.view("his").id, world.put("his", spec("brno-h2")).view.id
+    assert his != hers
+    rows = ask(world, "GET", "/v1/audit?cluster=his", token=token).json()
+    assert {row["cluster_id"] for row in rows} == {hers}
+    assert {row["cluster_id"] for row in ask(world, "GET", "/v1/audit?cluster=his").json()} == {his, hers}
