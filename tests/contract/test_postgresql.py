@@ -47,6 +47,18 @@ def test_replicas_that_start_at_once_migrate_one_after_the_other(postgresql: str
         engine.dispose()
 
 
+def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str) -> None:
+    """An open connection that is collected is a warning in whatever test runs then."""
+    made = World(postgresql)
+    made.furnish()
+    former = made.service
+    made.service = made.restarted()
+    made.settle()
+    assert former.store.engine.pool.checkedin() > 0
+    made.close()
+    assert [one.store.engine.pool.checkedin() for one in (former, made.service)] == [0, 0]
+
+
 def test_names_sort_as_they_do_in_the_service_whatever_the_servers_language(world: World) -> None:
     """The tests' server sorts as dictionaries do, which pass over dashes."""
     with world.store.engine.connect() as connection:

@@ -119,6 +119,8 @@ class World:
     switches: FakeSwitches = field(default_factory=FakeSwitches)
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
+    made: list[Service] = field(default_factory=list, repr=False)
+    """Every service on this database; tests put another into ``service``, or use it beside that."""
 
     def __post_init__(self) -> None:
         self.service = self.restarted()
@@ -127,20 +129,22 @@ class World:
     def restarted(self) -> Service:
         """Make the service anew on the same database, as after a crash."""
         settings = Settings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
-        return make_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
+        self.made.append(make_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of))
+        return self.made[-1]
 
     @property
     def store(self) -> object:
         return self.service.store
 
     def close(self) -> None:
-        """Wait until nobody is in the middle of anything, then leave the database."""
+        """Wait until the service is idle, then close the connections of every service that was made."""
         converger = self.service.converger
         if converger._thread is not None and converger._stopping:
             converger._thread.join(10)
         with converger._lock:
             assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
-        self.service.store.close()
+        for one in self.made:
+            one.store.close()
 
     def furnish(self, pool: str = "100-139", topology: Topology | None = None) -> None:
         """Put the topology, and give each site this pool."""
