@@ -301,7 +301,7 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
 def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     used(switch, switch.port_names[0], "an access port")
-    rehearsal = Rehearsal(small.store, small.service.converger)
+    rehearsal = Rehearsal(small.store, small.service.converger, small.service.device_threads)
     pool = Pool(vlans=VlanSet.parse("100-149"))
     preview = rehearsal.preview(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
     (found,) = preview.other_use
