@@ -150,6 +150,12 @@ def test_a_job_that_does_not_run_is_asked_about_again(world: World) -> None:
     assert asked(world) == [KEY]
 
 
+def test_no_control_character_of_a_server_reaches_a_terminal(world: World) -> None:
+    starts(world, "brno-h1")
+    answer(world, runs=False, words="is\x1b[2J queued")
+    assert "job 7.torque is\ufffd[2J queued" in problem(starts(world, "brno-h1"))[2]
+
+
 def test_a_host_cannot_end_a_running_attempt_by_a_higher_one(world: World) -> None:
     proven(world, "brno-h1")
     world.settle()

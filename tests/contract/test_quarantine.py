@@ -141,6 +141,7 @@ def test_a_number_in_use_cannot_be_said_clean(world: World) -> None:
         (CLEAN, {}, 422),
         (CLEAN, {"by": "eva", "reason": "scrapped"}, 422),
         (CLEAN, {"reason": "a\0b"}, 422),
+        (CLEAN, {"reason": "a\x1b[2Jb"}, 422),
     ],
 )
 def test_a_word_that_cannot_be_is_refused(world: World, path: str, word: dict[str, str], status: int) -> None:

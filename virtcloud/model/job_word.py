@@ -6,6 +6,7 @@ from pydantic import Field
 
 from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.views import ElementWords
 
 
 class JobWord(Document):
@@ -19,4 +20,4 @@ class JobWord(Document):
     owner: UserName | None = Field(None, description="The user under whose account the job runs.")
     hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
     network: ClusterKey | None = Field(None, description="The network that the job asked to join.")
-    words: Annotated[str, Field(max_length=1000)] = Field("", description="The job's state, for people.")
+    words: Annotated[ElementWords, Field(max_length=1000)] = Field("", description="The job's state, for people.")

@@ -15,8 +15,9 @@ from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-SAID = r"^[^\x00]*[^\s\x00][^\x00]*$"
-"""Words that are not blank, and that a database takes: PostgreSQL keeps no NUL in a text."""
+_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+SAID = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
+"""Words that are not blank, without control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
 
 
 def _printable(value: object) -> object:
