@@ -13,6 +13,7 @@ from virtcloud.cli.lazy import LazyGroup
 COMMANDS = {
     "serve": ("sbf_service.__main__:serve", "Serve until SIGTERM."),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
+    "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, those of plug-ins among them."),
     "token": ("sbf_service.__main__:token", "Make tokens on the service's own machine."),
     "requestvlan": ("virtcloud.cli.vlan:requestvlan", "Make a network and print its VLAN number."),
     "addhosts": ("virtcloud.cli.vlan:addhosts", "Bring a network to hosts."),

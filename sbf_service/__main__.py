@@ -16,6 +16,7 @@ import click
 from pydantic import ValidationError
 
 from sbf_service import serve as serving
+from sbf_service.drivers.registry import platform_names, plugged
 from sbf_service.http.app import create_app
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
@@ -29,6 +30,7 @@ from virtcloud.model.faults import explain
 from virtcloud.model.values import Name
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
+EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
 CONFIG = click.option(
@@ -59,6 +61,7 @@ def serve(config: Path | None) -> None:
             service.prepare()
             sockets = serving.listen(service)
             stack.enter_context(held(service.store.engine, replica_name(settings)))
+        _log_plugins()
         log.info("listening", tcp=settings.listen, socket=settings.socket or "none", database=_database(settings))
         serving.serve(service, sockets)
     log.info("stopped")
@@ -71,6 +74,32 @@ def openapi() -> None:
     Example: sbf openapi > openapi.json
     """
     click.echo(json.dumps(create_app(make_service(Settings())).openapi(), indent=2, ensure_ascii=False))
+
+
+@main.command()
+def platforms() -> None:
+    """List the switch platforms that a topology may name, and plug-ins that cannot be used.
+
+    Exit code 1 when a plug-in cannot be used; SBF works without it.
+
+    Example: sbf platforms
+    """
+    found = plugged()
+    sources = {one.platform: one.source for one in found}
+    for name in platform_names():
+        click.echo(f"{name}  ({sources[name]})" if name in sources else name)
+    broken = [one for one in found if one.fault]
+    for one in broken:
+        click.echo(f"sbf: {one}", err=True)
+    sys.exit(EXIT_FAILED if broken else 0)
+
+
+def _log_plugins() -> None:
+    for one in plugged():
+        if one.fault:
+            log.warning("platform_unusable", platform=one.platform, plugin=one.source, fault=one.fault)
+        else:
+            log.info("platform_added", platform=one.platform, plugin=one.source)
 
 
 @main.group()

@@ -40,7 +40,7 @@ class CommandLineSwitch:
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; a few questions, however many VLANs there are."""
-        self._seen = self._look()
+        self._seen = self.look()
         return carried_from(self._name, self._dialect, self._seen, managed)
 
     def apply(self, difference: SwitchDifference) -> None:
@@ -50,7 +50,7 @@ class CommandLineSwitch:
         its list was read as empty (DESIGN.md §7.4). That reading is the only one, and there is none when no port needs
         preparing. A line that is refused keeps none of the others from being done: they may be another cluster's.
         """
-        seen, self._seen = self._seen or self._look(), None
+        seen, self._seen = self._seen or self.look(), None
         taken = difference.create & seen.reserved
         if taken:
             use = "which the switch uses itself: take it out of the site's pool"
@@ -71,7 +71,7 @@ class CommandLineSwitch:
 
     def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
         """Give the lines of this change, saving included; nothing for no change."""
-        return (*self._told(difference, self._seen or self._look()), *self._dialect.save) if difference else ()
+        return sent_lines(self._dialect, difference, self._seen or self.look()) if difference else ()
 
     def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         """Ask for all neighbours; one question."""
@@ -86,6 +86,17 @@ class CommandLineSwitch:
             raise Unsafe(
                 f"switch {self._name}: the answer to {command!r} is not understood: {quoted(str(error))}"
             ) from error
+
+    def look(self) -> Seen:
+        """Read the whole switch. Raise Unsafe for answers that are not understood, and change nothing."""
+        dialect = self._dialect
+        answers = [self._device.show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
+        try:
+            return self._dialect.see(answers)
+        except ValueError as error:
+            asked = ", ".join(repr(command) for command in self._dialect.show)
+            words = f"the answers to {asked} are not understood: {quoted(str(error))}; it was left alone"
+            raise Unsafe(f"switch {self._name}: {words}") from error
 
     def is_lost(self) -> bool:
         """Say whether the switch ended the session by itself."""
@@ -102,7 +113,7 @@ class CommandLineSwitch:
 
         Raise Refused while a port is open: whatever was created would be carried there.
         """
-        after = self._look()
+        after = self.look()
         unclosed = unclosed_ports(self._dialect, difference, seen, after)
         faults = [Fault(f"port {port}: {UNCLOSED}", difference.add.get(port, VlanSet())) for port in unclosed]
         if any((port_seen(self._dialect, after, port) or PortSeen()).open for port in unclosed):
@@ -128,20 +139,12 @@ class CommandLineSwitch:
         if not opening:
             yield from (Fault(str(one)) for one in self._device.tell(self._dialect.leave))
 
-    def _told(self, difference: SwitchDifference, seen: Seen) -> list[str]:
-        dialect = self._dialect
-        parts = closing_lines(dialect, difference, seen), changing_lines(dialect, difference, seen)
-        return [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
 
-    def _look(self) -> Seen:
-        dialect = self._dialect
-        answers = [self._device.show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
-        try:
-            return self._dialect.see(answers)
-        except ValueError as error:
-            asked = ", ".join(repr(command) for command in self._dialect.show)
-            words = f"the answers to {asked} are not understood: {quoted(str(error))}; it was left alone"
-            raise Unsafe(f"switch {self._name}: {words}") from error
+def sent_lines(dialect: Dialect, difference: SwitchDifference, seen: Seen) -> tuple[str, ...]:
+    """Return all lines of a change of a switch that was read as ``seen``, in order, saving included."""
+    parts = closing_lines(dialect, difference, seen), changing_lines(dialect, difference, seen)
+    changes = [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
+    return (*changes, *dialect.save)
 
 
 def blocks(told: Sequence[str]) -> Iterator[list[str]]:

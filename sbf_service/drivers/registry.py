@@ -1,8 +1,8 @@
-"""All platforms, by the name that a topology gives in ``platform``."""
+"""All platforms, by the name that a topology gives in ``platform``: those built in, and those of plug-ins."""
 
 from collections.abc import Callable
 
-from sbf_service.drivers import candidates, dialects, linux_bridge, openvswitch
+from sbf_service.drivers import candidates, dialects, linux_bridge, openvswitch, plugins
 from sbf_service.drivers.candidate import CandidateSession, CandidateSwitch, CandidateWords
 from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
@@ -56,13 +56,34 @@ PLATFORMS: dict[str, Platform] = {
 }
 
 
-def platform_of(switch: Switch) -> Platform:
-    """Find a switch's platform; raises BadInput that lists the known ones."""
-    found = PLATFORMS.get(switch.platform)
-    if found is None:
-        known = ", ".join(sorted(PLATFORMS))
-        raise BadInput(f"switch {switch.name}: expected a known platform ({known}), got {switch.platform}")
+def plugged() -> tuple[plugins.Plugin, ...]:
+    """Return the plug-ins of this installation, those that cannot be used among them."""
+    return plugins.installed(frozenset(PLATFORMS))
+
+
+def dialect_of(platform: str) -> Dialect | None:
+    """Return a platform's dialect, built in or from a plug-in; None for a platform that has none."""
+    found = dialects.DIALECTS.get(platform)
+    if found is None and platform not in PLATFORMS:
+        return next((one.dialect for one in plugged() if one.platform == platform), None)
     return found
+
+
+def platform_of(switch: Switch) -> Platform:
+    """Find a switch's platform. Raise BadInput that lists the known ones, and plug-ins that cannot be used."""
+    found = PLATFORMS.get(switch.platform)
+    if found is not None:
+        return found
+    dialect = dialect_of(switch.platform)
+    if dialect is None:
+        expected = f"expected a known platform ({', '.join(platform_names())}), got {switch.platform}"
+        raise BadInput("; ".join([f"switch {switch.name}: {expected}", *(str(one) for one in plugged() if one.fault)]))
+    return _spoken(dialect)
+
+
+def platform_names() -> tuple[str, ...]:
+    """Return the names of all platforms that a topology may have, those of plug-ins among them."""
+    return tuple(sorted([*PLATFORMS, *(one.platform for one in plugged() if one.dialect)]))
 
 
 def reserved_by(switch: Switch) -> VlanSet:
@@ -71,7 +92,7 @@ def reserved_by(switch: Switch) -> VlanSet:
 
 
 def table() -> str:
-    """Write every platform with its facts, then what each is told, in Markdown."""
+    """Return every built-in platform with its facts, then what each is told, in Markdown."""
     rows = [
         f"| `{name}` | {platform.facts.reserved} | {_abilities(platform)} |" for name, platform in PLATFORMS.items()
     ]

@@ -7,8 +7,8 @@ these are the site's own edges; else it is a device of the backbone, of which SB
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import Lines
+from sbf_service.drivers.registry import dialect_of
 from sbf_service.preparation.platforms import PLATFORMS
 from sbf_service.preparation.sentences import OWN_PORT, ROOM, STRANGERS, TREES, service
 from sbf_service.preparation.words import LABELS, Words, fill
@@ -99,7 +99,7 @@ def _place(topology: Topology, site: Site, attachment: Attachment, vlans: VlanSe
 
 
 def _listed(vlans: VlanSet, platform: str | None) -> str | None:
-    dialect = DIALECTS.get(platform or "")
+    dialect = dialect_of(platform or "")
     return (dialect.listed(vlans.ranges()) if dialect else str(vlans)) or None
 
 
@@ -118,7 +118,7 @@ def _uplink(place: _Place) -> Sheet:
 
 
 def _uplink_lines(platform: str) -> Lines:
-    words, dialect = PLATFORMS.get(platform, Words(title=platform)), DIALECTS.get(platform)
+    words, dialect = PLATFORMS.get(platform, Words(title=platform)), dialect_of(platform)
     if dialect is None:
         return words.uplink
     prepared = tuple(line.replace("{port}", "{uplink}") for line in (*dialect.prepare, *dialect.trunk))
@@ -127,7 +127,7 @@ def _uplink_lines(platform: str) -> Lines:
 
 def _unknown_to_some(platform: str, lines: Lines) -> Lines:
     """Name the lines that only some models know; what matters does not depend on them."""
-    dialect = DIALECTS.get(SAME.get(platform, platform))
+    dialect = dialect_of(SAME.get(platform, platform))
     found = [line for line in lines if dialect is not None and line in dialect.may_fail]
     return (f"Not every model knows {' and '.join(map(repr, found))}: go on where it says no.",) if found else ()
 

@@ -8,40 +8,25 @@ documentation and recorded sessions say; none was compared with a device. A test
 """
 
 from contextlib import AbstractContextManager
+from importlib import import_module
+from pkgutil import iter_modules
 
 from emulators import eapi
 from emulators.arista_eapi import AristaEapi
-from emulators.arista_eos import AristaEos
-from emulators.aruba_aoscx import ArubaAosCx
-from emulators.cisco_ios import CiscoIos
-from emulators.cisco_iosxr import CiscoXr
-from emulators.cisco_nxos import CiscoNxos
-from emulators.dell_force10 import DellForce10
-from emulators.dell_os10 import DellOs10
-from emulators.hp_comware import HpComware
-from emulators.hp_procurve import HpProcurve
-from emulators.junos import Junos
 from emulators.server import listening
-from emulators.sonic import Sonic
 from emulators.switch import Switch
+from sbf_service.drivers import registry
+
+
+def _emulated(platform: str) -> type[Switch]:
+    kinds = vars(import_module(f"{__name__}.{platform}")).values()
+    return next(one for one in kinds if isinstance(one, type) and vars(one).get("platform") == platform)
+
 
 PLATFORMS: dict[str, type[Switch]] = {
-    kind.platform: kind
-    for kind in (
-        CiscoIos,
-        CiscoNxos,
-        DellForce10,
-        DellOs10,
-        HpProcurve,
-        ArubaAosCx,
-        HpComware,
-        AristaEos,
-        Sonic,
-        Junos,
-        AristaEapi,
-        CiscoXr,
-    )
+    one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.PLATFORMS
 }
+"""The class of each platform: in the module that is called as the platform is."""
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[Switch]:

@@ -4,6 +4,7 @@ import click
 
 from virtcloud.cli import adopting, agreeing, differences, show
 from virtcloud.cli.asking import as_json, client
+from virtcloud.cli.trying import try_
 from virtcloud.cli.whole import Group
 from virtcloud.model.errors import BadInput, ElementError
 from virtcloud.model.port_use import PortRelease
@@ -20,6 +21,9 @@ def element() -> None:
 
     Example: virtcloud element list
     """
+
+
+element.add_command(try_)
 
 
 @element.command("list")

@@ -1,33 +1,24 @@
-"""Vendors' dialects: one small file of data for each, and the table of them for the documentation."""
+"""Vendors' dialects: one small file of data for each, and the table of them for the documentation.
 
-from sbf_service.drivers.dialects import (
-    arista_eos,
-    aruba_aoscx,
-    cisco_ios,
-    cisco_nxos,
-    dell_force10,
-    dell_os10,
-    hp_comware,
-    hp_procurve,
-    sonic,
-)
+A module of this package that has a ``DIALECT`` is a platform, called as the module is.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
 from sbf_service.drivers.dialects.dialect import Dialect, Lines
 
-DIALECTS: dict[str, Dialect] = {
-    "cisco_ios": cisco_ios.DIALECT,
-    "cisco_nxos": cisco_nxos.DIALECT,
-    "arista_eos": arista_eos.DIALECT,
-    "dell_force10": dell_force10.DIALECT,
-    "dell_os10": dell_os10.DIALECT,
-    "hp_procurve": hp_procurve.DIALECT,
-    "aruba_aoscx": aruba_aoscx.DIALECT,
-    "hp_comware": hp_comware.DIALECT,
-    "sonic": sonic.DIALECT,
-}
+
+def _built_in() -> dict[str, Dialect]:
+    modules = {one.name: import_module(f"{__name__}.{one.name}") for one in iter_modules(__path__)}
+    return {name: module.DIALECT for name, module in modules.items() if hasattr(module, "DIALECT")}
+
+
+DIALECTS: dict[str, Dialect] = _built_in()
 
 
 def table() -> str:
-    """Write what each platform is told, in Markdown."""
+    """Return what each built-in platform is told, in Markdown."""
     return "\n".join(_section(name, dialect) for name, dialect in DIALECTS.items())
 
 

@@ -1,0 +1,194 @@
+"""Tries a dialect against one switch, read-only, without SBF: ``python -m sbf_service.trial`` for ``element try``.
+
+The trial comes as JSON on standard input, since it may have passwords; the record goes to standard output.
+Exit codes: 0 a record was written, 2 what was given cannot be right.
+"""
+
+import re
+import signal
+import sys
+from pathlib import Path
+from traceback import extract_tb
+
+from sbf_service.drivers.command_line import CommandLineSwitch, sent_lines
+from sbf_service.drivers.dialects.dialect import Dialect, PortSeen, Seen
+from sbf_service.drivers.dialects.uses import carried_from
+from sbf_service.drivers.driver import Login, Managed
+from sbf_service.drivers.line import CommandLine
+from sbf_service.drivers.netmiko_line import NetmikoLine
+from sbf_service.drivers.registry import dialect_of, platform_of
+from sbf_service.neighbour import Neighbour
+from sbf_service.secret import Secret
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import BadInput, ElementError, printable
+from virtcloud.model.trial import Conversation, NeighbourRead, PortRead, Question, Trial, Understood
+from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted, switch_difference
+
+SWITCH = Name("tried")
+"""The switch's name in messages; it is in no topology."""
+END = "<the answer ends here>"
+EXIT_BAD_INPUT = 2
+
+
+class Tap:
+    """A command line that notes every question and its answer."""
+
+    def __init__(self, line: CommandLine) -> None:
+        """Note what is asked over ``line``."""
+        self._line = line
+        self.asked: list[Question] = []
+
+    @property
+    def prompt(self) -> str:
+        """Return the device's prompt."""
+        return self._line.prompt
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Ask, and note the answer without echo and prompt."""
+        said = self._line.ask(command, until, times, patience)
+        answer = re.split(self._line.prompt, said, flags=re.MULTILINE)[0].partition("\n")[2]
+        self.asked.append(Question(command=command, answer=tuple(map(printable, answer.splitlines()))))
+        return said
+
+    def close(self) -> None:
+        """End the session."""
+        self._line.close()
+
+
+class Replay:
+    """A command line that answers from a record."""
+
+    prompt = f"^{END}"
+
+    def __init__(self, recorded: Conversation) -> None:
+        """Answer what was asked then."""
+        self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's
+        """Return the recorded answer. Raise BadInput for a command that was not asked then."""
+        if command not in self._answers:
+            known = ", ".join(map(repr, self._answers)) or "no command"
+            raise BadInput(f"the record has no answer to {command!r}, it has {known}: record the conversation again")
+        return f"\n{self._answers[command]}{END}"
+
+    def close(self) -> None:
+        """Do nothing: there is no session."""
+
+
+def tried(trial: Trial) -> Conversation:
+    """Try a dialect and return the record; sends only show commands. Raise BadInput for a platform without a dialect."""
+    dialect = _dialect(trial)
+    tap = Tap(Replay(trial.replayed) if trial.replayed else _line(trial, dialect))
+    driver = CommandLineSwitch(SWITCH, dialect, tap)
+    record = Conversation(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
+    faults = list[str]()
+    try:
+        seen = driver.look()
+        record = record.model_copy(update={"understood": understood(seen)})
+        record = record.model_copy(update={"lines": _example(trial, dialect, seen, faults)})
+        if record.understood and dialect.lldp:
+            ports = trial.ports or tuple(map(PortName, seen.ports))
+            heard = tuple(map(_neighbour, driver.neighbours(ports)))
+            found = record.understood.model_copy(update={"neighbours": heard})
+            record = record.model_copy(update={"understood": found})
+    except ElementError as error:
+        faults.append(str(error))
+    except BadInput:
+        raise
+    except Exception as error:  # noqa: BLE001 - what a dialect's own code raises is what its author wants to read
+        at = extract_tb(error.__traceback__)[-1]
+        faults.append(f"{type(error).__name__} at {at.filename}:{at.lineno}, expected ValueError: {error}")
+    finally:
+        driver.close()
+    return record.model_copy(update={"asked": tuple(tap.asked), "faults": tuple(faults)})
+
+
+def understood(seen: Seen) -> Understood:
+    """Return what was read of a switch as a document."""
+    vlans = {int(vlan): printable(seen.names.get(vlan, "")) for vlan in seen.vlans}
+    ports = {printable(name): _port(port) for name, port in seen.ports.items()}
+    return Understood(vlans=vlans, reserved=seen.reserved, ports=ports)
+
+
+def _port(seen: PortSeen) -> PortRead:
+    return PortRead(
+        mode=seen.mode,
+        tagged=VlanSet() if seen.open else seen.tagged,
+        open=seen.open,
+        untagged=seen.untagged,
+        native=seen.native,
+        access=seen.access,
+        shut=seen.off,
+        member=seen.member,
+    )
+
+
+def _neighbour(heard: Neighbour) -> NeighbourRead:
+    return NeighbourRead(
+        local=heard.local,
+        name=heard.name,
+        port=heard.port,
+        description=heard.port_description,
+        chassis=heard.chassis,
+        address=heard.address,
+    )
+
+
+def _example(trial: Trial, dialect: Dialect, seen: Seen, faults: list[str]) -> tuple[str, ...]:
+    """Return what SBF would send for one VLAN on the trial's ports, and note why it would refuse to."""
+    access = trial.ports if trial.access else ()
+    vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
+    try:
+        carried = carried_from(SWITCH, dialect, seen, Managed(trial.ports, vlans, access))
+    except ElementError as error:
+        faults.append(str(error))
+        return ()
+    faults += [f"port {port}: is {carried.untaken[port]}: SBF changes it once adopted" for port in carried.in_use]
+    wanted = SwitchWanted(ports=dict.fromkeys(trial.ports, vlans), access=access)
+    difference = switch_difference(wanted, carried)
+    return sent_lines(dialect, difference, seen) if vlans and difference else ()
+
+
+def _dialect(trial: Trial) -> Dialect:
+    if trial.vlan is not None and not trial.ports:
+        raise BadInput(f"expected a port for the example of VLAN {trial.vlan}, got none: name one with --port")
+    dialect = dialect_of(trial.platform)
+    if dialect is None:
+        address = trial.address or DeviceAddress("unknown")
+        platform_of(Switch(name=SWITCH, ports=(), platform=trial.platform, address=address))
+        raise BadInput(f"platform {trial.platform}: expected one with a command line, which a dialect describes")
+    if trial.access and not dialect.access:
+        raise BadInput(f"platform {trial.platform}: its dialect has no access ports")
+    return dialect
+
+
+def _line(trial: Trial, dialect: Dialect) -> NetmikoLine:
+    if trial.address is None:
+        raise BadInput("expected the switch's address or a record, got neither")
+    login = Login(
+        Switch(name=SWITCH, ports=trial.ports, platform=trial.platform, address=trial.address),
+        trial.username,
+        key_file=None if trial.key_file is None else Path(trial.key_file),
+        password=None if trial.password is None else Secret(trial.password),
+        enable=None if trial.enable is None else Secret(trial.enable),
+        read_timeout=trial.timeout_s,
+        known_hosts=None if trial.known_hosts is None else Path(trial.known_hosts),
+    )
+    return NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
+
+
+def main() -> None:
+    """Read a trial, write its record."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        record = tried(Trial.model_validate_json(sys.stdin.read()))
+    except BadInput as error:
+        sys.stderr.write(f"virtcloud: {error}\n")
+        sys.exit(EXIT_BAD_INPUT)
+    sys.stdout.write(record.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()
