@@ -78,7 +78,7 @@ class Replay:
 
 
 def tried(trial: Trial) -> Conversation:
-    """Try a dialect and return the record; sends only show commands. Raise BadInput for a platform without a dialect."""
+    """Try a dialect, sending show commands only, and return the record. Raise BadInput for a platform without one."""
     dialect = _dialect(trial)
     tap = Tap(Replay(trial.replayed) if trial.replayed else _line(trial, dialect))
     driver = CommandLineSwitch(SWITCH, dialect, tap)
