@@ -85,7 +85,7 @@ def platforms() -> None:
     Example: sbf platforms
     """
     found = plugged()
-    sources = {one.platform: one.source for one in found}
+    sources = {one.platform: one.source for one in found if one.dialect}
     for name in platform_names():
         click.echo(f"{name}  ({sources[name]})" if name in sources else name)
     broken = [one for one in found if one.fault]

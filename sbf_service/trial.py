@@ -16,13 +16,13 @@ from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import Login, Managed
 from sbf_service.drivers.line import CommandLine
 from sbf_service.drivers.netmiko_line import NetmikoLine
-from sbf_service.drivers.registry import dialect_of, platform_of
+from sbf_service.drivers.registry import dialect_of, platform_names, unknown
 from sbf_service.neighbour import Neighbour
 from sbf_service.secret import Secret
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, ElementError, printable
 from virtcloud.model.trial import Conversation, NeighbourRead, PortRead, Question, Trial, Understood
-from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, switch_difference
 
@@ -156,8 +156,8 @@ def _dialect(trial: Trial) -> Dialect:
         raise BadInput(f"expected a port for the example of VLAN {trial.vlan}, got none: name one with --port")
     dialect = dialect_of(trial.platform)
     if dialect is None:
-        address = trial.address or DeviceAddress("unknown")
-        platform_of(Switch(name=SWITCH, ports=(), platform=trial.platform, address=address))
+        if trial.platform not in platform_names():
+            raise BadInput(unknown(trial.platform))
         raise BadInput(f"platform {trial.platform}: expected one with a command line, which a dialect describes")
     if trial.access and not dialect.access:
         raise BadInput(f"platform {trial.platform}: its dialect has no access ports")
@@ -168,7 +168,7 @@ def _line(trial: Trial, dialect: Dialect) -> NetmikoLine:
     if trial.address is None:
         raise BadInput("expected the switch's address or a record, got neither")
     login = Login(
-        Switch(name=SWITCH, ports=trial.ports, platform=trial.platform, address=trial.address),
+        Switch(name=SWITCH, ports=trial.ports or (PortName("any"),), platform=trial.platform, address=trial.address),
         trial.username,
         key_file=None if trial.key_file is None else Path(trial.key_file),
         password=None if trial.password is None else Secret(trial.password),

@@ -76,9 +76,14 @@ def platform_of(switch: Switch) -> Platform:
         return found
     dialect = dialect_of(switch.platform)
     if dialect is None:
-        expected = f"expected a known platform ({', '.join(platform_names())}), got {switch.platform}"
-        raise BadInput("; ".join([f"switch {switch.name}: {expected}", *(str(one) for one in plugged() if one.fault)]))
+        raise BadInput(f"switch {switch.name}: {unknown(switch.platform)}")
     return _spoken(dialect)
+
+
+def unknown(platform: str) -> str:
+    """Return the message for an unknown platform; it lists the known ones, and plug-ins that cannot be used."""
+    expected = f"expected a known platform ({', '.join(platform_names())}), got {platform}"
+    return "; ".join([expected, *(str(one) for one in plugged() if one.fault)])
 
 
 def platform_names() -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from emulators import OPEN_BY_LIST as CAN_BE_OPEN
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import POOL, Bench, MakeBench, driver_for, login_for
 from emulators.switch import Port
+from emulators.told import short_forms, vlan_line
 
 from sbf_service.device_login import login_for as login_for_settings
 from sbf_service.drivers.dialects import DIALECTS
@@ -65,7 +67,11 @@ HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
 ATOMIC = [name for name in EMULATED if PLATFORMS[name].facts.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
 ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
-CAN_BE_OPEN = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware", "juniper_junos", "arista_eapi")
+
+
+def allow(platform: str) -> str:
+    """Return a pattern of the line that allows VLANs on a port; of a new platform it is taken from its dialect."""
+    return ALLOW.get(platform) or vlan_line(DIALECTS[platform].allow)
 
 
 @pytest.fixture(params=list(EMULATED))
@@ -162,7 +168,7 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
     platform: str, make_bench: MakeBench
 ) -> None:
     bench = make_bench(platform)
-    bench.switch.fail("refuse", ALLOW[bench.switch.platform])
+    bench.switch.fail("refuse", allow(bench.switch.platform))
     with pytest.raises(Refused, match=r"switch sw1: told '.*', it said .*(?i:invalid|error|unrecognized)"):
         bench.converge("112", "112")
     assert bench.carries(bench.names[1]) == {112}
@@ -190,7 +196,7 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_nothing_is_changed(
 ) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
-    bench.switch.fail("refuse", ALLOW[bench.switch.platform])
+    bench.switch.fail("refuse", allow(bench.switch.platform))
     with pytest.raises(Refused, match=r"switch sw1: the switch said .*(?i:invalid|error|unrecognized)"):
         bench.converge("112", "112")
     assert bench.switch.running_config() == before
@@ -203,7 +209,7 @@ def test_a_device_that_says_yes_and_does_nothing_is_refused_and_taken_back(
 ) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
-    bench.switch.fail("ignore", ALLOW[bench.switch.platform], times=100)
+    bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
     with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none of it: read after the commit"):
         bench.converge("112")
     assert bench.switch.running_config() == before
@@ -212,14 +218,14 @@ def test_a_device_that_says_yes_and_does_nothing_is_refused_and_taken_back(
 @pytest.mark.parametrize("platform", LINE_BY_LINE)
 def test_a_device_that_says_yes_and_does_nothing_is_found_out(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    bench.switch.fail("ignore", ALLOW[bench.switch.platform], times=100)
+    bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
     left = bench.converge("112")
     assert left.add == {bench.a: VlanSet([112])}
 
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(bench: Bench, done: bool) -> None:
-    bench.switch.fail("cut", ALLOW[bench.switch.platform], done=done)
+    bench.switch.fail("cut", allow(bench.switch.platform), done=done)
     with pytest.raises(Unreachable, match="sw1"):
         bench.converge("112,120", "112")
     assert not bench.converge("112,120", "112")
@@ -290,7 +296,7 @@ def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(bench: Be
 
 def test_every_form_of_a_ports_name_will_do(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
-    bench.a, bench.b = map(PortName, OTHER_FORMS[platform])
+    bench.a, bench.b = map(PortName, OTHER_FORMS.get(platform) or short_forms(platform))
     assert not bench.converge("112", "120")
     assert [bench.carries(name) for name in bench.names] == [{112}, {120}]
 

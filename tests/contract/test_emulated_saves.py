@@ -9,6 +9,8 @@ from emulators import PLATFORMS, emulate
 from emulators.client import Client
 from emulators.switch import Switch
 
+from sbf_service.drivers.dialects import DIALECTS
+
 SAVE = {
     "cisco_ios": "write memory",
     "cisco_nxos": "copy running-config startup-config",
@@ -20,6 +22,7 @@ SAVE = {
     "arista_eos": "write memory",
     "sonic": "sudo config save -y",
 }
+SAVE |= {name: dialect.save[-1] for name, dialect in DIALECTS.items() if name not in SAVE}
 VLAN = {"dell_force10": "interface vlan 112", "dell_os10": "interface vlan 112", "sonic": "vlan add 112"}
 FAILURES = [(name, how) for name in SAVE for how in PLATFORMS[name].save_failures]
 

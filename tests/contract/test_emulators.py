@@ -8,8 +8,9 @@ from emulators import PLATFORMS, emulate
 from emulators.committing import Committing
 from emulators.switch import Switch
 
+from sbf_service.drivers.dialects import DIALECTS
+
 COMMAND_LINES = [name for name, kind in PLATFORMS.items() if not issubclass(kind, Committing)]
-NETMIKO = {"sonic": "linux"}
 SHOW = {
     "cisco_ios": "show running-config",
     "cisco_nxos": "show running-config interface",
@@ -26,7 +27,7 @@ SHOW = {
 def session(switch: Switch, **more: object) -> netmiko.BaseConnection:
     host, port = switch.address.split(":")
     return netmiko.ConnectHandler(
-        device_type=NETMIKO.get(switch.platform, switch.platform),
+        device_type=DIALECTS[switch.platform].netmiko,
         host=host,
         port=int(port),
         username=switch.username,
@@ -47,7 +48,7 @@ def enabled(switch: Switch) -> netmiko.BaseConnection:
 def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
     with emulate(platform) as switch:
         connection = enabled(switch)
-        assert connection.send_command(SHOW[platform], auto_find_prompt=False)
+        assert connection.send_command(SHOW.get(platform, DIALECTS[platform].show[0]), auto_find_prompt=False)
         connection.remote_conn_pre.close()
 
 

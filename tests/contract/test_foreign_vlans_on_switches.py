@@ -5,6 +5,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from emulators import OPEN_BY_LIST as LISTS
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import Bench, MakeBench, make_bench_in
 from emulators.strangers import occupy
@@ -17,8 +18,6 @@ SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
 """Platforms whose VLANs have no name that SBF reads: only its record says which are its own."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
 """On a router a VLAN ID of another port is another VLAN."""
-LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware", "arista_eapi", "juniper_junos")
-"""Where a trunk may carry every VLAN without naming one."""
 
 
 @pytest.fixture

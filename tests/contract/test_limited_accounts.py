@@ -1,5 +1,7 @@
 """Accounts and releases that lack a right or a filter: SBF asks what they answer, or says what was refused."""
 
+import re
+
 import pytest
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import MakeBench
@@ -14,6 +16,11 @@ FILTERS = {
     "arista_eos": "section",
     "hp_comware": "^display current-configuration interface",
     "dell_os10": "^show running-configuration interface",
+}
+FILTERS |= {
+    name: f"^{re.escape(next(iter(one.instead)))}$"
+    for name, one in DIALECTS.items()
+    if one.instead and name not in FILTERS
 }
 
 

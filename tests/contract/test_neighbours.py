@@ -10,6 +10,7 @@ from emulators import emulate
 from emulators.lldp import SHOWN, Peer
 from emulators.switch import Switch
 
+from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.driver import Login, ReadsNeighbours
 from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.neighbour import Neighbour
@@ -52,7 +53,9 @@ def bench_of(platform: str) -> Iterator[Bench]:
         driver.close()
 
 
-@pytest.fixture(scope="module", params=[name for name in EMULATED if name in SHOWN])
+@pytest.fixture(
+    scope="module", params=[name for name in EMULATED if name in SHOWN or (name in DIALECTS and DIALECTS[name].lldp)]
+)
 def shared(request: pytest.FixtureRequest) -> Iterator[Bench]:
     with bench_of(request.param) as bench:
         yield bench

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from emulators import OPEN_BY_LIST
 from emulators import PLATFORMS as EMULATED
 from emulators.attach import attached, platform_for
 from emulators.industry import TrunkLists
@@ -29,7 +30,6 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted
 
 Attach = Callable[[str], Switch]
-OPEN_BY_LIST = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "aruba_aoscx", "hp_comware", "juniper_junos")
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 import pytest
 from emulators import PLATFORMS as EMULATED
 from emulators.bench import Bench, MakeBench
+from emulators.told import vlan_line
 
+from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.registry import PLATFORMS
 from virtcloud.model.errors import Refused
 
@@ -28,7 +30,8 @@ def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
 
 def test_a_refused_line_names_the_vlan_that_it_is_about(bench: Bench) -> None:
     bench.converge("100", "120")
-    bench.switch.fail("refuse", ALLOW[bench.switch.platform], times=9)
+    platform = bench.switch.platform
+    bench.switch.fail("refuse", ALLOW.get(platform) or vlan_line(DIALECTS[platform].allow, "112"), times=9)
     with pytest.raises(Refused) as caught:
         bench.converge("100,112", "120,121")
     assert set(caught.value.about) == {112}

@@ -16,6 +16,7 @@ from emulators.arista_eapi import AristaEapi
 from emulators.server import listening
 from emulators.switch import Switch
 from sbf_service.drivers import registry
+from sbf_service.drivers.dialects import DIALECTS
 
 
 def _emulated(platform: str) -> type[Switch]:
@@ -27,6 +28,12 @@ PLATFORMS: dict[str, type[Switch]] = {
     one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.PLATFORMS
 }
 """The class of each platform: in the module that is called as the platform is."""
+OPEN_BY_LIST = tuple(
+    name
+    for name in PLATFORMS
+    if name in ("arista_eapi", "juniper_junos") or (name in DIALECTS and DIALECTS[name].prepare)
+)
+"""Platforms where a trunk without a list carries every VLAN."""
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[Switch]:

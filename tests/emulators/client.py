@@ -37,7 +37,7 @@ class Client:
             self.ask("enable", "Username: ")
             self.ask(self._switch.username, "Password: ")
             self.ask(self._switch.secret)
-        elif self._switch.platform not in PRIVILEGED:
+        elif self._switch.platform not in PRIVILEGED and self._switch.first_mode == "user":
             self.ask("enable", "Password: ")
             self.ask(self._switch.secret)
         quiet = {"hp_comware": "screen-length disable", "hp_procurve": "no page", "aruba_aoscx": "no page"}

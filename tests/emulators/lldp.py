@@ -26,7 +26,7 @@ Peers = Mapping[str, Peer]
 def ios(peers: Peers) -> str:
     """Show ``show lldp neighbors detail`` of IOS-XE."""
     blocks = [
-        f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi')}\nChassis id: {one.chassis}\n"
+        f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\nChassis id: {one.chassis}\n"
         f"Port id: {one.port}\n{_ios('Port Description', one.description)}\n{_ios('System Name', one.name)}\n\n"
         "System Description:\nAn operating system\nChassis of some kind\n\nTime remaining: 91 seconds\n"
         f"System Capabilities: B,R\nEnabled Capabilities: B\nManagement Addresses:\n    IP: {one.address}\n"

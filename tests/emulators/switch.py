@@ -208,9 +208,9 @@ class Switch(Faults, Saving, Power):
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:
-        """Say who is heard, on some ports or on all."""
+        """Return who is heard, on some ports or on all; as IOS shows it unless the platform is in ``SHOWN``."""
         heard = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
-        return SHOWN[self.platform](heard, self.port_names)
+        return SHOWN.get(self.platform, SHOWN["cisco_ios"])(heard, self.port_names)
 
     def leave_mode(self, session: "Session") -> None:
         """Do what is done when a mode is left."""

@@ -40,6 +40,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--vlan", type=int, help="Print the lines that SBF would send for this VLAN on each --port.")
 @click.option("--access", is_flag=True, help="The example is untagged, on access ports.")
 @click.option("--record", type=FILE, help="Write the conversation, and what was understood, to this file (YAML).")
+@click.option("--source", metavar="TEXT", help="What the switch is (model, release), for readers of the record.")
 @click.option("--replay", type=FILE, help="Take the answers from such a file; no switch is asked.")
 @as_json
 def try_(  # noqa: PLR0913 - click gives each option by its name
@@ -56,6 +57,7 @@ def try_(  # noqa: PLR0913 - click gives each option by its name
     vlan: int | None,
     access: bool,
     record: Path | None,
+    source: str | None,
     replay: Path | None,
     as_json: bool,
 ) -> None:
@@ -79,7 +81,8 @@ def try_(  # noqa: PLR0913 - click gives each option by its name
         files = {"key_file": key_file and str(key_file), "known_hosts": known_hosts and str(known_hosts)}
         secrets = {"password": _password(key_file, password_file), "enable": enable_file and _secret(enable_file)}
         given = {**given, **login, **files, **secrets, "timeout_s": timeout}
-    found = _tried(_trial(given))
+    named = source or (recorded.source if recorded else "")
+    found = _tried(_trial(given)).model_copy(update={"source": named})
     if record is not None:
         _write_record(record, found)
     show.json_document(found) if as_json else _print(found, record)

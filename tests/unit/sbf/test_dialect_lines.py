@@ -1,6 +1,7 @@
 """What each platform is told for one and the same change, written out."""
 
 import pytest
+from recordings import RECORDS
 
 from sbf_service.drivers.dialects import DIALECTS
 from sbf_service.drivers.dialects.dialect import EVERY, PortSeen, Seen
@@ -167,7 +168,7 @@ sudo -n config vlan member add 112 Ethernet4
 }
 
 
-@pytest.mark.parametrize("platform", DIALECTS)
+@pytest.mark.parametrize("platform", TOLD)
 def test_one_change_in_each_dialect(platform: str) -> None:
     """A port that carries ours and theirs, one that is new, one that carries everything."""
     dialect = DIALECTS[platform]
@@ -373,7 +374,7 @@ ACCESS_PORTS = {
 }
 
 
-@pytest.mark.parametrize("platform", DIALECTS)
+@pytest.mark.parametrize("platform", ACCESS)
 def test_an_access_port_goes_from_one_cluster_to_the_next(platform: str) -> None:
     """Shut down while it is in no VLAN or the default one, where a port cannot be in none."""
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
@@ -387,3 +388,11 @@ def test_an_access_port_goes_from_one_cluster_to_the_next(platform: str) -> None
     )
     told = lines(dialect, difference, Seen(VlanSet([1, 111]), {dialect.ports.canonical(port): before}))
     assert told == ACCESS[platform].strip().splitlines()
+
+
+@pytest.mark.parametrize("platform", DIALECTS)
+def test_each_platforms_lines_are_written_out(platform: str) -> None:
+    trunks = {one.platform for one in RECORDS.values() if not one.access}
+    access = {one.platform for one in RECORDS.values() if one.access}
+    assert platform in {*TOLD, *trunks}, "record a conversation with an example: --vlan 100 --port PORT"
+    assert platform in {*ACCESS, *access} or not DIALECTS[platform].access, "record one with --access"

@@ -2,24 +2,60 @@
 
 import re
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
+from emulators.bench import login_for
+from emulators.server import listening
+
+from sbf_service.drivers.command_line import CommandLineSwitch
 from sbf_service.drivers.dialects.dialect import Dialect
+from sbf_service.drivers.dialects.faults import faults
 from sbf_service.drivers.dialects.lines import lines
-from virtcloud.model.values import PortName
+from sbf_service.drivers.driver import Managed
+from sbf_service.drivers.netmiko_line import NetmikoLine
+from sbf_service.drivers.plugins import netmiko_faults
+from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, switch_difference
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/add-a-switch-platform.md"
 TABLE = "VLAN Name      Status    Ports\n---- --------- --------- -----\n1    default   STATIC\n"
 PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
 
-def test_the_example_of_the_page_reads_and_speaks() -> None:
+def example(number: int) -> dict[str, Any]:
+    """Run one of the page's two files."""
     found: dict[str, Any] = {}
-    example = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
-    exec(compile(example, str(PAGE), "exec"), found)  # noqa: S102 - our own page
-    dialect: Dialect = found["DIALECT"]
+    text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[number]
+    exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), found)  # noqa: S102 - our own page
+    return found
+
+
+def test_the_example_passes_the_checks_of_plugins() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
+    assert (*faults(dialect), *netmiko_faults(dialect)) == ()
+
+
+def test_the_dialect_of_the_page_drives_the_emulator_of_the_page() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
+    with listening(example(1)["ExampleOs"]()) as switch:
+        ports = PortName("Gi0/1"), PortName("Gi0/2")
+        line = NetmikoLine(login_for(switch, *ports), dialect.netmiko, privileged=dialect.privileged)
+        driver = CommandLineSwitch(Name("sw1"), dialect, line)
+        wanted = SwitchWanted(ports={ports[0]: VlanSet([112]), ports[1]: VlanSet([112, 120])})
+        managed = Managed(ports, VlanSet.parse("100-199"))
+        driver.apply(switch_difference(wanted, driver.read(managed)))
+        driver.save()
+        left = switch_difference(wanted, driver.read(managed))
+        driver.close()
+        assert not left
+        assert switch.carrying() == {"GigabitEthernet 0/1": {112}, "GigabitEthernet 0/2": {112, 120}}
+        assert not switch.unsaved
+
+
+def test_the_example_of_the_page_reads_and_speaks() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
     seen = dialect.see([TABLE, PORTS])
     port = PortName("Gi0/1")
     assert seen.ports["GigabitEthernet0/1"].open
