@@ -38,7 +38,7 @@ def test_only_show_commands_are_sent_to_a_switch_that_is_tried(platform: str, tm
         assert "100" not in " ".join(switch.commands)
         assert watch.changes == []
         assert (switch.running_config(), switch.config_of(switch.startup), switch.saves) == (before, startup, 0)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "no neighbours")
+    assert done.returncode == 0, done.stderr
     assert f"lines that SBF would send for VLAN 100 on {port} (none was sent):" in done.stdout
     assert "100" in done.stdout.partition("(none was sent):")[2]
 
