@@ -1,5 +1,6 @@
 """Managed ports in other use: refused until an administrator adopts them, and put back when SBF gives them up."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -303,7 +304,8 @@ def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Atta
     used(switch, switch.port_names[0], "an access port")
     rehearsal = Rehearsal(small.store, small.service.converger, small.service.device_threads)
     pool = Pool(vlans=VlanSet.parse("100-149"))
-    preview = rehearsal.preview(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
+    plan = rehearsal.plan(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
+    preview = asyncio.run(rehearsal.preview(plan))
     (found,) = preview.other_use
     assert (found.found, found.asks) == ("managed port GigabitEthernet1/0/1 is an access port in VLAN 20", False)
     assert found.effect == (
