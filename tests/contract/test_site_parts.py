@@ -161,6 +161,18 @@ def test_a_shared_secret_stays_where_it_was(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
+def test_a_shared_secret_is_shown_in_no_other_way(world: World, change: dict[str, object]) -> None:
+    """Platforms verify a device by its host key, by its certificate, or not at all."""
+    document = world.topology().model_dump(mode="json")
+    for site in document["sites"][:2]:
+        site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}
+    world.put_topology(Topology.model_validate(document))
+    part, _ = read(world)
+    part["site"]["switches"][0] |= change
+    assert problem(put(world, part))[:2] == (403, "forbidden")
+
+
 def test_a_dry_run_changes_nothing(world: World) -> None:
     part, _ = read(world)
     answer = ask(world, "POST", f"{BRNO}/dry-run", without_h2(part), token=ivo(world))

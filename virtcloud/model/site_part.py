@@ -1,6 +1,7 @@
 """One site's part of the topology: what its administrators change without touching other sites."""
 
 from virtcloud.model.document import Document
+from virtcloud.model.element import Device
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Link, Site, Topology
 from virtcloud.model.values import Name
@@ -43,8 +44,9 @@ def with_part(topology: Topology, part: SitePart) -> Topology:
 def foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
     """Return the devices of a part, with their credentials, that could carry a secret to where it does not belong.
 
-    SBF shows a credential to the address that a device names. A device that is new, or whose address or credential is,
-    may name a credential that this site's devices had before, and that no other site's device has.
+    SBF shows a credential to the address that a device names. A device that is new, or whose address, credential or
+    platform is, may name a credential that this site's devices had before, and that no other site's device has. The
+    platform counts because platforms verify a device differently: by SSH host key, by certificate, or not at all.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
     others = {device.credential for site in topology.sites if site.name != part.site.name for device in site.devices}
@@ -52,10 +54,14 @@ def foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
     found = {}
     for device in part.site.devices:
         before = former.get(device.name)
-        is_same = before is not None and (before.address, before.credential) == (device.address, device.credential)
+        is_same = before is not None and _login_of(before) == _login_of(device)
         if device.credential is not None and not is_same and device.credential not in own:
             found[device.name] = device.credential
     return found
+
+
+def _login_of(device: Device) -> tuple[object, ...]:
+    return type(device), device.address, device.credential, device.platform
 
 
 def _is_within(link: Link, site: Site) -> bool:
