@@ -107,8 +107,9 @@ def _with_part(topology: Topology, part: SitePart, caller: Caller) -> Topology:
     if foreign and not may(caller.principal, Action.SET_TOPOLOGY):
         listed = ", ".join(f"{credential} for {device}" for device, credential in foreign.items())
         raise Forbidden(
-            f"{caller.principal} may not name credential {listed}: a device that is new, or has another address "
-            f"or platform, may have a credential that only devices of site {part.site.name} have; an operator sets others"
+            f"{caller.principal} may not name credential {listed}: a device that is new, or has another address or "
+            f"platform, may have a credential that only devices of site {part.site.name} have; an operator sets "
+            "others"
         )
     try:
         return with_part(topology, part)
