@@ -13,7 +13,7 @@ from sbf_service.drivers.dialects.dialect import Kept, Lines, PortNames, PortSee
 from sbf_service.drivers.dialects.lines import NOTHING_DONE, port_seen
 from sbf_service.drivers.dialects.uses import carried_from
 from sbf_service.drivers.driver import DriverFacts, Managed
-from sbf_service.drivers.line import NoticesLoss
+from sbf_service.drivers.line import NoticesLoss, renew
 from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unsafe
@@ -119,6 +119,7 @@ class CandidateSwitch:
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one or two questions, however many VLANs there are."""
+        renew(self._session)
         self._seen = self._look()
         return carried_from(self._name, self._words, self._seen, managed)
 
@@ -152,6 +153,7 @@ class CandidateSwitch:
         """Ask for all neighbours, whatever the ports; one question."""
         if not isinstance(self._session, HearsNeighbours):
             raise Refused(f"switch {self._name}: SBF does not know how {self._words.title} shows its neighbours")
+        renew(self._session)
         try:
             return self._session.neighbours()
         except ValueError as error:

@@ -20,7 +20,7 @@ from sbf_service.drivers.driver import Managed
 from sbf_service.drivers.faults import Fault, listed, refused
 from sbf_service.drivers.line import CommandLine
 from sbf_service.neighbour import Neighbour
-from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchCarried, SwitchDifference
@@ -40,6 +40,7 @@ class CommandLineSwitch:
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; a few questions, however many VLANs there are."""
+        self._device.renew()
         self._seen = self.look()
         return carried_from(self._name, self._dialect, self._seen, managed)
 
@@ -80,6 +81,7 @@ class CommandLineSwitch:
             raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
         spelt = ",".join(self._dialect.ports.spelt(self._dialect.ports.canonical(port)) for port in ports)
         command = words.show.format(ports=spelt)
+        self._device.renew()
         try:
             return neighbours(words, self._device.show(command))
         except ValueError as error:
@@ -124,14 +126,10 @@ class CommandLineSwitch:
         """Send lines block by block; yield those that were refused.
 
         Where a block was not entered its last line left the configuration instead: that is entered again, or the last
-        line of the next such block would end the session. Raise Unreachable when the session of the reading is lost:
-        the switch may have restarted as delivered, with ports that carry whatever is created.
+        line of the next such block would end the session.
         """
         opening = self._dialect.configure
         for block in blocks(told):
-            if self._device.is_lost():
-                lost = "ended the session after it was read: no more was changed; it is tried again"
-                raise Unreachable(f"switch {self._name} {lost}")
             faults = list(self._device.tell([*opening, *block]))
             yield from (Fault(str(one), subjects(self._dialect, one.line, block, difference)) for one in faults)
             has_left = block[-1] in LEAVES and any(one.line == block[0] for one in faults)

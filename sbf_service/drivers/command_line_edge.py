@@ -1,6 +1,6 @@
 """The driver for every provider edge with a command line; what it says is in the dialect."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sbf_service.drivers.conversation import Conversation, quoted
@@ -38,6 +38,7 @@ class CommandLineEdge:
     def read(self, managed: ManagedEdge) -> EdgeCarried:
         """Read which managed circuits there are; a few questions, however many there are."""
         backbone = replace(self._filling.backbone, transports=managed.transports)
+        self._device.renew()
         seen = self._look(managed.vlans)
         self._seen = seen
         return carried_from(replace(self._filled(seen), backbone=backbone), seen, managed)
@@ -106,26 +107,29 @@ class CommandLineEdge:
 
     def _take(self, asked: list[Step]) -> None:
         """Take steps in one configuration. Raise Refused."""
-        faults = [*self._moved(self._dialect.configure)]
-        faults += [] if faults else self._taken(asked)
-        faults += self._finished(faults)
+        faults: list[Fault] = []
+        self._move(self._dialect.configure, faults)
+        self._send(asked, faults)
+        has_failed = bool(faults and self._dialect.give_up)
+        self._move(self._dialect.give_up if has_failed else self._dialect.leave, faults)
         if faults:
             raise refused(f"{self._whom}: ", faults)
 
     def _filled(self, seen: Seen) -> Filling:
         return replace(self._filling, known=seen.known)
 
-    def _taken(self, asked: list[Step]) -> Iterator[Fault]:
-        """Take steps; give what was refused. With a candidate the first refusal ends it."""
+    def _send(self, asked: list[Step], faults: list[Fault]) -> None:
+        """Take steps; add what is refused to ``faults``. With a candidate the first refusal ends it."""
         spoilt = frozenset[str]()
         for step in asked:
             fault = None if spoilt & step.needs else self._refusal(step)
-            if fault is not None:
-                yield fault
-                if self._dialect.give_up:
-                    return
-                spoilt |= step.about
-                yield from self._moved((*self._dialect.leave, *self._dialect.configure))
+            if fault is None:
+                continue
+            faults.append(fault)
+            if self._dialect.give_up:
+                return
+            spoilt |= step.about
+            self._move((*self._dialect.leave, *self._dialect.configure), faults)
 
     def _refusal(self, step: Step) -> Fault | None:
         """Send a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be.
@@ -135,22 +139,17 @@ class CommandLineEdge:
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         return next((Fault(str(one), vlans) for line in step.lines for one in self._device.tell([line])), None)
 
-    def _finished(self, faults: list[Fault]) -> Iterator[Fault]:
-        """Leave the configuration; with a candidate, activate it or throw it away."""
-        if faults and self._dialect.give_up:
-            yield from self._moved(self._dialect.give_up)
-            return
-        yield from self._moved(self._dialect.leave)
+    def _move(self, lines: Lines, faults: Sequence[Fault]) -> None:
+        """Enter or leave the configuration; with a candidate, activate it or throw it away.
 
-    def _moved(self, lines: Lines) -> list[Fault]:
-        """Enter or leave the configuration; when that is refused nobody knows where the session is, so it is ended."""
+        Raise Refused, with the ``faults`` before, when that is refused: nobody knows then in which mode the session is,
+        so it is closed and nothing more is sent.
+        """
         for line in lines:
-            faults = [Fault(str(one)) for one in self._device.tell([line], COMMIT_PATIENCE)]
-            if faults:
+            if refusals := [Fault(str(one)) for one in self._device.tell([line], COMMIT_PATIENCE)]:
                 self._device.close()
-                self._raise_if_busy(faults)
-                return faults
-        return []
+                self._raise_if_busy(refusals)
+                raise refused(f"{self._whom}: ", [*faults, *refusals])
 
     def _raise_if_busy(self, faults: list[Fault]) -> None:
         busy = self._dialect.busy

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sbf_service.drivers.line import CommandLine, NoticesLoss
+from sbf_service.drivers.line import CommandLine, NoticesLoss, renew
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
@@ -60,6 +60,10 @@ class Conversation:
     def is_lost(self) -> bool:
         """Say whether the device ended the session by itself, as far as the line notices that."""
         return isinstance(self._line, NoticesLoss) and self._line.is_lost()
+
+    def renew(self) -> None:
+        """Replace a session that the device ended; for the start of a reading."""
+        renew(self._line)
 
     def show(self, command: str) -> str:
         """Ask, and give the answer; raises Refused unless the dialect says that the command may fail."""

@@ -20,7 +20,7 @@ from sbf_service.drivers.shell import Shell
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import stated_vlans
 from virtcloud.model.errors import Unsafe
-from virtcloud.model.port_use import PortUse, is_in_other_use
+from virtcloud.model.port_use import AGGREGATED, PortUse, is_in_other_use
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchCarried, SwitchDifference
@@ -48,6 +48,11 @@ class _Link(BaseModel):
     def is_up(self) -> bool:
         return "UP" in self.flags
 
+    @property
+    def is_member(self) -> bool:
+        """Whether a bond has it (``IFF_SLAVE``, netdevice(7))."""
+        return "SLAVE" in self.flags
+
 
 _LINKS = TypeAdapter(list[_Link])
 
@@ -64,10 +69,13 @@ class LinuxBridge:
 
     def read(self, managed: Managed) -> SwitchCarried:
         """Read what managed ports carry of managed numbers; one round trip."""
+        self._shell.renew()
         vlans, _, links = shown(self._shell, SHOW).partition("\n")
         entries = vlan_entries(self._shell.whom, vlans)
-        down = [one.name for one in parsed(self._shell.whom, SHOW_LINKS, links, _LINKS) if not one.is_up]
-        carried = carried_from(self._name, entries, managed, down)
+        devices = parsed(self._shell.whom, SHOW_LINKS, links, _LINKS)
+        down = [one.name for one in devices if not one.is_up]
+        joined = [one.name for one in devices if one.is_member]
+        carried = carried_from(self._name, entries, managed, down, joined)
         self._strays = {port: _strays(port, entries.get(port, []), managed) for port in carried.open}
         self._words = {port: words(entries.get(port, [])) for port in carried.astray}
         return carried
@@ -103,9 +111,16 @@ class LinuxBridge:
 
 
 def carried_from(
-    name: Name, entries: Mapping[str, list[VlanEntry]], managed: Managed, down: Sequence[str] = ()
+    name: Name,
+    entries: Mapping[str, list[VlanEntry]],
+    managed: Managed,
+    down: Sequence[str] = (),
+    joined: Sequence[str] = (),
 ) -> SwitchCarried:
-    """Return what of a reading SBF manages. Raise Unsafe for what may not be touched."""
+    """Return what of a reading SBF manages. Raise Unsafe for what may not be touched.
+
+    ``down`` are the ports that are shut down, ``joined`` those that are members of bonds.
+    """
     ports, opened = {}, []
     for port in managed.ports:
         if port in managed.access:
@@ -120,7 +135,10 @@ def carried_from(
         if port not in {*managed.ports, *managed.members, *managed.returned}
     }
     used = {port: vlans for port, vlans in elsewhere.items() if vlans}
-    uses = {port: use_of(entries.get(port, []), down=port in down) for port in (*managed.ports, *managed.returned)}
+    uses = {
+        port: use_of(entries.get(port, []), down=port in down, joined=port in joined)
+        for port in (*managed.ports, *managed.returned)
+    }
     untaken = {port: uses[port] for port in managed.ports if port not in managed.taken}
     return SwitchCarried(
         vlans=exists,
@@ -134,11 +152,11 @@ def carried_from(
     )
 
 
-def use_of(entries: Sequence[VlanEntry], *, down: bool = False) -> PortUse:
+def use_of(entries: Sequence[VlanEntry], *, down: bool = False, joined: bool = False) -> PortUse:
     """Return the use of a port from its VLANs; an untagged one is the native VLAN."""
     tagged = VlanSet(number for entry in entries if not entry.flags for number in entry.numbers)
     untagged = VlanSet(number for entry in entries if entry.flags for number in entry.numbers)
-    mode = "trunk" if tagged or untagged - DEFAULT else ""
+    mode = AGGREGATED if joined else "trunk" if tagged or untagged - DEFAULT else ""
     return PortUse(
         mode=mode, native=max(untagged, default=None), tagged=tagged - DEFAULT, down=down, lines=words(entries)
     )

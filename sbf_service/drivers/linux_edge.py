@@ -48,6 +48,7 @@ class LinuxEdge:
     def read(self, managed: ManagedEdge) -> EdgeCarried:
         """Read the managed circuits; two questions, however many there are."""
         self._services = ServiceDevices(self._edge, managed.transports)
+        self._shell.renew()
         links = parsed(self._shell.whom, SHOW_LINKS, shown(self._shell, SHOW_LINKS), _LINKS)
         entries = vlan_entries(self._shell.whom, shown(self._shell, SHOW_VLANS))
         carried = Reading(self._edge.name, self._services, links, entries).carried(managed)

@@ -43,6 +43,7 @@ class _Answer(BaseModel):
 
 def neighbours_by(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
     """Ask the lldpd of the switch called ``name``; raises Refused without one, Unsafe when it is not understood."""
+    shell.renew()
     code, said = shell.run(f"{SHOW} 2>&1")
     if code:
         raise Refused(f"switch {name}: {SHOW!r} failed: the switch said {quoted(said)!r}: does lldpd run there?")

@@ -7,6 +7,7 @@ behind are thrown away, and others' are no lock: CloudVision always has one open
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from sbf_service.drivers.candidate import REVERT_IN
 from sbf_service.drivers.conversation import not_saved
 from sbf_service.drivers.dialects.arista_eos import DIALECT, LLDP
 from sbf_service.drivers.dialects.lldp import neighbours
+from sbf_service.drivers.line import LOST
 from sbf_service.drivers.napalm_session import PATIENCE, NapalmSession
 from sbf_service.neighbour import Neighbour
 from virtcloud.model.errors import Refused, Unreachable
@@ -23,12 +25,21 @@ from virtcloud.model.errors import Refused, Unreachable
 HTTPS_PORT = 443
 OURS = "virtcloud-"
 SESSIONS = "show configuration sessions"
+VERSION = "show version"
+CLOCKS_DIFFER_S = 10
+"""How far the switch's clock and ours may drift apart between a reading and its change; a restart takes longer."""
 
 
 class EosSession(NapalmSession):
-    """A session by NAPALM's ``eos``."""
+    """A session by NAPALM's ``eos``.
+
+    Each request is a connection of its own, so that a restart ends no session: ``uptime`` shows it. A candidate does
+    not outlive a restart, so the check after loading covers the commit too.
+    """
 
     port = HTTPS_PORT
+    _started = 0.0
+    """When the switch started, as seen when it was read, in seconds of ``time.monotonic``."""
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401
         """Log in, and throw away what an earlier service left behind."""
@@ -66,6 +77,8 @@ class EosSession(NapalmSession):
     def show(self) -> Sequence[str]:
         """Give the answers to the questions of the command line."""
         self.guarded(self._settled)
+        if not self._changing:
+            self._started = self.guarded(_started)
         return [self._answer(command) for command in DIALECT.show]
 
     def neighbours(self) -> tuple[Neighbour, ...]:
@@ -73,8 +86,13 @@ class EosSession(NapalmSession):
         return neighbours(LLDP, self._answer(LLDP.show))
 
     def load(self, lines: Sequence[str]) -> str:
-        """Make a session, put the lines in, compare."""
-        return self.guarded(lambda driver: self._loaded(driver, "\n".join(lines)))
+        """Make a session, put the lines in, compare. Raise Unreachable when the switch restarted since it was read."""
+        compared = self.guarded(lambda driver: self._loaded(driver, "\n".join(lines)))
+        if self.guarded(_started) > self._started + CLOCKS_DIFFER_S:
+            self.take_back()
+            self.close()
+            raise Unreachable(f"{self._whom()} {LOST}")
+        return compared
 
     def candidate(self) -> str:
         """Return the whole configuration of the session."""
@@ -147,3 +165,8 @@ class EosSession(NapalmSession):
         elif self._login.ca_file.exists():
             context.load_verify_locations(self._login.ca_file)
         return context
+
+
+def _started(driver: Any) -> float:  # noqa: ANN401 - NAPALM has no types
+    """Return when the switch started, in seconds of ``time.monotonic``."""
+    return time.monotonic() - float(driver.cli([VERSION], "json")[VERSION]["uptime"])

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from sbf_service.drivers.driver import Login
+from sbf_service.drivers.line import LOST
 from sbf_service.drivers.netmiko_line import host_and_port
 from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
 
@@ -102,10 +103,8 @@ class NapalmSession:
 
     def _connected(self) -> Any:  # noqa: ANN401
         if self._driver is not None and not self.is_alive(self._driver):
-            changing = self._changing
             self.close()
-            if changing:
-                raise Unreachable(f"{self._whom()} ended the session in the middle of a change; it is tried again")
+            raise Unreachable(f"{self._whom()} {LOST}")
         if self._driver is None:
             login = self._login
             host, port = host_and_port(login.device.address or "", self.port)

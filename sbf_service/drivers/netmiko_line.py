@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import Any
 
 from sbf_service.drivers.driver import Login
+from sbf_service.drivers.line import LOST
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import DeviceAddress
@@ -62,14 +63,19 @@ class NetmikoLine:
                 session.remote_conn_pre.close()
 
     def _guarded(self, talk: Any) -> Any:  # noqa: ANN401 - gives what it is given
-        """Connect if need be and talk; foreign errors end here, and so does the session then."""
+        """Connect unless there is a session, and talk; foreign errors end here, and so does the session then.
+
+        Raise Unreachable for a session that the device ended: the device may have restarted with another configuration.
+        """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415
 
         try:
             self._login.wire.check()
-            if self._session is None or not _is_alive(self._session):
+            if self.is_lost():
                 self.close()
+                raise Unreachable(f"{self._whom()} {LOST}")
+            if self._session is None:
                 self._session = self._connect()
             return talk()
         except netmiko.NetmikoAuthenticationException as error:

@@ -94,6 +94,7 @@ class OpenVSwitch:
 
         Raises Refused while the switch does not follow its database.
         """
+        self._shell.renew()
         code, said = self._shell.run(SHOW)
         if code:
             raise Refused(f"switch {self._name}: {SHOW!r} failed: the switch said {quoted(said)!r}")

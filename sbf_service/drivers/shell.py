@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from sbf_service.drivers.line import CommandLine, NoticesLoss
+from sbf_service.drivers.line import CommandLine, NoticesLoss, renew
 from virtcloud.model.errors import Unsafe
 
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
@@ -20,6 +20,10 @@ class Shell:
         """Speak to ``whom`` over ``line``."""
         self.whom = whom
         self._line = line
+
+    def renew(self) -> None:
+        """Replace a session that the device ended; for the start of a reading."""
+        renew(self._line)
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command, which may be of several lines; give its exit code and what it printed.

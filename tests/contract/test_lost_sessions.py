@@ -22,10 +22,8 @@ from sbf_service.drivers.registry import PLATFORMS
 from sbf_service.secret import Secret
 from virtcloud.model.element import Edge
 from virtcloud.model.element import Switch as SwitchElement
-from virtcloud.model.errors import Unreachable
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
 
 
 def test_a_session_that_the_switch_ended_is_lost_and_one_that_was_never_made_or_is_kept_is_not() -> None:
@@ -45,25 +43,6 @@ def test_a_session_that_the_switch_ended_is_lost_and_one_that_was_never_made_or_
             time.sleep(0.01)
         driver.close()
         assert not driver.is_lost()
-
-
-def test_a_switch_that_restarted_since_it_was_read_is_not_changed() -> None:
-    """It may have come back as delivered, with ports that carry whatever is created."""
-    with emulate("cisco_ios") as switch:
-        port = PortName(switch.port_names[0])
-        element = SwitchElement(name=Name("sw1"), ports=(port,), platform="cisco_ios", address=switch.address)
-        secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
-        driver = PLATFORMS["cisco_ios"].driver(Login(element, switch.username, **secrets))
-        driver.read(Managed((port,), VlanSet.parse("100-199")))
-        switch.reboot()
-        ends = time.monotonic() + 10
-        while not driver.is_lost():
-            assert time.monotonic() < ends
-            time.sleep(0.01)
-        with pytest.raises(Unreachable, match="switch sw1 ended the session after it was read"):
-            driver.apply(SwitchDifference(create=VlanSet.parse("101")))
-        assert 101 not in driver.read(Managed((port,), VlanSet.parse("100-199"))).vlans
-        driver.close()
 
 
 EDGE = Edge(name=Name("pe1"), ports=(PortName("ac"),), platform="linux")

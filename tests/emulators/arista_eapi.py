@@ -11,6 +11,7 @@ from emulators.committing import Committing
 from emulators.eapi import CommandFault
 from emulators.faults import Fault
 from emulators.grammar import says
+from emulators.power import Boot
 from emulators.switch import Rejected, Session, State
 from emulators.terminal import Terminal
 
@@ -205,6 +206,7 @@ class AristaEapi(Committing, AristaEos):
             for one in self.config_sessions.values():
                 one.phase = "completed" if one.phase == "pendingCommitTimer" else one.phase
 
-    def reboot(self) -> None:
+    def power_on(self, boot: Boot = "startup") -> None:
         self.config_sessions.clear()
-        super().reboot()
+        self.started = time.time()
+        super().power_on(boot)

@@ -31,15 +31,20 @@ class EdgeJunos(CandidateEdge):
     def __init__(self, **more: object) -> None:
         super().__init__(**more)
         self.locked = False
-        for state in (self.running, self.startup):
-            state.services[""] = [  # type: ignore[attr-defined]
-                line
-                for name in self.port_names
-                for line in (
-                    f"interfaces {name} flexible-vlan-tagging",
-                    f"interfaces {name} encapsulation flexible-ethernet-services",
-                )
-            ]
+        self.running, self.startup = self.factory_state(), self.factory_state()
+
+    def factory_state(self) -> EdgeState:
+        """Return a configuration without services, whose ports take services."""
+        state = super().factory_state()
+        state.services[""] = [
+            line
+            for name in self.port_names
+            for line in (
+                f"interfaces {name} flexible-vlan-tagging",
+                f"interfaces {name} encapsulation flexible-ethernet-services",
+            )
+        ]
+        return state
 
     def prompt(self, session: Session) -> str:
         return "[edit]\nadmin@pe1# " if session.mode == "config" else "admin@pe1> "

@@ -13,6 +13,14 @@ DEFAULT = VlanSet([1])
 """The VLAN of a port that nobody configured."""
 
 
+AGGREGATED = "aggregated"
+"""The mode of a member of a link aggregate: what it carries is configured on the aggregate."""
+ROUTED = "routed"
+"""The mode of a port that routes."""
+WORDS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
+"""How such modes are written in messages, whatever else is configured."""
+
+
 class PortUse(Document):
     """How a port is configured.
 
@@ -43,6 +51,8 @@ class PortUse(Document):
     def __str__(self) -> str:
         """Return it in the words of messages: ``an access port in VLAN 20``."""
         shut = ", shut down" if self.down else ""
+        if self.mode in WORDS:
+            return f"{WORDS[self.mode]}{shut}"
         if self.mode in ("trunk", "dynamic") or self.every or self.tagged:
             listed = "every VLAN" if self.every else f"VLAN {self.tagged}" if self.tagged else "no VLAN"
             native = "" if self.native in (None, 1) else f", native VLAN {self.native}"

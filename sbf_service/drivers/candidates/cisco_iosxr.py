@@ -21,6 +21,7 @@ from sbf_service.drivers.dialects.reading import beginning, blocks, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import vlan_name
+from virtcloud.model.port_use import AGGREGATED, ROUTED
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
@@ -59,6 +60,7 @@ TOLD = {
         f"no interface {{port}}.{UNTAGGED}",
     ),
 }
+ROUTES = ("ipv4 address", "ipv6 address", "ipv4 unnumbered", "vrf ")
 ALLOW, REMOVE, JOIN = "allow on a port", "remove from a port", "join an access port"
 PORTS = PortNames(
     {
@@ -129,9 +131,17 @@ def _port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _Domain
             tagged |= takes
         elif not (ours and where is None):
             others |= takes
-    mode = "trunk" if tagged | others else "access" if access else ""
+    mode = _other_mode(interfaces, parent) or ("trunk" if tagged | others else "access" if access else "")
     untagged = others | ([access] if access else [])
     return PortSeen(tagged, untagged=untagged, access=access, off=off, mode=mode, others=others)
+
+
+def _other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> str:
+    """Return the mode of a member of a bundle, or of a port with an address of its own; empty for others."""
+    lines = [line for head, body in interfaces.items() if _canonical(head.split()[0]) == parent for line in body]
+    if any(line.startswith("bundle id ") for line in lines):
+        return AGGREGATED
+    return ROUTED if any(line.startswith(ROUTES) for line in lines) else ""
 
 
 def _number(where: tuple[str, str] | None) -> VlanId | None:

@@ -17,7 +17,7 @@ from sbf_service.drivers.dialects.reading import beginning, vlan_set
 from sbf_service.drivers.driver import DriverFacts
 from sbf_service.neighbour import Neighbour
 from sbf_service.ownership import vlan_name
-from virtcloud.model.port_use import PortUse
+from virtcloud.model.port_use import AGGREGATED, ROUTED, PortUse
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import PortVlans, SwitchDifference
@@ -141,7 +141,7 @@ def _interfaces(root: Any) -> Iterator[_Interface]:  # noqa: ANN401
         units = VlanSet(number for one in _active(interface, "unit/vlan-id") for number in vlan_set(one.text))
         families = {one.tag for family in _active(interface, "unit/family") for one in family}
         joined = any(True for kind in BUNDLED for _ in _active(interface, f"{kind}/ieee-802.3ad"))
-        mode = "aggregated" if joined else "routed" if families - {"ethernet-switching"} else ""
+        mode = AGGREGATED if joined else ROUTED if families - {"ethernet-switching"} else ""
         off = any(True for _ in _active(interface, "disable"))
         yield _Interface(PORTS.canonical(interface.findtext("name")), native | units, native, mode, off)
 

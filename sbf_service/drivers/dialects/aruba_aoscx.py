@@ -46,9 +46,9 @@ def see(answers: Sequence[str]) -> Seen:
 
 
 def _port(lines: list[str]) -> PortSeen:
-    if starting(lines, "lag "):
-        return PortSeen(member=True)
     off = "no shutdown" not in lines
+    if starting(lines, "lag "):
+        return PortSeen(member=True, off=off, **use_of(lines, "", "vlan trunk native "))
     allowed = starting(lines, "vlan trunk allowed ")
     untagged = numbers_after(lines, "vlan access ", "vlan trunk native ")
     is_trunk = allowed or starting(lines, "vlan trunk native ")

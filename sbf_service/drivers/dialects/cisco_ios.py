@@ -40,7 +40,11 @@ PORTS = PortNames(
 ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE)
 SAVED = re.compile(r"\[OK\]\s*\Z")
 ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}
-FILTERED = "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
+FILTERED = (
+    "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
+    "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
+)
+"""The lines of ports that tell what they carry, and whether they route or are members of an aggregate."""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 

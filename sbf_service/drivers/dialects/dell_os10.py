@@ -46,10 +46,10 @@ def _names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
 
 
 def _port(lines: list[str]) -> PortSeen:
-    if starting(lines, "channel-group "):
-        return PortSeen(member=True)
-    untagged = numbers_after(lines, "switchport access vlan ")
     off = "shutdown" in lines
+    if starting(lines, "channel-group "):
+        return PortSeen(member=True, off=off, **use_of(lines, "", "switchport access vlan "))
+    untagged = numbers_after(lines, "switchport access vlan ")
     trunk = "switchport mode trunk" in lines
     mode = "routed" if "no switchport" in lines else "trunk" if trunk else "access"
     used = use_of(lines, mode, "switchport access vlan " if trunk else "switchport trunk native vlan ")

@@ -51,10 +51,10 @@ def see(answers: Sequence[str]) -> Seen:
 
 
 def _port(lines: list[str]) -> PortSeen:
-    if starting(lines, "port link-aggregation group "):
-        return PortSeen(member=True)
-    untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
     off = "shutdown" in lines
+    if starting(lines, "port link-aggregation group "):
+        return PortSeen(member=True, off=off, **use_of(lines, "", "port trunk pvid vlan "))
+    untagged = numbers_after(lines, "port access vlan ", "port trunk pvid vlan ")
     kind = next(iter(starting(lines, "port link-type ")), "access")
     used = use_of(lines, "routed" if "port link-mode route" in lines else kind, "port trunk pvid vlan ")
     if kind == "hybrid":

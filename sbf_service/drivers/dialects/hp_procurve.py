@@ -8,12 +8,13 @@ from recorded sessions (ntc-templates). ``write memory`` prints nothing when it 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sbf_service.drivers.dialects.dialect import Dialect, PortNames, Seen
+from sbf_service.drivers.dialects.dialect import Dialect, PortNames, PortSeen, Seen
 from sbf_service.drivers.dialects.lldp import Lldp
 from sbf_service.drivers.dialects.reading import beginning, blocks, members_seen, spread, starting
+from virtcloud.model.port_use import AGGREGATED
 from virtcloud.model.vlans import VlanSet
 
 PORTS = PortNames({"Trk": ()})
@@ -34,9 +35,17 @@ def see(answers: Sequence[str]) -> Seen:
     ]
     ports = members_seen(members, "tagged", "untagged")
     off = {PORTS.canonical(head.split()[1]) for head, body in blocks(text) if _is_disabled(head, body)}
-    shown = {name: replace(port, off=name in off) for name, port in ports.items()}
+    joined = {name: PortSeen(member=True, mode=AGGREGATED, lines=(line,)) for name, line in _joined(text)}
+    shown = {name: replace(port, off=name in off) for name, port in (ports | joined).items()}
     names = {number: name.strip('"') for number, body in found for name in starting(body, "name ")}
     return Seen(VlanSet(number for number, _ in found), shown, names=names)
+
+
+def _joined(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the members of trunks, which is the platform's word for link aggregates, each with its line."""
+    for head, _ in blocks(text):
+        if found := re.match(r"trunk (\S+) \S+", head):
+            yield from ((PORTS.canonical(port), head) for port in spread(found[1]))
 
 
 def _is_disabled(head: str, body: Sequence[str]) -> bool:

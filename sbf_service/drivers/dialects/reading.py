@@ -7,11 +7,12 @@ from typing import TypedDict
 
 from sbf_service.drivers.dialects.dialect import DEFAULT, EVERY, PortNames, PortSeen
 from virtcloud.model.errors import BadInput
+from virtcloud.model.port_use import AGGREGATED, ROUTED
 from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALLOWED = "switchport trunk allowed vlan "
-ROUTES = ("ip address", "ipv6 address", "vrf ", "ip unnumbered")
+ROUTES = ("ip address", "ipv6 address", "vrf ", "ip vrf forwarding", "ip unnumbered")
 JOINS = ("channel-group", "lag ", "port link-aggregation")
 
 
@@ -117,9 +118,9 @@ def trunk(lines: Sequence[str], implicit_mode: str) -> PortSeen:
 def use_of(lines: Sequence[str], mode: str, native: str) -> _Use:
     """Return the fields that tell a port's use: its mode, its native VLAN after ``native``, its configuration."""
     if any(line.startswith(ROUTES) for line in lines):
-        mode = "routed"
+        mode = ROUTED
     if any(line.startswith(JOINS) for line in lines):
-        mode = "aggregated"
+        mode = AGGREGATED
     return {"mode": mode, "native": max(numbers_after(lines, native), default=None), "lines": tuple(lines)}
 
 
