@@ -256,3 +256,10 @@ class EdgeClaims(KernelClaims):
         foreign = Circuit(transport=Name("core"), port=PortName("ac1"), vlan=VlanId(100), service=7)
         with pytest.raises(Refused, match="edge pe1: wanted a circuit of transport core, knows overlay, stags"):
             bench.driver.apply(EdgeDifference(add=(foreign,)))
+
+    def test_a_circuit_of_a_port_that_was_set_down_carries_nothing(self, bench: Bench) -> None:
+        assert not converge(bench, A, circuit(10042, 100, "ac2"))
+        bench.do("ip", "link set ac1 down")
+        assert bench.driver.read(MANAGED).down == (A,)
+        bench.do("ip", "link set ac1 up")
+        assert bench.driver.read(MANAGED).down == ()

@@ -10,6 +10,11 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
+_SHUT = (
+    "expected it enabled, since it must carry a cluster, found it or its port shut down: enable it on the edge; SBF "
+    "enables nothing there"
+)
+
 
 def refuse_outside(name: Name, managed: ManagedEdge, difference: EdgeDifference) -> None:
     """Raise Unsafe for a difference that touches what is not managed: the last guard before a device (DESIGN §7.4)."""
@@ -31,17 +36,26 @@ def refuse_foreign(name: Name, _managed: ManagedEdge, carried: EdgeCarried, diff
 def has_drifted(kept: EdgeWanted, carried: EdgeCarried, *, behind: bool) -> bool:
     """Say whether an edge lost what it was confirmed to carry (``kept``).
 
-    One that is behind may carry something else beside it, or half of it; one that is not must carry nothing else.
+    A circuit that was shut down carries nothing. One that is behind may carry something else beside it, or half of it;
+    one that is not must carry nothing else.
     """
     found = edge_difference(kept, carried)
-    return bool(found.add) if behind else bool(found)
+    return any(_shut(kept, carried)) or bool(found.add if behind else found)
 
 
 def refuse_leftover(name: Name, wanted: EdgeWanted, carried: EdgeCarried) -> None:
     """Raise Refused when an edge that said yes does not carry what it was told to."""
+    shut = [Fault(f"{_said(one)}: {_SHUT}", VlanSet([one.vlan])) for one in _shut(wanted, carried)]
+    if shut:
+        raise refused(f"edge {name}: ", shut)
     faults = list(_faults(edge_difference(wanted, carried)))
     if faults:
         raise refused(f"edge {name}: ", faults, ": read back after the change; look at its configuration")
+
+
+def _shut(wanted: EdgeWanted, carried: EdgeCarried) -> tuple[Circuit, ...]:
+    """Return the wanted circuits that were shut down."""
+    return tuple(one for one in wanted.circuits if one in carried.down)
 
 
 def _faults(left: EdgeDifference) -> Iterator[Fault]:

@@ -73,7 +73,12 @@ class Reading:
             else:
                 parts += _parts(device, found)
         lost = self._lost(ends, {number for one in devices for number in one.vlans})
-        return EdgeCarried(circuits=in_order(circuits), parts=(*parts, *lost), foreign=foreign)
+        down = in_order({one for one in circuits if self._is_down(one)})
+        return EdgeCarried(circuits=in_order(circuits), parts=(*parts, *lost), foreign=foreign, down=down)
+
+    def _is_down(self, one: Circuit) -> bool:
+        """Return whether the circuit's port was set down; a service device that is down is no whole circuit."""
+        return "UP" not in self._links[one.port].flags
 
     def _devices(self) -> Iterator[Device]:
         for link in self._links.values():

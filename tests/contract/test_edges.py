@@ -417,3 +417,19 @@ def test_what_an_edge_carries_is_shown(world: World) -> None:
 def test_an_edge_has_no_agent(world: World) -> None:
     found = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
     assert problem(found)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
+
+
+def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1", lease_s=86400))
+    world.settle()
+    world.edges["brno-pe1"].shut = True
+    world.clock.advance(3600)
+    world.converge("brno-pe1")
+    world.sweep()
+    assert world.view("demo").state is State.DEGRADED
+    assert "VLAN 100 on port ac in service 10100 of evpn: expected it enabled" in world.element("brno-pe1").trouble
+    world.edges["brno-pe1"].shut = False
+    world.clock.advance(3600)
+    world.converge("brno-pe1")
+    world.sweep()
+    assert (world.view("demo").state, world.element("brno-pe1").trouble) == (State.ACTIVE, None)

@@ -119,6 +119,7 @@ class EdgeIosXe(Edge):
             rows += [f"l2 vfi {name} manual ", *(f" {line}" for line in lines), "!"]
         for name in self.running.ports:
             rows += [f"interface {name}", " no ip address", " negotiation auto"]
+            rows += [" shutdown"] if self.running.ports[name].down else []
             for number, lines in sorted(self.units(name).items()):
                 rows += [f" service instance {number} ethernet", *(f"  {line}" for line in lines), " !"]
             rows.append("!")

@@ -150,7 +150,8 @@ class EdgeIosXr(CandidateEdge):
     def _interfaces(self) -> str:
         rows = list[str]()
         for name in self.running.ports:
-            rows += [f"interface {name}", " mtu 9216", "!"]
+            off = [" shutdown"] if self.running.ports[name].down else []
+            rows += [f"interface {name}", " mtu 9216", *off, "!"]
             for number, lines in sorted(self.units(name).items()):
                 layer2 = " l2transport" if "l2transport" in lines else ""
                 own = [f" {line}" for line in lines if line != "l2transport"]

@@ -155,7 +155,8 @@ class EdgeJunos(CandidateEdge):
         return found
 
     def _written(self) -> list[str]:
-        return [f"set {line}" for line in self.services[""]]
+        off = [f"set interfaces {name} disable" for name, port in self.running.ports.items() if port.down]
+        return [*(f"set {line}" for line in self.services[""]), *off]
 
     def _value(self, pattern: str) -> str | None:
         return next((found[1] for line in self.services[""] if (found := re.fullmatch(pattern, line))), None)

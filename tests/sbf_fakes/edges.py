@@ -28,6 +28,8 @@ class FakeEdge:
     refuses: bool = False
     lies: bool = False
     unsafe: bool = False
+    shut: bool = False
+    """Somebody shut its ports down."""
     breaks: bool = False
     hangs: Event | None = None
     calls: list[str] = field(default_factory=list)
@@ -66,7 +68,9 @@ class FakeEdgeDriver:
             raise Unsafe(f"edge {self.edge.name}: expected circuits, got rubbish")
         ours = {one for one in self.edge.circuits if one.vlan in managed.vlans and _serves(one, managed)}
         parts = [one for one in self.edge.parts if _serves(one, managed)]
-        return EdgeCarried(circuits=in_order(ours), parts=tuple(sorted(parts, key=lambda one: one.service)))
+        down = in_order(ours) if self.edge.shut else ()
+        left = tuple(sorted(parts, key=lambda one: one.service))
+        return EdgeCarried(circuits=in_order(ours), parts=left, down=down)
 
     def apply(self, difference: EdgeDifference) -> None:
         self.edge.answer("apply")

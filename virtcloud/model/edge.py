@@ -55,12 +55,14 @@ class EdgeWanted(Document):
 class EdgeCarried(Document):
     """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole.
 
-    ``foreign`` are managed VLAN IDs in other use; circuits and parts of these are left out.
+    ``foreign`` are managed VLAN IDs in other use; circuits and parts of these are left out. ``down`` are the circuits
+    that carry nothing, since they, their port or their VLAN were shut down.
     """
 
     circuits: Circuits = ()
     parts: tuple[Part, ...] = ()
     foreign: tuple[ForeignVlan, ...] = ()
+    down: Circuits = ()
 
     @property
     def foreign_vlans(self) -> VlanSet:

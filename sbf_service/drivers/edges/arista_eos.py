@@ -16,7 +16,7 @@ from sbf_service.drivers.dialects.arista_eos import SAVED
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.dialects.reading import vlan_set
 from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, service_named
-from sbf_service.drivers.edges.reading import Block, ports_of, starting, tree
+from sbf_service.drivers.edges.reading import Block, ports_of, shut_ports, starting, tree
 from sbf_service.drivers.edges.trunks import (
     ALLOW,
     PREPARE,
@@ -47,7 +47,14 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
         *(_mac_vrfs(bgp[1], vlans) if bgp else ()),
         *attachments(ports, vlans),
     ]
-    return Seen(tuple(pieces), readiness(ports), {"bgp": bgp[0]} if bgp else {}, empty_lists(ports), other_uses(ports))
+    return Seen(
+        tuple(pieces),
+        readiness(ports),
+        {"bgp": bgp[0]} if bgp else {},
+        empty=empty_lists(ports),
+        down=shut_ports(ports),
+        uses=other_uses(ports),
+    )
 
 
 def _vlans(blocks: list[Block], vlans: VlanSet) -> Iterator[Piece]:

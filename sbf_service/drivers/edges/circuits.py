@@ -12,6 +12,8 @@ from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.wanted import ForeignVlan
 
 QUOTED_CHARACTERS = 300
+SHUT = frozenset({"shutdown", "state suspend", "disable"})
+"""Lines that make a port, a subinterface or a VLAN carry nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarr
     """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
     ports = _ports(filling, seen, managed)
     _check_numbers(filling, managed)
-    circuits, parts, foreign = set[Circuit](), list[Part](), list[ForeignVlan]()
+    circuits, down, parts, foreign = set[Circuit](), set[Circuit](), list[Part](), list[ForeignVlan]()
     for group in groups_of(seen):
         if other := _foreign(filling, group, ports, managed):
             foreign.append(other)
@@ -71,8 +73,16 @@ def carried_from(filling: Filling, seen: Seen, managed: ManagedEdge) -> EdgeCarr
             _check(filling, group, ports, managed)
             found, left = _judged(filling, group, ports)
             circuits |= set(found)
+            down |= {one for one in found if _is_down(filling, group, one, seen)}
             parts += left
-    return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts), foreign=tuple(foreign))
+    return EdgeCarried(circuits=in_order(circuits), parts=tuple(parts), foreign=tuple(foreign), down=in_order(down))
+
+
+def _is_down(filling: Filling, group: Group, circuit: Circuit, seen: Seen) -> bool:
+    """Return whether a circuit carries nothing, since a piece of it, its port or the core port was shut down."""
+    place = (filling.dialect.ports.canonical(circuit.port), circuit.vlan)
+    pieces = [one for one in group.pieces if one.kind == CORE or one.port is None or (one.port, one.vlan) == place]
+    return any(one.port in seen.down or SHUT & one.body for one in pieces)
 
 
 def _foreign(filling: Filling, group: Group, ports: dict[str, PortName], managed: ManagedEdge) -> ForeignVlan | None:

@@ -19,7 +19,7 @@ from sbf_service.drivers.dialects.cisco_ios import ANSWERS, ERRORS, SAVED
 from sbf_service.drivers.dialects.cisco_ios import PORTS as IOS_PORTS
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.edges.dialect import ATTACHMENT, CORE, EdgeDialect, Piece, Recipe, Seen, service_named
-from sbf_service.drivers.edges.reading import Block, outer_tags, ports_of, starting, tree
+from sbf_service.drivers.edges.reading import Block, outer_tags, ports_of, shut_ports, starting, tree
 from virtcloud.model.edge import Circuit
 from virtcloud.model.errors import Refused
 from virtcloud.model.transport import Transport, TransportKind
@@ -47,7 +47,7 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
         if port.startswith("BDI"):
             pieces.append(Piece(kind="routed", domain=port.removeprefix("BDI"), body=block.lines, ours=False))
         pieces += _instances(port, block, vlans)
-    return Seen(tuple(pieces), dict.fromkeys(ports, True))
+    return Seen(tuple(pieces), dict.fromkeys(ports, True), down=shut_ports(ports))
 
 
 def domain(circuit: Circuit, transport: Transport) -> str:

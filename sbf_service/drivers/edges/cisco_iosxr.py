@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, name_of, service_named
-from sbf_service.drivers.edges.reading import Block, outer_tags, ports_of, starting, tree
+from sbf_service.drivers.edges.reading import Block, outer_tags, ports_of, shut_ports, starting, tree
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.vlans import VlanSet
 
@@ -61,7 +61,7 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
     for name, block in found.items():
         if "." in name:
             pieces.append(_subinterface(name, block, vlans, members.get(name)))
-    return Seen(tuple(pieces), {name: True for name in found if "." not in name})
+    return Seen(tuple(pieces), {name: True for name in found if "." not in name}, down=shut_ports(found))
 
 
 def _domains(blocks: list[Block]) -> Iterator[tuple[str, Block]]:

@@ -17,7 +17,7 @@ from sbf_service.drivers.dialects.cisco_nxos import PORTS as NXOS_PORTS
 from sbf_service.drivers.dialects.dialect import PortNames
 from sbf_service.drivers.dialects.reading import vlan_set
 from sbf_service.drivers.edges.dialect import ATTACHMENT, EdgeDialect, Piece, Recipe, Seen, service_named
-from sbf_service.drivers.edges.reading import Block, ports_of, starting, tree
+from sbf_service.drivers.edges.reading import Block, ports_of, shut_ports, starting, tree
 from sbf_service.drivers.edges.trunks import (
     ALLOW,
     PREPARE,
@@ -53,7 +53,14 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
         *(_member(MAC_VRF, words, "l2", block, domains) for words, block in instances),
         *attachments(ports, vlans),
     ]
-    return Seen(tuple(pieces), readiness(ports), {}, empty_lists(ports), other_uses(ports))
+    return Seen(
+        tuple(pieces),
+        readiness(ports),
+        {},
+        empty=empty_lists(ports),
+        down=shut_ports(ports),
+        uses=other_uses(ports),
+    )
 
 
 def _vlans(blocks: list[Block], vlans: VlanSet) -> Iterator[Piece]:

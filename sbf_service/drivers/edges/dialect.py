@@ -55,6 +55,8 @@ class Seen:
     ports: Mapping[str, bool]
     known: Mapping[str, str] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
+    down: frozenset[str] = frozenset()
+    """The ports that were shut down."""
     uses: Mapping[str, str] = field(default_factory=dict)
 
 

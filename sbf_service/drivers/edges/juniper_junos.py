@@ -61,7 +61,8 @@ def see(answers: Sequence[str], vlans: VlanSet) -> Seen:
     pieces += [_member(unit, name) for unit, name in members.items()]
     for port, lines in interfaces.items():
         pieces += [_unit(port, number, said, vlans, members) for number, said in _units(lines).items()]
-    return Seen(tuple(pieces), dict.fromkeys(interfaces, True))
+    down = frozenset(name for name, lines in interfaces.items() if "disable" in lines)
+    return Seen(tuple(pieces), dict.fromkeys(interfaces, True), down=down)
 
 
 def _statements(answer: str) -> Statements:

@@ -1,7 +1,7 @@
 """Understanding configurations that are written as a tree of indented lines."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sbf_service.drivers.dialects.dialect import PortNames
@@ -59,6 +59,11 @@ def ports_of(blocks: Iterable[Block], names: PortNames, text: str) -> dict[str, 
     if not found:
         raise ValueError(f"no interface in {beginning(text)!r}")
     return found
+
+
+def shut_ports(ports: Mapping[str, Block]) -> frozenset[str]:
+    """Return the interfaces that were shut down."""
+    return frozenset(name for name, block in ports.items() if "shutdown" in block.lines)
 
 
 def outer_tags(block: Block, number: str) -> VlanSet:

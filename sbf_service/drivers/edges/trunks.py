@@ -50,7 +50,12 @@ def _seen(block: Block) -> PortSeen:
 
 def readiness(ports: Mapping[str, Block]) -> dict[str, bool]:
     """Say of each port whether its list is its own, so that a VLAN may be made without being carried there."""
-    return {port: _seen(block).ready for port, block in ports.items()}
+    return {port: _is_ready(_seen(block)) for port, block in ports.items()}
+
+
+def _is_ready(seen: PortSeen) -> bool:
+    """Return whether a port takes circuits; what a member of an aggregate carries is configured on the aggregate."""
+    return seen.ready and seen.mode == "trunk"
 
 
 def _attachment(port: str, vlan: int, body: frozenset[str], *, ours: bool) -> Piece:

@@ -1,0 +1,80 @@
+"""A circuit whose port somebody shut down on a provider edge carries nothing, and does not count as confirmed."""
+
+from collections.abc import Callable
+
+import pytest
+from emulators.edge_bench import PAIRS, READY, Bench, directly
+
+from sbf_service.converge.edge_verdict import has_drifted, refuse_leftover
+from virtcloud.model.edge import EdgeCarried, EdgeWanted
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
+
+PE = Name("pe1")
+
+
+def bench_of(platform: str) -> Bench:
+    """Return an edge with its first kind of transport, and VLAN 112 on its first port."""
+    bench = directly(platform, next(kind for name, kind in PAIRS if name == platform))
+    assert not bench.converge(112)
+    return bench
+
+
+@pytest.mark.parametrize("platform", dict(PAIRS))
+def test_a_shut_port_of_an_edge_carries_no_circuit(platform: str) -> None:
+    bench = bench_of(platform)
+    wanted = EdgeWanted(circuits=(bench.circuit(112),))
+    assert bench.read() == EdgeCarried(circuits=wanted.circuits)
+    bench.device.running.ports[bench.ports[0]].down = True
+    shut = bench.read()
+    assert shut.down == wanted.circuits
+    assert has_drifted(wanted, shut, behind=True)
+    with pytest.raises(Refused, match=rf"edge pe1: VLAN 112 on port {bench.ports[0]} .* found it or its port shut"):
+        refuse_leftover(PE, wanted, shut)
+
+
+@pytest.mark.parametrize("platform", dict(PAIRS))
+def test_another_port_that_is_shut_takes_no_circuit_down(platform: str) -> None:
+    bench = bench_of(platform)
+    bench.device.running.ports[bench.ports[1]].down = True
+    assert bench.read().down == ()
+
+
+def in_the_service_instance(bench: Bench) -> None:
+    bench.device.units("GigabitEthernet0/0/1")[112].append("shutdown")
+
+
+def in_the_subinterface(bench: Bench) -> None:
+    bench.device.units("GigabitEthernet0/0/0/1")[112].append("shutdown")
+
+
+def in_the_unit(bench: Bench) -> None:
+    bench.device.services[""].append("interfaces ge-0/0/1 unit 112 disable")
+
+
+@pytest.mark.parametrize(
+    ("platform", "shut"),
+    [("cisco_iosxe", in_the_service_instance), ("cisco_iosxr", in_the_subinterface), ("juniper_junos", in_the_unit)],
+)
+def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut: Callable[[Bench], None]) -> None:
+    bench = bench_of(platform)
+    shut(bench)
+    assert bench.read().down == (bench.circuit(112),)
+
+
+def test_a_circuit_that_nobody_wants_any_more_may_be_shut() -> None:
+    bench = bench_of("cisco_iosxe")
+    bench.device.running.ports[bench.ports[0]].down = True
+    assert not has_drifted(EdgeWanted(), EdgeCarried(down=bench.read().down), behind=False)
+    refuse_leftover(PE, EdgeWanted(), EdgeCarried(down=bench.read().down))
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_a_member_of_an_aggregate_takes_no_circuit_on_an_edge(platform: str) -> None:
+    """Its own list says nothing: what it carries is configured on the aggregate."""
+    bench = directly(platform, "evpn")
+    bench.device.running.ports[bench.ports[0]].lines.append("channel-group 1 mode active")
+    before = bench.device.running_config()
+    with pytest.raises(Unsafe, match=r"expected an unused port .*, found a member of a link aggregate: it was left"):
+        bench.converge(112)
+    assert bench.device.running_config() == before
