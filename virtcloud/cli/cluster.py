@@ -48,7 +48,7 @@ def cluster() -> None:
 @click.option(
     "--spec", "file", type=click.File(), help="The whole spec as YAML or JSON, instead of --host ('-': stdin)."
 )
-@click.option("--owner", help="Whose it is.  [default: you]")
+@click.option("--owner", help="Whose it is.  [default: whom SBF takes you for]")
 @click.option("--name", help="A name for it, which no other cluster has until this one has ended.")
 @click.option("--join", "joins", metavar="NETWORK", help="Join the network of this name or key, as a member of it.")
 @click.option("--share", "shares_with", multiple=True, metavar="OWNER", help="Who else may join; may be repeated.")
@@ -88,7 +88,7 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m --network 10.0.0.50/24
     """
-    spec = read_spec(Wishes(**wishes))  # type: ignore[arg-type]
+    spec = read_spec(Wishes(**wishes), lambda: client(context).sbf.whoami().name)  # type: ignore[arg-type]
     if dry_run:
         preview = client(context).preview(key, spec, attempt=attempt)
         show.json_document(preview) if as_json else differences.tell_preview(preview)

@@ -1,6 +1,6 @@
 """What ``cluster create`` is given, made into a spec."""
 
-import getpass
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
@@ -30,10 +30,11 @@ class Wishes:
     deadline: float | None
 
 
-def read_spec(wishes: Wishes) -> ClusterSpec:
-    """Give the spec of the file or of the flags; what else is on the command line goes before the file's.
+def read_spec(wishes: Wishes, caller: Callable[[], str]) -> ClusterSpec:
+    """Return the spec of the file or of the flags; other flags override the file's keys.
 
-    Raises :class:`BadInput` when both or neither are given, or when either is malformed.
+    ``caller`` returns the user whom SBF takes the caller for: the owner where no other is named.
+    Raise :class:`BadInput` when both or neither are given, or when either is malformed.
     """
     if wishes.file is None and not (wishes.hosts or wishes.sites):
         raise BadInput("expected either --host (at least one), --reach SITE or --spec FILE, got none")
@@ -53,7 +54,7 @@ def read_spec(wishes: Wishes) -> ClusterSpec:
         spec = read_document(wishes.file.read(), wishes.file.name, ClusterSpec)
         return spec_of(**spec.model_dump() | {key: value for key, value in over.items() if value is not None})
     guests = guests_of(wishes.hosts, wishes.guests_per_host, _image(wishes), wishes.network, wishes.guest_prefix)
-    return spec_of(**over | {"owner": wishes.owner or getpass.getuser()}, hosts=wishes.hosts, guests=guests)
+    return spec_of(**over | {"owner": wishes.owner or caller()}, hosts=wishes.hosts, guests=guests)
 
 
 def _image(wishes: Wishes) -> str:

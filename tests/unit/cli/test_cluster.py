@@ -94,6 +94,11 @@ def test_guests_without_an_image_are_not_sent(run: Run, sbf: FakeSbf) -> None:
     assert "expected --image NAME (or VIRTCLOUD_IMAGE) for the guests, got none" in ended.stderr
 
 
+def test_the_default_owner_is_the_user_of_the_token(run: Run, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--no-wait")
+    assert sbf.requests[0].spec.owner == "pbs"
+
+
 def test_a_network_without_guests_needs_no_image(run: Run, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--guests-per-host", "0", "--no-wait")
     assert (sbf.requests[0].spec.hosts, sbf.requests[0].spec.guests) == (("brno-h1",), ())
