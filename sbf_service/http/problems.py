@@ -40,6 +40,7 @@ log = get_log(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:virtcloud:problem:"
+TOO_DEEP = "expected a document of few levels, got too many levels of nesting to read"
 NOT_READY = "not-ready"
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """The types of problems that no error of ours stands for."""
@@ -161,8 +162,9 @@ async def _framework(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BodyTooLong):
         return too_long(error)
-    if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text
-        return answer(BadInput("body: not JSON: expected UTF-8, got something else"))
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text, or nested too deeply to parse
+        deep = isinstance(error.__cause__, RecursionError)
+        return answer(BadInput(f"body: {TOO_DEEP if deep else 'not JSON: expected UTF-8, got something else'}"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
     made = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
     made.headers.update(getattr(error, "headers", None) or {})

@@ -129,6 +129,18 @@ def test_a_body_that_is_no_text_is_bad_input(world: World) -> None:
     assert problem(answers[0]) == (422, "bad-input", "body: not JSON: expected UTF-8, got something else")
 
 
+def test_a_body_nested_too_deeply_is_named_so(world: World) -> None:
+    answers: list[httpx.Response] = []
+
+    async def send(client: httpx.AsyncClient) -> None:
+        header = {"content-type": "application/json"}
+        answers.append(await client.put("/v1/clusters/demo", content="[" * 100_000, headers=header))
+
+    talk(world, send)
+    expected = "body: expected a document of few levels, got too many levels of nesting to read"
+    assert problem(answers[0]) == (422, "bad-input", expected)
+
+
 def test_deleting_answers_202_then_200_and_404_for_what_never_was(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     assert ask(world, "DELETE", "/v1/clusters/demo").status_code == 202

@@ -43,10 +43,11 @@ def tell(found: ElementDifference) -> None:
 
 
 def tell_reconciliation(found: ElementReconciliation) -> None:
-    """Say what was found on a device and put right."""
+    """Print what was changed on a device; a device that could not be read to the end was not found as wanted."""
     name = f"{found.element.kind} {found.element.name}"
     if found.mended is None:
-        click.echo(f"{name} was read; nothing was changed")
+        read = "was read" if found.element.reachable else "could not be read"
+        click.echo(f"{name} {read}; nothing was changed")
         return
     click.echo(f"{name} was read and changed:")
     for line in change_lines(found.mended):

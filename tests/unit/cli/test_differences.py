@@ -68,6 +68,12 @@ def test_a_reconciliation_that_fails_is_exit_code_1_with_the_trouble(run: Run) -
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: switch brno-sw does not answer\n")
 
 
+def test_a_device_that_did_not_answer_was_not_read(run: Run) -> None:
+    silent = {**SWITCH, "reachable": False, "trouble": "switch brno-sw does not answer"}
+    DOCUMENTS["/v1/elements/brno-sw/reconcile"] = {"element": silent}
+    assert run("element", "reconcile", "brno-sw").stdout == "switch brno-sw could not be read; nothing was changed\n"
+
+
 def test_the_former_check_changes_nothing_and_names_both_successors(run: Run) -> None:
     ended = run("element", "check", "brno-sw")
     assert ended.exit_code == 2
