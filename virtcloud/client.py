@@ -243,7 +243,7 @@ class SbfClient:
         return self._documents(PortView, self._at.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Give ports to SBF that are in other use, each with the use that is agreed to; may be repeated."""
+        """Adopt ports that are in other use, each with the use that is agreed to. Idempotent."""
         self._at.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", Adoption(ports=dict(uses)))
 
     def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
@@ -349,7 +349,7 @@ class SbfClient:
         return answer.read(TypeAdapter(list[ClusterKey]).validate_json)
 
     def answer_for_job(self, key: str, word: JobWord) -> None:
-        """Say what a batch server knows of a job that was asked about; may be repeated. Raises Forbidden."""
+        """Send what a batch server answered about a job. Idempotent. Raise Forbidden."""
         self._at.send("PUT", f"/v1/jobs/{ClusterKey(key)}", word)
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:

@@ -212,11 +212,11 @@ class Cluster:
         return self
 
     def share(self, *users: str) -> Self:
-        """Let clusters of these users join this cluster's network from now on. Idempotent."""
+        """Allow clusters of these users to join this cluster's network from now on. Idempotent."""
         return self._share(users, shared=True)
 
     def unshare(self, *users: str) -> Self:
-        """Let no new cluster of these users join; those that joined stay until they end. Idempotent."""
+        """Forbid new clusters of these users to join; those that joined stay until they end. Idempotent."""
         return self._share(users, shared=False)
 
     def _share(self, users: Sequence[str], *, shared: bool) -> Self:

@@ -51,6 +51,8 @@ KINDS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
 """What a problem of a type is that a later SBF has and this client does not."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNBELIEVED = "CERTIFICATE_VERIFY_FAILED"
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's reasons when what answers is no TLS record; the second since OpenSSL 3.2."""
 R = TypeVar("R")
 
 
@@ -209,6 +211,11 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
         return (
             f"SBF at {url} shows a certificate that is not believed: {why.rpartition(': ')[2]}; nothing was told to "
             "it. Name the file of its authority with --ca-file or VIRTCLOUD_CA_FILE"
+        )
+    if any(reason in why for reason in NO_TLS):
+        return (
+            f"what answers at {url} does not use TLS: if that SBF listens without TLS, use --url "
+            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token across a network that way"
         )
     return (
         f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "

@@ -32,7 +32,7 @@ class StoppedError(Exception):
     """A try ended with trouble."""
 
     def __init__(self, trouble: Trouble) -> None:
-        """Keep the trouble."""
+        """Store the trouble."""
         super().__init__(trouble.message)
         self.trouble = trouble
 

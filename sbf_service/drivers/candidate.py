@@ -48,7 +48,7 @@ class CandidateSession(Protocol):
         """Activate the candidate for :data:`REVERT_IN` seconds."""
 
     def confirm(self) -> None:
-        """Keep what was committed, and let others in; over a restart too, unless the session is :class:`SavesApart`."""
+        """Confirm the commit and unlock; the commit survives a restart, unless the session :class:`SavesApart`."""
 
     def take_back(self) -> None:
         """Throw the candidate away, or what was committed and not confirmed, and let others in."""

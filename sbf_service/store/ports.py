@@ -95,7 +95,7 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Give ports up: what was there before is put back by the next worker; may be repeated.
+    """Release ports: the next worker puts back what was there before. Idempotent.
 
     Raise BadInput for an unknown port, Conflict for one that a cluster needs or that is an access port.
     """
@@ -114,7 +114,7 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def describe_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Give up the ports that a switch's new description leaves out, and take back those that it names again.
+    """Release the ports that a switch's new description leaves out, and take back those that it names again.
 
     Where another device may stand behind the name (``is_other``), what was recorded says nothing about its ports: it is
     deleted, so that none of them is taken from its users.
@@ -132,7 +132,7 @@ def describe_ports(unit: Unit, switch: Switch, former: Element | None, *, is_oth
 
 
 def leave_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Give up the ports of a switch that left the topology; its description is kept until they are as before."""
+    """Release the ports of a switch that left the topology; its description stays until they are as before."""
     for port in port_rows(unit, switch.name):
         _give_up(unit, port)
     unit.session.flush()
@@ -155,7 +155,7 @@ def leaving_switch(row: ElementRow) -> Switch | None:
 
 
 def _give_up(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Have the use before put back, or delete the row of a port that has nothing to be put back."""
+    """Mark a port for putting back its former use, or delete its row when there is none to put back."""
     before = _record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)

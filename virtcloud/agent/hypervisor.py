@@ -39,7 +39,7 @@ class Libvirt:
     def __init__(
         self, uri: str, deadlines: Deadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Keep the address of libvirtd; no connection is made yet. ``progress`` is called after each call."""
+        """Store the address of libvirtd; no connection is made yet. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_silent, None)  # libvirt prints every error to stderr otherwise
         self._uri = uri
         self._deadlines = deadlines or Deadlines()

@@ -103,7 +103,7 @@ class Netlink:
             return Voice(settings=settings, addresses=self._link_local(name) if name else ())
 
     def speak(self, index: int, name: str, voice: Voice) -> None:
-        """Let the host speak on an interface as it did before.
+        """Restore the host's own addresses and answers on an interface.
 
         IPv6 comes last: the kernel makes the link-local address when IPv6 is enabled, in the mode that is set by then.
         """

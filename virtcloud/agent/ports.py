@@ -62,7 +62,7 @@ class FoundUplinks(Protocol):
         """Return the records of this boot."""
 
     def record(self, found: Found) -> None:
-        """Keep a record, in the place of the interface's former one; raises Refused when it cannot be written."""
+        """Write a record, replacing the interface's former one. Raise Refused when it cannot be written."""
 
     def forget(self, uplink: str) -> None:
         """Remove a record; none is success."""
@@ -96,7 +96,7 @@ class Kernel(Protocol):
         """Read how the host speaks on an interface; with None, how it speaks on a new one."""
 
     def speak(self, index: int, name: str, voice: Voice) -> None:
-        """Let the host speak on an interface as it did before."""
+        """Restore the host's own addresses and answers on an interface."""
 
     def delete(self, index: int) -> None:
         """Delete an interface; one that is gone already is no error."""

@@ -26,7 +26,7 @@ class Traces:
     """The traces of all guests on this machine."""
 
     def __init__(self, folder: Path, libvirt_logs: Path = LIBVIRT_LOGS) -> None:
-        """Keep guests' folders in ``folder``, which is made when first needed."""
+        """Store guests' folders in ``folder``, which is created when first needed."""
         self._folder = folder
         self._libvirt_logs = libvirt_logs
 

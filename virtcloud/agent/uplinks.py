@@ -23,7 +23,7 @@ class Uplinks:
     """The records of this boot."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
-        """Keep records in ``folder``, which is made when first needed."""
+        """Store records in ``folder``, which is created when first needed."""
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
 

@@ -254,7 +254,7 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
 @as_json
 @click.pass_context
 def share(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
-    """Let clusters of each USER join the network of the cluster KEY, from now on. Idempotent.
+    """Allow clusters of each USER to join the network of the cluster KEY, from now on. Idempotent.
 
     Example: virtcloud cluster share demo bob carol
     """
@@ -267,7 +267,7 @@ def share(context: click.Context, key: str, users: tuple[str, ...], as_json: boo
 @as_json
 @click.pass_context
 def unshare(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
-    """Let no new cluster of a USER join the network of the cluster KEY; those that joined stay. Idempotent.
+    """Forbid new clusters of each USER to join the network of the cluster KEY; those that joined stay. Idempotent.
 
     Example: virtcloud cluster unshare demo bob
     """

@@ -123,7 +123,7 @@ def ports(context: click.Context, name: str, as_json: bool) -> None:
 def adopt(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context, /, name: str, ports: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Give the PORTs of the switch NAME to SBF although they are in other use.
+    """Adopt the PORTs of the switch NAME for SBF although they are in other use.
 
     The switch is read first; what becomes of each port's use is shown and asked about. SBF changes a port when the
     first cluster needs it. What was there before is recorded then, and put back when SBF gives the port up.

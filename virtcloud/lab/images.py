@@ -52,7 +52,7 @@ def make_container_image(folder: Path) -> None:
 
 
 def open_to_all(folder: Path) -> None:
-    """Let everybody use the images of a folder, whatever the umask: a guest's image is one that its owner may read."""
+    """Make the images of a folder readable by everybody, whatever the umask: a guest's owner must read it."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)

@@ -201,7 +201,7 @@ class TooManyRequests(VirtcloudError):
     slug = "too-many-requests"
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
-        """Keep the message, and when to try again."""
+        """Store the message, and when to try again."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
@@ -236,7 +236,7 @@ class ServiceBusy(ServiceUnreachable):
     slug = "service-busy"
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
-        """Keep the message, and when to try again."""
+        """Store the message, and when to try again."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
@@ -284,7 +284,7 @@ class Refused(ElementError):
     slug = "refused"
 
     def __init__(self, message: str, about: Mapping[int, str] = MappingProxyType({})) -> None:
-        """Keep the message, and what of it is about which VLAN ID."""
+        """Store the message, and which part of it concerns which VLAN ID."""
         super().__init__(message)
         self.about = {vlan: printable(text) for vlan, text in about.items()}
 

@@ -5,7 +5,7 @@ from pydantic_core import ErrorDetails
 
 
 def faults(error: ValidationError) -> list[ErrorDetails]:
-    """Give the faults that are causes: a list that seems short only since its items are at fault is left out."""
+    """Return the faults that are causes: without lists that are too short only because their items are at fault."""
     every = error.errors()
     return [one for one in every if not (one["type"] == "too_short" and any(_below(one, other) for other in every))]
 
@@ -16,7 +16,7 @@ def _below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 
 
 def explain(detail: ErrorDetails) -> str:
-    """Say one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
+    """Format one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
     if detail["type"] == "missing":
         return "expected this key, got nothing"
     if detail["type"] == "extra_forbidden":

@@ -38,7 +38,7 @@ class Asked(Protocol):
         """Return the jobs that hosts ask about; waits for one."""
 
     def answer_for_job(self, key: str, word: JobWord) -> None:
-        """Say what the server says of a job."""
+        """Return the server's answer about a job."""
 
 
 def confirm(

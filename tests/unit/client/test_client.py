@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,25 @@ SITE = '{"name": "brno", "pool": "1", "claimed": "", "quarantined": "", "free": 
 TOPOLOGY = """{"name": "small", "sites": [{"name": "brno",
     "switches": [{"name": "s", "ports": ["p"], "platform": "x", %s}]}]}"""
 WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
+
+
+def test_https_to_a_plain_port_is_told_to_use_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with SbfClient(f"https://{host}:{port}") as client, pytest.raises(ServiceUnreachable) as raised:
+            client.whoami()
+        thread.join()
+    assert f"what answers at https://{host}:{port} does not use TLS" in str(raised.value)
+    assert f"--url http://{host}:{port} or VIRTCLOUD_URL" in str(raised.value)
 
 
 def test_a_document_is_read(client: SbfClient, script: Script) -> None:
