@@ -48,14 +48,17 @@ def require_agreement(preview: ChangePreview, *, yes: bool) -> None:
         require_yes("Change what is in other use?", yes=yes)
 
 
-def require_yes(question: str, *, yes: bool) -> None:
-    """Ask, unless ``yes``. Raise BadInput where nobody can be asked, Conflict when the answer is no."""
+def require_yes(question: str, *, yes: bool, otherwise: str = "nothing was changed") -> None:
+    """Ask, unless ``yes``. Raise BadInput where nobody can be asked, Conflict when the answer is no.
+
+    ``otherwise`` is what the error begins with: what was not done.
+    """
     if yes:
         return
     if not is_terminal():
-        raise BadInput("what is in other use would be changed, and there is no terminal to ask: pass --yes to agree")
+        raise BadInput(f"{otherwise}: there is no terminal to ask; pass --yes to agree")
     if not click.confirm(question, err=True):
-        raise Conflict("nothing was changed")
+        raise Conflict(otherwise)
 
 
 def _show_other_use(preview: ChangePreview, *, err: bool) -> None:

@@ -3,7 +3,7 @@
 import click
 
 from virtcloud.cli import differences, show
-from virtcloud.cli.agreeing import is_terminal
+from virtcloud.cli.agreeing import require_yes
 from virtcloud.cli.asking import as_json, client
 from virtcloud.cli.durations import Duration
 from virtcloud.cli.flags import unreached
@@ -12,7 +12,7 @@ from virtcloud.cli.watching import watch
 from virtcloud.cli.whole import Group
 from virtcloud.cluster import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, State
-from virtcloud.model.errors import BadInput, Conflict, GuestTaken
+from virtcloud.model.errors import GuestTaken
 from virtcloud.model.views import ClusterView, PlacementView
 
 RENAME = (
@@ -309,14 +309,11 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
 def _agree_to_members(view: ClusterView, *, yes: bool) -> None:
     """Ask before members end with their network. Raise BadInput where nobody can be asked, Conflict for a no."""
-    if not view.members or yes:
+    if not view.members:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())
     click.echo(f"clusters that joined the network of cluster {view.key} end with it: {members}", err=True)
-    if not is_terminal():
-        raise BadInput(f"cluster {view.key} was not deleted: there is no terminal to ask; pass --yes to agree")
-    if not click.confirm("Delete them all?", err=True):
-        raise Conflict(f"cluster {view.key} was not deleted")
+    require_yes("Delete them all?", yes=yes, otherwise=f"cluster {view.key} was not deleted")
 
 
 def _network(view: ClusterView) -> str | None:

@@ -14,7 +14,7 @@ from virtcloud.cli.whole import Group
 from virtcloud.client import ANY_VERSION, SbfClient
 from virtcloud.model.document import Document
 from virtcloud.model.documents import read_document
-from virtcloud.model.errors import BadInput, Conflict, NotFound
+from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.preview import ChangePreview
 from virtcloud.model.site_part import SitePart
 from virtcloud.model.topology import Topology
@@ -173,8 +173,7 @@ def _version(name: str, given: str | int | None, current: str | None, asked: _As
     Raise Conflict when the answer is no, BadInput for a file without a version where nobody can be asked.
     """
     if agreeing.is_terminal():
-        if not asked.yes and not click.confirm(f"Change {name}?", err=True):
-            raise Conflict("nothing was changed")
+        agreeing.require_yes(f"Change {name}?", yes=asked.yes)
         return current if given is None else given
     if given is None and current is not None and not asked.force:
         raise BadInput(

@@ -254,7 +254,7 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
 def test_a_network_with_members_is_deleted_on_agreement_only(
     run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
 ) -> None:
-    monkeypatch.setattr("virtcloud.cli.cluster.is_terminal", lambda: True)
+    monkeypatch.setattr("virtcloud.cli.agreeing.is_terminal", lambda: True)
     run(*CREATE)
     with_member(sbf)
     ended = run("cluster", "delete", "demo", stdin=said)
