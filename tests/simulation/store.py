@@ -233,7 +233,7 @@ class MemoryStore:
 
     def keep_lease(self, name: Name, fence: int) -> bool:
         row = self.elements[name]
-        if row.fence != fence:
+        if row.fence != fence or row.until is None:
             return False
         row.until = self.now + LEASE
         return True
