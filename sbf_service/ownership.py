@@ -46,15 +46,15 @@ def owned_vlans(carried: SwitchCarried, created: VlanSet) -> VlanSet:
 def with_foreign(carried: SwitchCarried, created: VlanSet) -> SwitchCarried:
     """Return a reading with what is in other use on the device; may be repeated.
 
-    What SBF created stays on managed ports in the reading, so that it can be taken off them; what it did not create is
-    left out, so that no difference names it.
+    What SBF created stays on managed ports in the reading, so that it can be taken off them, also when somebody renamed
+    the VLAN since: SBF put it on these ports. What it did not create is left out, so that no difference names it.
     """
     foreign = tuple(_foreign(carried, created))
     others = VlanSet(one.vlan for one in foreign) - owned_vlans(carried, created)
     return carried.model_copy(
         update={
             "vlans": carried.vlans - others,
-            "ports": {port: vlans - others for port, vlans in carried.ports.items()},
+            "ports": {port: vlans - (others - created) for port, vlans in carried.ports.items()},
             "foreign": foreign,
         }
     )

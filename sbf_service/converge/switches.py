@@ -38,7 +38,8 @@ def _owning(managed: Managed, difference: SwitchDifference) -> Managed:
 
 
 def _owned(managed: Managed, wanted: SwitchWanted, carried: SwitchCarried) -> VlanSet:
-    return owned_vlans(carried, managed.created) | (managed.created & wanted.vlans)
+    on_ports = VlanSet(number for vlans in carried.ports.values() for number in vlans)
+    return owned_vlans(carried, managed.created) | (managed.created & (wanted.vlans | on_ports))
 
 
 SWITCHES: Kind[SwitchWanted, Managed, SwitchCarried, SwitchDifference] = Kind(

@@ -60,7 +60,9 @@ def refuse_foreign(name: Name, managed: Managed, carried: SwitchCarried, differe
     used = VlanSet(number for vlans in carried.elsewhere.values() for number in vlans)
     unowned = VlanSet(carried.names or ()) - owned
     removed = VlanSet(number for vlans in difference.remove.values() for number in vlans)
-    wrong = ((difference.made | difference.delete) & (used | unowned)) | (removed & ((used | unowned) - owned))
+    wrong = ((difference.made | difference.delete) & (used | unowned)) | (
+        removed & ((used | unowned) - owned - managed.created)
+    )
     if wrong:
         raise Unsafe(f"switch {name}: VLAN {wrong} is in other use and not SBF's to change (SBF's: {owned or 'none'})")
 

@@ -291,6 +291,19 @@ def test_a_recorded_vlan_that_was_renamed_is_somebodys(world: World, switch: Fak
     assert (switch.table, uses(world)) == ({1: "default", 100: "offices"}, [(100, SWITCH, "offices", (), None)])
 
 
+def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
+    """SBF put the VLAN on these ports: left there, it would join the next cluster of that ID to somebody's VLAN."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    assert {port for port, vlans in switch.ports.items() if 100 in vlans} == {"p1", "uplink"}
+    switch.table |= {100: "offices"}
+    look_again(world)
+    world.delete("demo")
+    world.settle()
+    assert [port for port, vlans in switch.ports.items() if 100 in vlans] == []
+    assert switch.table == {1: "default", 100: "offices"}
+
+
 def test_a_vlan_without_name_and_record_is_left(world: World, switch: FakeSwitch) -> None:
     switch.table |= {100: ""}
     look_again(world)
