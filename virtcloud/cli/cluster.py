@@ -196,7 +196,8 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     show.table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
     for one in view.placements:
         if one.trouble != show.short(one.trouble):
-            click.echo(f"\n{one.kind} {one.element}: {one.trouble}")
+            named = f"{one.kind} {one.element}"
+            click.echo(f"\n{'' if (one.trouble or '').startswith(named) else f'{named}: '}{one.trouble}")
 
 
 def _progress(part: PlacementView) -> str:
