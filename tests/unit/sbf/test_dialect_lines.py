@@ -241,6 +241,7 @@ def test_the_table_shows_every_platform_and_what_it_is_told() -> None:
     assert all(f"`{name}`" in shown for name in (*DIALECTS, "linux_bridge"))
     assert "| create a VLAN | `vlan {vlan}` / `name {name}` / `exit` |" in shown
     filtered = r"^interface\|^ switchport\|^ no switchport\|^ channel-group\|^ shutdown"
+    filtered += r"\|^ ip address\|^ ip unnumbered\|^ ipv6 address\|^ vrf\|^ ip vrf"
     assert f"`show running-config \\| include {filtered}`" in shown
 
 
