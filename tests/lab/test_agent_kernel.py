@@ -20,4 +20,4 @@ def test_segments_are_built_on_a_kernel_with_802_1q(lab: Lab) -> None:
     done = lab.run("praha-h2", ("env", "PYTHONDONTWRITEBYTECODE=1", "sh", "-c", PYTEST), timeout_s=200)
     assert done.returncode == 0, done.stdout
     verdict = done.stdout.splitlines()[-1]
-    assert verdict.startswith("13 passed, 1 deselected in"), done.stdout
+    assert verdict.startswith("12 passed, 1 deselected in"), done.stdout
