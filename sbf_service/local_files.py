@@ -45,10 +45,15 @@ def ensure_database_file(database: str) -> None:
     file = _sqlite_file(database)
     if file is None or os.geteuid() != 0 or file.exists():
         return
+    fresh = file.with_name(f".{file.name}.new")
     try:
         owner = file.parent.stat()
-        file.touch(mode=PRIVATE, exist_ok=False)
-        os.chown(file, owner.st_uid, owner.st_gid)
+        fresh.unlink(missing_ok=True)
+        fresh.touch(mode=PRIVATE, exist_ok=False)
+        os.chown(fresh, owner.st_uid, owner.st_gid)
+        with suppress(FileExistsError):  # the service was quicker
+            file.hardlink_to(fresh)
+        fresh.unlink()
     except OSError as error:
         raise BadInput(
             f"database {file}: expected a folder to create it in, got: {error.strerror}; start the service once, which "

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sbf_service.local_files import ensure_database_file
 from virtcloud.credentials import read_token
 
 SERVICE_UID = 65534
@@ -85,3 +86,21 @@ def test_a_missing_state_folder_is_named_with_the_remedy(folder: Path) -> None:
     assert f"database {folder}/state/sbf.db: expected a folder to create it in" in ended.stderr
     assert "systemctl start virtcloud-sbf" in ended.stderr
     assert not (folder / "state").exists()
+
+
+@as_root
+def test_a_kill_before_the_owner_is_set_leaves_no_database_of_roots(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_folder(folder)
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "chown", kill)
+        with pytest.raises(KeyboardInterrupt):
+            ensure_database_file(f"sqlite:///{state}/sbf.db")
+    assert not (state / "sbf.db").exists()
+    assert create(state / "sbf.db").returncode == 0
+    assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
