@@ -14,10 +14,10 @@ from typing import Any
 
 from sbf_service.converge.converger import Converger
 from sbf_service.converge.kind import C, D, M, Spoken, W
+from sbf_service.converge.readings import LIMIT_S, read_or_reason
 from sbf_service.converge.task import KINDS, Task, task_in
 from sbf_service.device_login import login_for
 from sbf_service.drivers.driver import Managed, SaysLines
-from sbf_service.log import get_log
 from sbf_service.other_use import Compared, other_use
 from sbf_service.store.foreign_vlans import record_foreign
 from sbf_service.store.reading import read_topology
@@ -25,15 +25,10 @@ from sbf_service.store.revisions import element_row
 from sbf_service.store.session import Store, Unit
 from sbf_service.threads import BoundedThreads
 from virtcloud.model.element import Element, kind_of
-from virtcloud.model.errors import Conflict, NotFound, VirtcloudError
+from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.preview import ChangePreview, ElementDifference, OtherUse
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import ForeignVlan
-
-log = get_log(__name__)
-
-LIMIT_S = 60.0
-"""A device that has not answered by then is reported as not read; the others' answers do not wait for it."""
 
 AnyTask = Task[Any, Any, Any, Any]
 
@@ -81,7 +76,12 @@ class Rehearsal:
         """
         if plan.tasks:
             self.threads.require_one()
-        answers = await asyncio.gather(*(self._ask(task, plan) for task in plan.tasks))
+        answers = await asyncio.gather(
+            *(
+                read_or_reason(self.threads, partial(self._read, task, plan), task.name, self.limit_s)
+                for task in plan.tasks
+            )
+        )
         named = [(task.name, answer) for task, answer in zip(plan.tasks, answers, strict=True)]
         read = [answer for _, answer in named if isinstance(answer, _Reading)]
         return ChangePreview(
@@ -89,19 +89,6 @@ class Rehearsal:
             other_use=tuple(use for one in read for use in one.other_use),
             unread={name: answer for name, answer in named if isinstance(answer, str)},
         )
-
-    async def _ask(self, task: AnyTask, plan: Plan) -> _Reading | str:
-        """Return what a device showed, or why it could not be read."""
-        asked = self.threads.run(partial(self._read, task, plan), patience=self.limit_s)
-        try:
-            return await asyncio.wait_for(asked, self.limit_s)
-        except TimeoutError:
-            return f"{task.name} has not answered for {self.limit_s:g} s"
-        except VirtcloudError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
-            log.fault("dry_run_fault", error, element=task.name)
-            return f"{task.name}: a fault in the service, which is in its log: {type(error).__name__}"
 
     def _read(self, task: AnyTask, plan: Plan) -> _Reading:
         is_known = task.name in plan.known

@@ -8,24 +8,18 @@ from functools import partial
 
 from sbf_service.cables import compare
 from sbf_service.converge.converger import Converger
+from sbf_service.converge.readings import LIMIT_S, read_or_reason
 from sbf_service.converge.sessions import PlatformOf
 from sbf_service.drivers.driver import ReadsNeighbours
-from sbf_service.log import get_log
 from sbf_service.neighbour import Neighbour
 from sbf_service.store.reading import read_topology
 from sbf_service.store.session import Store
 from sbf_service.threads import BoundedThreads
 from virtcloud.model.cables import SiteCables
 from virtcloud.model.element import Switch
-from virtcloud.model.errors import Conflict, Refused, VirtcloudError
+from virtcloud.model.errors import Conflict, Refused
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.values import Name
-
-log = get_log(__name__)
-
-LIMIT_S = 60.0
-"""A switch that has not answered by then is left out; the others' answers do not wait for it."""
-
 
 Heard = Mapping[Name, tuple[Neighbour, ...]]
 Unread = Mapping[Name, str]
@@ -73,23 +67,15 @@ class Verifying:
         """
         self.threads.require_one()
         switches = plan.site.switches
-        found = await asyncio.gather(*(self._ask(one) for one in switches))
+        found = await asyncio.gather(
+            *(
+                read_or_reason(self.threads, partial(self._neighbours, one), f"switch {one.name}", self.limit_s)
+                for one in switches
+            )
+        )
         answers = {one.name: answer for one, answer in zip(switches, found, strict=True)}
         heard = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
         return heard, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
-
-    async def _ask(self, switch: Switch) -> tuple[Neighbour, ...] | str:
-        """Return a switch's neighbours, or why they could not be read."""
-        asked = self.threads.run(partial(self._neighbours, switch), patience=self.limit_s)
-        try:
-            return await asyncio.wait_for(asked, self.limit_s)
-        except TimeoutError:
-            return f"switch {switch.name} has not answered for {self.limit_s:g} s"
-        except VirtcloudError as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - a fault of one driver must not hide the others' answers
-            log.fault("verify_fault", error, element=switch.name)
-            return f"switch {switch.name}: a fault in the service, which is in its log: {type(error).__name__}"
 
     def _neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
         worker = self.converger.worker
