@@ -199,8 +199,8 @@ def _unreachable(url: str, error: httpx.RequestError) -> str:
     )
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
         return (
-            f"what answers at {url} closed the connection without an answer: it ended just then, or it expects TLS "
-            f"(--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
+            f"what answers at {url} closed the connection without an answer: the service stopped during the "
+            f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
         )
     if _is_denied(error):
         return (

@@ -62,7 +62,7 @@ def _faults(left: EdgeDifference) -> Iterator[Fault]:
     yield from (Fault(f"wanted {_said(one)}, found none", VlanSet([one.vlan])) for one in left.add)
     yield from (Fault(f"wanted no {_said(one)}, found it", VlanSet([one.vlan])) for one in left.remove)
     for part in left.clear:
-        yield Fault(f"found {_said(part)}, and not whole", VlanSet() if part.vlan is None else VlanSet([part.vlan]))
+        yield Fault(f"found {_said(part)}, incomplete", VlanSet() if part.vlan is None else VlanSet([part.vlan]))
 
 
 def _is_ours(one: Circuit | Part, managed: ManagedEdge) -> bool:

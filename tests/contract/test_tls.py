@@ -111,8 +111,8 @@ def test_plain_http_is_told_to_use_tls(installation: Installation) -> None:
     with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
     assert str(raised.value) == (
-        f"what answers at {plain} closed the connection without an answer: it ended just then, or it expects TLS "
-        f"(--url {installation.url} or VIRTCLOUD_URL)"
+        f"what answers at {plain} closed the connection without an answer: the service stopped during the "
+        f"call, or it expects TLS (--url {installation.url} or VIRTCLOUD_URL)"
     )
 
 

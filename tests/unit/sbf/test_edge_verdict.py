@@ -59,7 +59,7 @@ def test_what_is_missing_too_much_or_half_made_after_a_change_is_named() -> None
         refuse_leftover(EDGE, EdgeWanted(circuits=(circuit(112, 10112),)), found)
     assert str(caught.value) == (
         "edge pe3: wanted VLAN 112 on port ac in service 10112 of evpn, found none; "
-        "wanted no VLAN 113 on port ac in service 10113 of evpn, found it; found service 10114 of evpn, and not whole: "
+        "wanted no VLAN 113 on port ac in service 10113 of evpn, found it; found service 10114 of evpn, incomplete: "
         "read back after the change; look at its configuration"
     )
 
