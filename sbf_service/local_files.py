@@ -43,12 +43,14 @@ def ensure_database_file(database: str) -> None:
     no folder.
     """
     file = _sqlite_file(database)
-    if file is None or os.geteuid() != 0 or file.exists():
+    if file is None or os.geteuid() != 0:
         return
     fresh = file.with_name(f".{file.name}.new")
     try:
+        fresh.unlink(missing_ok=True)  # of a call that was killed
+        if file.exists():
+            return
         owner = file.parent.stat()
-        fresh.unlink(missing_ok=True)
         fresh.touch(mode=PRIVATE, exist_ok=False)
         os.chown(fresh, owner.st_uid, owner.st_gid)
         with suppress(FileExistsError):  # the service was quicker

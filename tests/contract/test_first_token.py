@@ -104,3 +104,12 @@ def test_a_kill_before_the_owner_is_set_leaves_no_database_of_roots(
     assert not (state / "sbf.db").exists()
     assert create(state / "sbf.db").returncode == 0
     assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
+
+
+@as_root
+def test_what_a_killed_call_left_goes_with_the_next(folder: Path) -> None:
+    state = state_folder(folder)
+    create(state / "sbf.db")
+    (state / ".sbf.db.new").hardlink_to(state / "sbf.db")
+    assert create(state / "sbf.db").returncode == 0
+    assert [one.name for one in state.iterdir()] == ["sbf.db"]
