@@ -3,8 +3,7 @@
 import importlib
 import sys
 
-from benchmarks.figure import Figure
-from benchmarks.page import write_section
+from benchmarks.measurement import Measurement, write_section
 
 ALL = (
     "many_switches",
@@ -21,7 +20,7 @@ ALL = (
 
 def main(names: list[str]) -> int:
     """Run, print as it goes, and say by the exit code whether every target was met."""
-    found: dict[str, list[Figure]] = {}
+    found: dict[str, list[Measurement]] = {}
     for name in names or ALL:
         found[name] = _run(name)
         if found[name]:
@@ -29,7 +28,7 @@ def main(names: list[str]) -> int:
     return 0 if all(one.met for figures in found.values() for one in figures) else 1
 
 
-def _run(name: str) -> list[Figure]:
+def _run(name: str) -> list[Measurement]:
     figures = []
     for one in importlib.import_module(f"benchmarks.{name}").run():
         print(f"{name}: {one}", flush=True)  # noqa: T201 - a command's output

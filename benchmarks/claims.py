@@ -15,9 +15,8 @@ from pathlib import Path
 from statistics import quantiles
 from tempfile import TemporaryDirectory
 
-from benchmarks.databases import databases
-from benchmarks.figure import Figure
-from benchmarks.installation import Sbf, bearer, request, serving
+from benchmarks.installation import MeasuredSbf, bearer, databases, request, serving
+from benchmarks.measurement import Measurement
 from benchmarks.switches import switches
 
 CALLERS = 4
@@ -26,7 +25,7 @@ CREATED = 201
 BODY = json.dumps(request("s1-h1", "s2-h1")).encode()
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure on each kind of database that is there."""
     for name, database in databases():
         with (
@@ -39,22 +38,22 @@ def run() -> Iterator[Figure]:
             used, callers = sbf.processor_s(), time.process_time()
             taken = _load(sbf)
             used, callers = sbf.processor_s() - used, time.process_time() - callers
-        yield Figure(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
-        yield Figure(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
-        yield Figure(f"median of a claim, {name}", 1000 * quantiles(taken, n=2)[0], "ms")
-        yield Figure(f"longest claim, {name}", 1000 * max(taken), "ms")
-        yield Figure(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
-        yield Figure(f"processor time of the callers for a claim, {name}", 1000 * callers / len(taken), "ms")
+        yield Measurement(f"claims through HTTP, {name}", len(taken) / SECONDS, "/s", 200, at_least=True)
+        yield Measurement(f"99th percentile of a claim, {name}", 1000 * quantiles(taken, n=100)[98], "ms", 50)
+        yield Measurement(f"median of a claim, {name}", 1000 * quantiles(taken, n=2)[0], "ms")
+        yield Measurement(f"longest claim, {name}", 1000 * max(taken), "ms")
+        yield Measurement(f"processor time of the service for a claim, {name}", 1000 * used / len(taken), "ms")
+        yield Measurement(f"processor time of the callers for a claim, {name}", 1000 * callers / len(taken), "ms")
 
 
-def _load(sbf: Sbf) -> list[float]:
+def _load(sbf: MeasuredSbf) -> list[float]:
     """Give how long each call took, in seconds."""
     numbers, ends = count(), time.monotonic() + SECONDS
     with ThreadPoolExecutor(CALLERS) as pool:
         return [one for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS)) for one in taken]
 
 
-def _call_until(sbf: Sbf, numbers: Iterator[int], ends: float) -> list[float]:
+def _call_until(sbf: MeasuredSbf, numbers: Iterator[int], ends: float) -> list[float]:
     line = http.client.HTTPConnection(sbf.listen)
     headers = {"content-type": "application/json", **bearer(sbf.token)}
     taken = []

@@ -10,12 +10,12 @@ from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.figure import Figure
 from benchmarks.installation import request, serving, sqlite, topology
-from sbf_service.service import Service, make_service
-from sbf_service.settings import Settings
+from benchmarks.measurement import Measurement
+from sbf_service.bootstrap import SbfService, build_service
+from sbf_service.settings import ServiceSettings
 from sbf_service.store.clusters import put_cluster
-from sbf_service.store.elements import confirm, element_views
+from sbf_service.store.elements import confirm_revision, make_element_views
 from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest
@@ -26,27 +26,27 @@ SITES, CLUSTERS = 334, 4000
 IDLE_S = 10.0
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Fill, start, ask, wait, look."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder)
         with serving(folder) as sbf:
-            yield Figure("from listening until it says that it is ready", sbf.ready_within(), "s")
+            yield Measurement("from listening until it says that it is ready", sbf.ready_within(), "s")
             for path in ("/v1/elements", "/v1/sites/s1", "/v1/clusters/c1"):
                 sbf.call("GET", path)
             used = sbf.processor_s()
             time.sleep(IDLE_S)
             busy = (sbf.processor_s() - used) / IDLE_S
-            yield Figure("memory of an idle service, 1,002 elements, 4,000 clusters", sbf.memory_mb(), "MB", 300)
-            yield Figure("processor that it uses when nothing is asked", 100 * busy, "% of one core")
+            yield Measurement("memory of an idle service, 1,002 elements, 4,000 clusters", sbf.memory_mb(), "MB", 300)
+            yield Measurement("processor that it uses when nothing is asked", 100 * busy, "% of one core")
             sbf.call("GET", "/v1/clusters")
-            yield Figure("its memory once somebody has listed all clusters", sbf.memory_mb(), "MB")
+            yield Measurement("its memory once somebody has listed all clusters", sbf.memory_mb(), "MB")
 
 
 def _fill(folder: Path) -> None:
-    described = Settings.model_validate({"database": sqlite(folder), "replica": "bench"})
-    service = make_service(described)
+    described = ServiceSettings.model_validate({"database": sqlite(folder), "replica": "bench"})
+    service = build_service(described)
     service.prepare()
     _describe(service)
     for number in range(CLUSTERS):
@@ -57,7 +57,7 @@ def _fill(folder: Path) -> None:
     service.store.close()
 
 
-def _describe(service: Service) -> None:
+def _describe(service: SbfService) -> None:
     found = topology(["127.0.0.1:1"] * SITES)
     with service.store.change() as unit:
         put_topology(unit, Topology.model_validate(found))
@@ -66,9 +66,9 @@ def _describe(service: Service) -> None:
             put_pool(unit, f"s{number}", Pool.model_validate({"vlans": "2-1001,1006-4094"}), service.reserved)
 
 
-def _confirm_all(service: Service) -> None:
+def _confirm_all(service: SbfService) -> None:
     with service.store.read() as unit:
-        behind = [(one.name, one.wanted_revision) for one in element_views(unit)]
+        behind = [(one.name, one.wanted_revision) for one in make_element_views(unit)]
     for element, revision in behind:
         with service.store.change() as unit:
-            confirm(unit, element, revision, timedelta(minutes=1))
+            confirm_revision(unit, element, revision, timedelta(minutes=1))

@@ -1,4 +1,7 @@
-"""An installation to measure: sites with one switch and two hosts each, and the real service for them."""
+"""The kinds of database to measure on: SQLite, and PostgreSQL where its programs are.
+
+An installation to measure: sites with one switch and two hosts each, and the real service for them.
+"""
 
 import json
 import os
@@ -6,17 +9,44 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-from emulators.switch import ENABLE_SECRET, PASSWORD
+from emulators.switch_device import ENABLE_SECRET, PASSWORD
 
 from benchmarks.switches import PLATFORM
-from virtcloud.connection import CLIENT
+from virtcloud.client.connection import USER_AGENT
+
+Database = Callable[[], AbstractContextManager[str | None]]
+
+
+def databases() -> Iterator[tuple[str, Database]]:
+    """Give each kind's name, and how to have one: an address, or None for a file in the service's folder."""
+    yield "SQLite", lambda: nullcontext(None)
+    try:
+        from postgres import NoPostgresError, programs  # noqa: PLC0415 - it needs a driver that may be absent
+    except ImportError as error:
+        print(f"SKIPPED: PostgreSQL: {error}", file=sys.stderr)  # noqa: T201 - a command's output
+        return
+    try:
+        programs()
+    except NoPostgresError as error:
+        print(f"SKIPPED: PostgreSQL: {error}", file=sys.stderr)  # noqa: T201 - a command's output
+        return
+    yield "PostgreSQL", _postgresql
+
+
+@contextmanager
+def _postgresql() -> Iterator[str]:
+    from postgres import running  # noqa: PLC0415 - see above
+
+    with running(fsync="on", full_page_writes="on") as server:
+        yield server.url(server.new_database())
+
 
 HOST_PORTS = ("GigabitEthernet1/0/1", "GigabitEthernet1/0/2")
 UPLINK = "GigabitEthernet1/0/7"
@@ -63,7 +93,7 @@ def request(*hosts: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Sbf:
+class MeasuredSbf:
     """A running service, and its hosts' agents as far as they matter: they confirm at once."""
 
     client: httpx.Client
@@ -146,7 +176,7 @@ class Sbf:
 
 
 @contextmanager
-def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[Sbf]:
+def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
     """Run ``sbf serve`` on a database (a file in ``folder``), in a process of its own."""
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
@@ -157,11 +187,13 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
         subprocess.Popen(  # noqa: S603 - our own
             [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
         ) as process,
-        httpx.Client(base_url=f"http://{listen}", timeout=60, headers=bearer(token) | {"user-agent": CLIENT}) as client,
+        httpx.Client(
+            base_url=f"http://{listen}", timeout=60, headers=bearer(token) | {"user-agent": USER_AGENT}
+        ) as client,
     ):
         try:
             _wait_for(client, process, folder / "log")
-            yield Sbf(client, process, listen, token)
+            yield MeasuredSbf(client, process, listen, token)
         finally:
             process.terminate()
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from benchmarks.figure import Figure
-from virtcloud.client import SbfClient
-from virtcloud.lab import Lab, names, read_lab_file
+from benchmarks.measurement import Measurement
+from pbs_hooks.openpbs.qmgr import find_installation
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab, addressing, read_lab_file
 from virtcloud.lab.pbs import LabPbs
-from virtcloud.lab.state import State
+from virtcloud.lab.state import LabState
 from virtcloud.model.errors import NotFound
-from virtcloud.pbs.place import find
 
 HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 REPEATS = 5
@@ -42,7 +42,7 @@ class Start:
     passed: float = 0.0
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure; gives a figure for each part, and ours altogether."""
     try:
         with _installation() as batch:
@@ -52,20 +52,28 @@ def run() -> Iterator[Figure]:
         print(f"job_start: not measured: {error}", flush=True)  # noqa: T201 - a command's output
         return
     plain, ours = [one for one, _ in pairs], [one for _, one in pairs]
-    yield Figure(
+    yield Measurement(
         "a job without a cluster, qsub to first line", _median(plain, lambda one: one.first_line - one.asked), "s"
     )
-    yield Figure("a job with a cluster, qsub to first line", _median(ours, lambda one: one.first_line - one.asked), "s")
-    yield Figure("qsub without a cluster", _median(plain, lambda one: one.submitted - one.asked), "s")
-    yield Figure("qsub with a cluster", _median(ours, lambda one: one.submitted - one.asked), "s")
-    yield Figure("submitted to claimed: PBS chooses hosts", _median(ours, lambda one: one.claimed - one.submitted), "s")
-    yield Figure(
+    yield Measurement(
+        "a job with a cluster, qsub to first line", _median(ours, lambda one: one.first_line - one.asked), "s"
+    )
+    yield Measurement("qsub without a cluster", _median(plain, lambda one: one.submitted - one.asked), "s")
+    yield Measurement("qsub with a cluster", _median(ours, lambda one: one.submitted - one.asked), "s")
+    yield Measurement(
+        "submitted to claimed: PBS chooses hosts", _median(ours, lambda one: one.claimed - one.submitted), "s"
+    )
+    yield Measurement(
         "claimed to active: switches, bridges, guests", _median(ours, lambda one: one.active - one.claimed), "s"
     )
-    yield Figure("active to passed: guests answer, barrier", _median(ours, lambda one: one.passed - one.active), "s")
-    yield Figure("passed to first line: PBS starts it", _median(ours, lambda one: one.first_line - one.passed), "s")
+    yield Measurement(
+        "active to passed: guests answer, barrier", _median(ours, lambda one: one.passed - one.active), "s"
+    )
+    yield Measurement(
+        "passed to first line: PBS starts it", _median(ours, lambda one: one.first_line - one.passed), "s"
+    )
     longer = median(two.first_line - two.asked - (one.first_line - one.asked) for one, two in pairs)
-    yield Figure("ours: with a cluster longer than without", longer, "s", 3)
+    yield Measurement("ours: with a cluster longer than without", longer, "s", 3)
 
 
 def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
@@ -76,8 +84,8 @@ def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
 def _installation() -> Iterator[LabPbs]:
     """Run the default lab with an OpenPBS on three of its hosts and our hooks in it."""
     with tempfile.TemporaryDirectory(prefix="vc") as folder:
-        state = State(Path(folder) / "lab")
-        find()
+        state = LabState(Path(folder) / "lab")
+        find_installation()
         lab = Lab.up(read_lab_file(), state=state)
         try:
             batch = LabPbs.of(lab)
@@ -121,9 +129,9 @@ def _output(batch: LabPbs, key: str) -> str:
 
 def _behind(batch: LabPbs, host: str) -> float:
     """Say by how much a host's clock is behind the station's."""
-    before = float(batch.lab.run(names.STATION, ["date", "+%s.%N"], check=True).stdout)
+    before = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)
     there = float(batch.lab.run(host, ["date", "+%s.%N"], check=True).stdout)
-    after = float(batch.lab.run(names.STATION, ["date", "+%s.%N"], check=True).stdout)
+    after = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)
     return (before + after) / 2 - there
 
 

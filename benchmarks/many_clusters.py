@@ -11,34 +11,34 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.figure import TIMES, Figure
-from benchmarks.installation import Sbf, request, serving
+from benchmarks.installation import MeasuredSbf, request, serving
+from benchmarks.measurement import TIMES, Measurement
 from benchmarks.switches import switches
 
 CLUSTERS, CALLERS, REPEATS = 200, 8, 3
 HOSTS = ("s1-h1", "s1-h2")
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure one cluster some times, then all at once."""
     with TemporaryDirectory() as folder, switches(1) as emulated, serving(Path(folder)) as sbf:
         sbf.install(emulated.addresses)
         alone = median([_one(sbf, number) for number in range(REPEATS + 1)][1:])
         saves, commands = emulated.saves(), emulated.commands()
         together = _all(sbf)
-        yield Figure(f"{CLUSTERS} clusters at once on one switch: saves", emulated.saves() - saves, "", 6)
-        yield Figure(f"{CLUSTERS} clusters against one", together / alone, TIMES, 8)
-        yield Figure("one cluster", alone, "s")
-        yield Figure(f"commands for {CLUSTERS} clusters", emulated.commands() - commands)
+        yield Measurement(f"{CLUSTERS} clusters at once on one switch: saves", emulated.saves() - saves, "", 6)
+        yield Measurement(f"{CLUSTERS} clusters against one", together / alone, TIMES, 8)
+        yield Measurement("one cluster", alone, "s")
+        yield Measurement(f"commands for {CLUSTERS} clusters", emulated.commands() - commands)
 
 
-def _one(sbf: Sbf, number: int) -> float:
+def _one(sbf: MeasuredSbf, number: int) -> float:
     taken = sbf.set_up(f"one{number}", *HOSTS)
     sbf.end(f"one{number}")
     return taken
 
 
-def _all(sbf: Sbf) -> float:
+def _all(sbf: MeasuredSbf) -> float:
     started = time.monotonic()
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(lambda n: sbf.call("PUT", f"/v1/clusters/c{n}", request(*HOSTS)), range(CLUSTERS)))

@@ -11,14 +11,14 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.figure import TIMES, Figure
-from benchmarks.installation import Sbf, serving
+from benchmarks.installation import MeasuredSbf, serving
+from benchmarks.measurement import TIMES, Measurement
 from benchmarks.switches import Switches, switches
 
 MOST, SOME, REPEATS = 64, 16, 3
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure warm, interleaved; then cold."""
     with TemporaryDirectory() as name, switches(MOST + 2) as emulated:
         folder = Path(name)
@@ -30,13 +30,13 @@ def run() -> Iterator[Figure]:
             yield from _cold(sbf, emulated)
 
 
-def _prepare_ports(sbf: Sbf) -> None:
+def _prepare_ports(sbf: MeasuredSbf) -> None:
     for key, hosts in {"all": over(MOST), "first": both(1), "next": both(MOST + 1), "last": both(MOST + 2)}.items():
         sbf.set_up(key, *hosts)
         sbf.end(key)
 
 
-def _warm(sbf: Sbf) -> Iterator[Figure]:
+def _warm(sbf: MeasuredSbf) -> Iterator[Measurement]:
     taken: dict[int, list[float]] = {1: [], SOME: [], MOST: []}
     for number in range(REPEATS):
         for count, times in taken.items():
@@ -44,20 +44,20 @@ def _warm(sbf: Sbf) -> Iterator[Figure]:
             times.append(sbf.set_up(key, *(over(count) if count > 1 else both(1))))
             sbf.end(key)
     alone, some, most = (median(times) for times in taken.values())
-    yield Figure("a cluster on one switch, warm", alone, "s")
-    yield Figure(f"{SOME} switches against one, warm", some / alone, TIMES, 1.2)
-    yield Figure(f"{MOST} switches against one, warm", most / alone, TIMES, 1.5)
+    yield Measurement("a cluster on one switch, warm", alone, "s")
+    yield Measurement(f"{SOME} switches against one, warm", some / alone, TIMES, 1.2)
+    yield Measurement(f"{MOST} switches against one, warm", most / alone, TIMES, 1.5)
 
 
-def _cold(sbf: Sbf, emulated: Switches) -> Iterator[Figure]:
+def _cold(sbf: MeasuredSbf, emulated: Switches) -> Iterator[Measurement]:
     before = sum(int(str(one)) for one in emulated.ask("logins"))
     sbf.set_up("loads-the-library", *both(MOST + 2))
     alone, most = sbf.set_up("cold1", *both(MOST + 1)), sbf.set_up("cold64", *over(MOST))
     logins = sum(int(str(one)) for one in emulated.ask("logins")) - before
     if logins != MOST + 2:
         raise AssertionError(f"expected {MOST + 2} sessions to be opened, counted {logins}: this is not cold")
-    yield Figure("a cluster on one switch, cold", alone, "s")
-    yield Figure(f"{MOST} switches against one, cold", most / alone, TIMES)
+    yield Measurement("a cluster on one switch, cold", alone, "s")
+    yield Measurement(f"{MOST} switches against one, cold", most / alone, TIMES)
 
 
 def over(count: int) -> tuple[str, ...]:

@@ -8,23 +8,23 @@ import time
 from collections.abc import Iterator
 from statistics import median
 
-from emulators.switch import ENABLE_SECRET, PASSWORD
+from emulators.switch_device import ENABLE_SECRET, PASSWORD
 
-from benchmarks.figure import TIMES, Figure
 from benchmarks.installation import HOST_PORTS
+from benchmarks.measurement import TIMES, Measurement
 from benchmarks.switches import PLATFORM, switches
-from sbf_service.drivers.driver import Driver, Login, Managed
-from sbf_service.drivers.registry import PLATFORMS
-from sbf_service.secret import Secret
+from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.secret_source import Secret
 from virtcloud.model.element import Switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 
 REPEATS = 5
-MANAGED = Managed(tuple(PortName(one) for one in HOST_PORTS), VlanSet.parse("100-199"))
+MANAGED = SwitchScope(tuple(PortName(one) for one in HOST_PORTS), VlanSet.parse("100-199"))
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure some sessions; the library is loaded before, and that once."""
     with switches(1) as emulated:
         taken = [_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
@@ -33,15 +33,19 @@ def run() -> Iterator[Figure]:
     if logins != REPEATS + 1:
         raise AssertionError(f"expected a login for each of {REPEATS + 1} sessions, counted {logins}")
     connecting = first - third
-    yield Figure("connecting", connecting, "s")
-    yield Figure("the second change's connection against the first's", max(0, second - third) / connecting, TIMES, 0.2)
+    yield Measurement("connecting", connecting, "s")
+    yield Measurement(
+        "the second change's connection against the first's", max(0, second - third) / connecting, TIMES, 0.2
+    )
 
 
-def driver_for(address: str) -> Driver:
+def driver_for(address: str) -> SwitchDriver:
     """Give the driver of the emulated switch at ``address``; nothing is connected yet."""
     described = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
-    login = Login(Switch.model_validate(described), "admin", password=Secret(PASSWORD), enable=Secret(ENABLE_SECRET))
-    return PLATFORMS[PLATFORM].driver(login)
+    login = DeviceLogin(
+        Switch.model_validate(described), "admin", password=Secret(PASSWORD), enable=Secret(ENABLE_SECRET)
+    )
+    return SWITCH_PLATFORMS[PLATFORM].driver(login)
 
 
 def _session(address: str) -> list[float]:
@@ -52,7 +56,7 @@ def _session(address: str) -> list[float]:
         driver.close()
 
 
-def _timed(driver: Driver) -> float:
+def _timed(driver: SwitchDriver) -> float:
     started = time.monotonic()
     driver.read(MANAGED)
     return time.monotonic() - started

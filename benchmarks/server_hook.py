@@ -13,56 +13,56 @@ from socket import create_server
 from statistics import median
 from typing import Any
 
-from pbs_fakes.server_hook import NODES, RAN, ServerHook, hook
-from pbs_fakes.site import real_site
+from batch_fakes.server_hook import NODES, RAN, ServerHook, hook
+from batch_fakes.single_site import run_single_site
 
-from benchmarks.figure import Figure
-from virtcloud.testing.fakepbs import Event, Job
-from virtcloud.testing.fakepbs.runner import BARE, RUN
+from benchmarks.measurement import Measurement
+from virtcloud.testing.fakepbs import HookEvent, HookJob
+from virtcloud.testing.fakepbs.hook_runner import BARE_OPTIONS, INTERPRETER_PROGRAM
 
 RUNS = 60
 REQUEST = "image=debian12:guests=2:subnet=10.0.0.0/24"
 PLAYER = Path(__file__).parent / "server_hook_player.py"
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Play events of each kind."""
-    with real_site() as site:
+    with run_single_site() as site:
         plain = _milliseconds(site.hook, [_runs(number, None) for number in range(RUNS)])
-        yield Figure("a job without a cluster", median(plain[1:]), "ms", 2)
-        yield Figure("the slowest of them", max(plain[1:]), "ms")
+        yield Measurement("a job without a cluster", median(plain[1:]), "ms", 2)
+        yield Measurement("the slowest of them", max(plain[1:]), "ms")
         asked = _milliseconds(site.hook, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Figure("runjob: a cluster is asked for", median(asked[1:]), "ms", 50)
-        yield Figure("the slowest of them", max(asked[1:]), "ms")
-        yield Figure("the first in a new interpreter", asked[0], "ms")
+        yield Measurement("runjob: a cluster is asked for", median(asked[1:]), "ms", 50)
+        yield Measurement("the slowest of them", max(asked[1:]), "ms")
+        yield Measurement("the first in a new interpreter", asked[0], "ms")
         ended = _milliseconds(site.hook, [_ends(number) for number in range(RUNS)])
-        yield Figure("jobobit: a cluster is ended", median(ended[1:]), "ms", 50)
+        yield Measurement("jobobit: a cluster is ended", median(ended[1:]), "ms", 50)
         submitted = _milliseconds(site.hook, [_submitted(number) for number in range(RUNS)])
-        yield Figure("queuejob: a name is looked up", median(submitted[1:]), "ms", 50)
+        yield Measurement("queuejob: a name is looked up", median(submitted[1:]), "ms", 50)
     with create_server(("127.0.0.1", 0)) as silent:
         down = ServerHook(f"http://127.0.0.1:{silent.getsockname()[1]}")
         waits = _milliseconds(down, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Figure("runjob, SBF says nothing: the first", waits[0] / 1000, "s", 2)
-        yield Figure("all others of the next minute", max(waits[1:]), "ms", 50)
+        yield Measurement("runjob, SBF says nothing: the first", waits[0] / 1000, "s", 2)
+        yield Measurement("all others of the next minute", max(waits[1:]), "ms", 50)
 
 
-def _runs(number: int, line: str | None) -> Event:
+def _runs(number: int, line: str | None) -> HookEvent:
     resources = RAN if line is None else {**RAN, "vcluster": line}
     attributes = {"euser": f"user{number}", "exec_vnode": NODES}
-    return Event("runjob", Job(f"{number}.bench", attributes, resources))
+    return HookEvent("runjob", HookJob(f"{number}.bench", attributes, resources))
 
 
-def _ends(number: int) -> Event:
+def _ends(number: int) -> HookEvent:
     attributes = {"euser": f"user{number}", "run_version": 1}
-    return Event("jobobit", Job(f"{number}.bench", attributes, {**RAN, "vcluster": REQUEST}))
+    return HookEvent("jobobit", HookJob(f"{number}.bench", attributes, {**RAN, "vcluster": REQUEST}))
 
 
-def _submitted(number: int) -> Event:
-    job = Job("", {}, {**RAN, "vcluster": f"{REQUEST}:name=n{number}"})
-    return Event("queuejob", job, requestor="alice")
+def _submitted(number: int) -> HookEvent:
+    job = HookJob("", {}, {**RAN, "vcluster": f"{REQUEST}:name=n{number}"})
+    return HookEvent("queuejob", job, requestor="alice")
 
 
-def _milliseconds(server_hook: ServerHook, events: list[Event]) -> list[float]:
+def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[float]:
     """Play events in one interpreter, one after the other; gives what each took."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -71,6 +71,6 @@ def _milliseconds(server_hook: ServerHook, events: list[Event]) -> list[float]:
         told: list[dict[str, Any]] = [one.told(config) for one in events]
         (folder / "events.json").write_text(json.dumps(told))
         (folder / "hook.py").write_text(hook())
-        command = ["python3", *BARE, str(PLAYER), str(RUN.parent.parent), name]
+        command = ["python3", *BARE_OPTIONS, str(PLAYER), str(INTERPRETER_PROGRAM.parent.parent), name]
         ran = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
     return [1000 * float(one) for one in ran.stdout.split()]

@@ -15,26 +15,26 @@ from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
 
-from emulators.switch import ENABLE_SECRET, PASSWORD
+from emulators.switch_device import ENABLE_SECRET, PASSWORD
 
-from benchmarks.figure import TIMES, Figure
 from benchmarks.installation import HOST_PORTS
+from benchmarks.measurement import TIMES, Measurement
 from benchmarks.second_change import driver_for
 from benchmarks.switches import switches
-from sbf_service.drivers.driver import Driver, Managed
+from sbf_service.drivers.contract import SwitchDriver, SwitchScope
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted, switch_difference
+from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 PACKAGE = "networking-generic-switch"
 HOME = Path(gettempdir()) / "virtcloud-benchmarks-neighbour"
 PORTS = tuple(PortName(one) for one in HOST_PORTS)
-MANAGED = Managed(PORTS, VlanSet.parse("100-199"))
+MANAGED = SwitchScope(PORTS, VlanSet.parse("100-199"))
 SINGLE = [100, 102, 104]
 MANY = range(110, 116)
 
 
-def run() -> Iterator[Figure]:
+def run() -> Iterator[Measurement]:
     """Measure ours, theirs, theirs with a kept connection."""
     if not _installed():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
@@ -52,20 +52,20 @@ def run() -> Iterator[Figure]:
             driver.close()
         theirs = _neighbour(emulated.addresses[0], keeps=False, vlans=SINGLE)
         kept = _neighbour(emulated.addresses[0], keeps=True, vlans=[120, *MANY])
-    yield Figure("a VLAN on two trunks, ours", ours, "s")
-    yield Figure("the same, networking-generic-switch", median(theirs), "s")
-    yield Figure("ours against it", ours / median(theirs), TIMES)
-    yield Figure("ours against it when it keeps its connection", ours / median(kept[1:]), TIMES)
-    yield Figure(f"{len(MANY)} VLANs on two trunks, ours", many, "s")
-    yield Figure("ours against it when it keeps its connection, all of them", many / sum(kept[1:]), TIMES)
+    yield Measurement("a VLAN on two trunks, ours", ours, "s")
+    yield Measurement("the same, networking-generic-switch", median(theirs), "s")
+    yield Measurement("ours against it", ours / median(theirs), TIMES)
+    yield Measurement("ours against it when it keeps its connection", ours / median(kept[1:]), TIMES)
+    yield Measurement(f"{len(MANY)} VLANs on two trunks, ours", many, "s")
+    yield Measurement("ours against it when it keeps its connection, all of them", many / sum(kept[1:]), TIMES)
 
 
-def _change(driver: Driver, vlans: list[int]) -> float:
+def _change(driver: SwitchDriver, vlans: list[int]) -> float:
     """Let the ports carry exactly these VLANs, as a worker does it; gives the seconds."""
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
-    driver.apply(switch_difference(wanted, driver.read(MANAGED)))
-    left = switch_difference(wanted, driver.read(MANAGED))
+    driver.apply(compare_switch(wanted, driver.read(MANAGED)))
+    left = compare_switch(wanted, driver.read(MANAGED))
     if left:
         raise AssertionError(f"expected VLANs {vlans} on the switch, still to do: {left}")
     return time.monotonic() - started

@@ -11,18 +11,18 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from pbs_hooks.kit.hook_settings import MOM_SETTINGS, SERVER_SETTINGS, SettingKey
+from pbs_hooks.torque.scripts.script_settings import SCRIPT_SETTINGS as TORQUE
 from sbf_command import main as sbf
-from sbf_service.drivers import edge_registry, registry
+from sbf_service.bootstrap import build_service
+from sbf_service.drivers import registry
 from sbf_service.http.app import create_app
-from sbf_service.service import make_service
-from sbf_service.settings import Settings
-from virtcloud.agent.jobport import FACTS
-from virtcloud.agent.local import requests as agent_requests
+from sbf_service.settings import ServiceSettings
+from virtcloud.agent.job_access.access import SCRIPT_VARIABLES
+from virtcloud.agent.job_socket import socket_requests as agent_requests
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.cli import main
-from virtcloud.jobs import plan, request, spec
-from virtcloud.pbs.hooks.settings import MOM, SERVER, Key
-from virtcloud.torque.scripts.settings import KEYS as TORQUE
+from virtcloud.jobs import address_plan, request, request_file
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78
@@ -49,13 +49,13 @@ def _command_pages(name: str, command: click.Command, parent: click.Context | No
 
 def settings() -> str:
     """Every setting of the service and of the agent."""
-    service = "# Settings\n\n## `sbf serve --config FILE` (TOML)\n\n" + _fields(Settings)
+    service = "# Settings\n\n## `sbf serve --config FILE` (TOML)\n\n" + _fields(ServiceSettings)
     agent = "\n## `virtcloud agent --config FILE` (TOML)\n\n" + _fields(AgentSettings)
-    pbs = _hook("The hook of OpenPBS's server", SERVER) + _hook("The hook of its MoMs", MOM)
+    pbs = _hook("The hook of OpenPBS's server", SERVER_SETTINGS) + _hook("The hook of its MoMs", MOM_SETTINGS)
     return service + agent + pbs + _hook("Torque's scripts", TORQUE, "`/etc/virtcloud/torque.json` on each host.")
 
 
-def _hook(title: str, keys: Mapping[str, Key], where: str = "`virtcloud pbs install --settings FILE`.") -> str:
+def _hook(title: str, keys: Mapping[str, SettingKey], where: str = "`virtcloud pbs install --settings FILE`.") -> str:
     rows = "".join(
         f"| `{name}` | {key.meaning} Expected: {key.expected} | {_hook_default(name, key)} |\n"
         for name, key in keys.items()
@@ -64,7 +64,7 @@ def _hook(title: str, keys: Mapping[str, Key], where: str = "`virtcloud pbs inst
     return f"\n## {title} (JSON)\n\n{head}{rows}"
 
 
-def _hook_default(name: str, key: Key) -> str:
+def _hook_default(name: str, key: SettingKey) -> str:
     return "required" if name == "sbf" else f"`{json.dumps(key.default)}`"
 
 
@@ -93,7 +93,7 @@ def _default(field: FieldInfo) -> str:
 
 def http_api() -> str:
     """Every call of the HTTP API, from its OpenAPI document."""
-    paths = create_app(make_service(Settings())).openapi()["paths"]
+    paths = create_app(build_service(ServiceSettings())).openapi()["paths"]
     rows = [
         f"| `{method.upper()} {path}` | {call['summary']} | {', '.join(sorted(call['responses']))} |"
         for path, calls in paths.items()
@@ -107,38 +107,39 @@ def http_api() -> str:
 
 def platforms() -> str:
     """Every platform of switches and of provider edges, with the facts of its driver."""
-    edges = f"## Provider edges\n\n{edge_registry.table()}\n"
-    return f"# Platforms\n\n{edges}## Switches\n\n{registry.table()}"
+    edges = f"## Provider edges\n\n{registry.render_edge_tables()}\n"
+    return f"# Platforms\n\n{edges}## Switches\n\n{registry.render_switch_tables()}"
 
 
 def job_request() -> str:
     """Every key of a job's request, on the line and in a file."""
     head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
-    line = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request.KEYS.items())
-    top = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in spec.TOP.items())
-    guest = "".join(f"| `hosts.N.guests.M.{key}` | {_cell(one)} |\n" for key, one in spec.GUEST.items())
+    line = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request.REQUEST_KEYS.items())
+    top = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request_file.TOP_KEYS.items())
+    guest = "".join(f"| `hosts.N.guests.M.{key}` | {_cell(one)} |\n" for key, one in request_file.GUEST_KEYS.items())
     table = "| key | what | expected | example |\n|---|---|---|---|\n"
-    later = ", ".join(f"`{key}`" for key in request.LATER)
+    later = ", ".join(f"`{key}`" for key in request.RESERVED_KEYS)
     return (
         f"# A job's request\n\n{head}\n\n## The line\n\n{table}{line}\n{later}: not offered yet.\n\n"
-        f"## Addresses\n\n```text\n{inspect.cleandoc(plan.__doc__ or '')}\n```\n\n"
-        f"## The file\n\n{inspect.cleandoc(spec.__doc__ or '')}\n\n{table}{top}{guest}\n{spec.HOSTS}\n\n"
-        f"```yaml\n{spec.EXAMPLE}```\n"
+        f"## Addresses\n\n```text\n{inspect.cleandoc(address_plan.__doc__ or '')}\n```\n\n"
+        f"## The file\n\n{inspect.cleandoc(request_file.__doc__ or '')}\n\n{table}{top}{guest}\n"
+        f"{request_file.HOSTS_TEXT}\n\n"
+        f"```yaml\n{request_file.EXAMPLE}```\n"
     )
 
 
-def _cell(key: request.Key) -> str:
+def _cell(key: request.RequestKey) -> str:
     return f"{key.meaning} | {key.kind.expected} | `{key.example}`"
 
 
 def agent_socket() -> str:
     """Every request on the agent's socket, with its answer."""
-    requests = "".join(_request(do, kind) for do, kind in agent_requests.KINDS.items())
-    faults = "".join(f"| `{slug}` | {words} |\n" for slug, words in agent_requests.FAULTS.items())
-    facts = "".join(f"| `{name}` | {words} |\n" for name, words in FACTS.items())
+    requests = "".join(_request(do, kind) for do, kind in agent_requests.REQUEST_KINDS.items())
+    faults = "".join(f"| `{slug}` | {words} |\n" for slug, words in agent_requests.ERROR_SLUGS.items())
+    facts = "".join(f"| `{name}` | {words} |\n" for name, words in SCRIPT_VARIABLES.items())
     head = inspect.cleandoc(agent_requests.__doc__ or "").partition("\n\n")[2]
     return (
-        f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE}```\n\n{requests}## Faults\n\n"
+        f"# The agent's socket\n\n{head}\n\n```text\n{agent_requests.EXAMPLE_SESSION}```\n\n{requests}## Faults\n\n"
         'The answer is `{"ok": false, "error": …, "detail": …}`; `detail` is one line for people.\n\n'
         f"| `error` | what it means |\n|---|---|\n{faults}\n## Facts\n\n"
         "The files lie below the setting `jobs`, and only the job's user may read them.\n\n"
@@ -146,7 +147,7 @@ def agent_socket() -> str:
     )
 
 
-def _request(do: str, kind: type[agent_requests.Request]) -> str:
+def _request(do: str, kind: type[agent_requests.SocketRequest]) -> str:
     rows = "".join(_rows(kind, "")).replace("| `do` |  | required |\n", "")
     table = f"| key | what | default |\n|---|---|---|\n{rows}\n" if rows else ""
     return f"## `{do}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n{table}Answer, beside `ok`: {kind.answer}\n\n"

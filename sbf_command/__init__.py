@@ -7,20 +7,20 @@ from pathlib import Path
 
 import click
 
-from virtcloud.cli import Asking
-from virtcloud.cli.lazy import LazyGroup
+from virtcloud.cli import ConnectionOptions
+from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
     "serve": ("sbf_service.__main__:serve", "Serve until SIGTERM."),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
     "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, those of plug-ins among them."),
     "token": ("sbf_service.__main__:token", "Make tokens on the service's own machine."),
-    "requestvlan": ("virtcloud.cli.vlan:requestvlan", "Make a network and print its VLAN number."),
-    "addhosts": ("virtcloud.cli.vlan:addhosts", "Bring a network to hosts."),
-    "removehosts": ("virtcloud.cli.vlan:removehosts", "Take a network from hosts."),
-    "releasevlan": ("virtcloud.cli.vlan:releasevlan", "Give up a network without hosts."),
-    "forcereleasevlan": ("virtcloud.cli.vlan:forcereleasevlan", "Give up a network with its hosts."),
-    "dumpstate": ("virtcloud.cli.vlan:dumpstate", "Print all networks as XML."),
+    "requestvlan": ("virtcloud.cli.legacy_commands:requestvlan", "Make a network and print its VLAN number."),
+    "addhosts": ("virtcloud.cli.legacy_commands:addhosts", "Bring a network to hosts."),
+    "removehosts": ("virtcloud.cli.legacy_commands:removehosts", "Take a network from hosts."),
+    "releasevlan": ("virtcloud.cli.legacy_commands:releasevlan", "Give up a network without hosts."),
+    "forcereleasevlan": ("virtcloud.cli.legacy_commands:forcereleasevlan", "Give up a network with its hosts."),
+    "dumpstate": ("virtcloud.cli.legacy_commands:dumpstate", "Print all networks as XML."),
 }
 
 
@@ -48,4 +48,4 @@ def main(context: click.Context, quiet: bool, url: str | None, token_file: Path 
 
     Example: sbf requestvlan mine && sbf addhosts mine brno-h1 praha-h1
     """
-    context.obj = Asking(url, token_file, ca_file, None)
+    context.obj = ConnectionOptions(url, token_file, ca_file, None)

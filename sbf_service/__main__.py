@@ -15,18 +15,18 @@ from typing import NoReturn
 import click
 from pydantic import ValidationError
 
-from sbf_service import serve as serving
-from sbf_service.drivers.registry import platform_names, plugged
+from sbf_service import server as serving
+from sbf_service.bootstrap import build_service, replica_name
+from sbf_service.drivers.registry import list_platform_names, list_plugins
 from sbf_service.http.app import create_app
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
-from sbf_service.service import make_service, replica_name
-from sbf_service.settings import Settings, read_settings
-from sbf_service.store.replica import held
+from sbf_service.settings import ServiceSettings, read_settings
+from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
+from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.faults import explain
 from virtcloud.model.values import Name
 
 DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
@@ -55,15 +55,17 @@ def serve(config: Path | None) -> None:
     """
     log_to_stderr()
     with ExitStack() as stack:
-        with _bad_input_is_said():
-            settings = _settings(config)
-            service = make_service(settings)
+        with _report_bad_input():
+            settings = _load_settings(config)
+            service = build_service(settings)
             service.prepare()
-            sockets = serving.listen(service)
-            stack.enter_context(held(service.store.engine, replica_name(settings)))
+            sockets = serving.open_sockets(service)
+            stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
         _log_plugins()
-        log.info("listening", tcp=settings.listen, socket=settings.socket or "none", database=_database(settings))
-        serving.serve(service, sockets)
+        log.info(
+            "listening", tcp=settings.listen, socket=settings.socket or "none", database=_describe_database(settings)
+        )
+        serving.run_server(service, sockets)
     log.info("stopped")
 
 
@@ -73,7 +75,7 @@ def openapi() -> None:
 
     Example: sbf openapi > openapi.json
     """
-    click.echo(json.dumps(create_app(make_service(Settings())).openapi(), indent=2, ensure_ascii=False))
+    click.echo(json.dumps(create_app(build_service(ServiceSettings())).openapi(), indent=2, ensure_ascii=False))
 
 
 @main.command()
@@ -84,9 +86,9 @@ def platforms() -> None:
 
     Example: sbf platforms
     """
-    found = plugged()
+    found = list_plugins()
     sources = {one.platform: one.source for one in found if one.dialect}
-    for name in platform_names():
+    for name in list_platform_names():
         click.echo(f"{name}  ({sources[name]})" if name in sources else name)
     broken = [one for one in found if one.fault]
     for one in broken:
@@ -95,7 +97,7 @@ def platforms() -> None:
 
 
 def _log_plugins() -> None:
-    for one in plugged():
+    for one in list_plugins():
         if one.fault:
             log.warning("platform_unusable", platform=one.platform, plugin=one.source, fault=one.fault)
         else:
@@ -123,9 +125,9 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
 
     Example: sbf token create eva --role operator --output eva.token
     """
-    with _bad_input_is_said():
+    with _report_bad_input():
         request = TokenRequest(name=Name(name), role=Role(role), sites=tuple(Name(site) for site in sites))
-        settings = _settings(config)
+        settings = _load_settings(config)
         if output is None:
             click.echo(_create_token(settings, request))
             return
@@ -134,9 +136,9 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
     click.echo(f"the token of {name} ({role}) is in {output}")
 
 
-def _create_token(settings: Settings, request: TokenRequest) -> str:
+def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     ensure_database_file(settings.database)
-    service = make_service(settings)
+    service = build_service(settings)
     service.prepare()
     with service.store.change(who=f"{getpass.getuser()}@sbf") as unit:
         made = create_token(unit, request, secrets.token_bytes).token
@@ -145,27 +147,27 @@ def _create_token(settings: Settings, request: TokenRequest) -> str:
 
 
 @contextmanager
-def _bad_input_is_said() -> Iterator[None]:
+def _report_bad_input() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        _end("\n".join(explain(one) for one in error.errors()))
+        _exit_bad_input("\n".join(explain_validation_error(one) for one in error.errors()))
     except VirtcloudError as error:
-        _end(str(error))
+        _exit_bad_input(str(error))
 
 
-def _end(message: str) -> NoReturn:
+def _exit_bad_input(message: str) -> NoReturn:
     click.echo(f"sbf: {message}", err=True)
     sys.exit(EXIT_BAD_INPUT)
 
 
-def _settings(config: Path | None) -> Settings:
+def _load_settings(config: Path | None) -> ServiceSettings:
     if config is not None:
         return read_settings(config)
-    return read_settings(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else Settings()
+    return read_settings(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else ServiceSettings()
 
 
-def _database(settings: Settings) -> str:
+def _describe_database(settings: ServiceSettings) -> str:
     """Show which database is used, without its password."""
     scheme, _, rest = settings.database.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"

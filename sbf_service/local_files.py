@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 
 from virtcloud.model.errors import BadInput
 
-PRIVATE = 0o600
+PRIVATE_MODE = 0o600
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def private_file(path: Path) -> Iterator[TextIO]:
     fresh = path.with_name(f".{path.name}.new")
     try:
         fresh.unlink(missing_ok=True)
-        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as opened:
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE), "w") as opened:
             yield opened
         fresh.replace(path)
     except OSError as error:
@@ -51,7 +51,7 @@ def ensure_database_file(database: str) -> None:
         if file.exists():
             return
         owner = file.parent.stat()
-        fresh.touch(mode=PRIVATE, exist_ok=False)
+        fresh.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(fresh, owner.st_uid, owner.st_gid)
         with suppress(FileExistsError):  # the service was quicker
             file.hardlink_to(fresh)

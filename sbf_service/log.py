@@ -8,7 +8,7 @@ from virtcloud.model.errors import printable
 
 
 @dataclass(frozen=True, slots=True)
-class EventLog:
+class ServiceLog:
     """Writes events to a standard logger: ``log.info("port_tagged", element="sw1", port="p1", vlan=100)``."""
 
     logger: logging.Logger
@@ -27,7 +27,7 @@ class EventLog:
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self.logger.isEnabledFor(level):
-            words = " ".join([event, *(f"{key}={_quoted(value)}" for key, value in fields.items())])
+            words = " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
             self.logger.log(level, "%s", words if error is None else f"{words}\n{_traceback(error)}")
 
 
@@ -36,22 +36,22 @@ def _traceback(error: BaseException) -> str:
     return printable("".join(traceback.format_exception(error)).rstrip())
 
 
-def get_log(name: str) -> EventLog:
+def get_log(name: str) -> ServiceLog:
     """Give the event log of a module."""
-    return EventLog(logging.getLogger(name))
+    return ServiceLog(logging.getLogger(name))
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
     """Send the service's events to standard error, and other libraries' warnings."""
     handler = logging.StreamHandler()
-    handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("sbf_service").setLevel(level)
     for library in ("paramiko", "ncclient", "pyeapi", "napalm"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
-class OneLine(logging.Formatter):
+class OneLineFormatter(logging.Formatter):
     """A formatter that writes control characters as escapes; only a traceback has more than one line.
 
     A path, a device's words or a library's message could otherwise forge lines, or move a reader's cursor.
@@ -66,7 +66,7 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def _quoted(value: object) -> str:
+def _format_value(value: object) -> str:
     """Return a field's value; one that is empty, or has blanks, quotes, '=' or a control character, as a literal."""
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)

@@ -1,15 +1,36 @@
-"""Where a secret is: in a file, in the environment, or what a command prints. It is fetched when it is needed."""
+"""A secret that nobody sees by accident.
+
+Where a secret is: in a file, in the environment, or what a command prints. It is fetched when it is needed.
+"""
 
 import os
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from sbf_service.secret import Secret
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A password or a key. Its ``str`` and ``repr`` are ``***``; :meth:`reveal` gives it, at the point of use only."""
+
+    _value: str
+
+    def reveal(self) -> str:
+        """Give the secret itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        """Hide it."""
+        return "***"
+
+    __str__ = __repr__
+
 
 ENCODING = "utf-8"
 
@@ -43,31 +64,31 @@ class SecretSource(Document):
         return self
 
 
-def fetch(source: SecretSource, timeout_s: float) -> Secret:
+def fetch_secret(source: SecretSource, timeout_s: float) -> Secret:
     """Fetch a secret. Raises Refused that names the place, and never what was found there."""
     if source.file is not None:
-        found = _of_file(source.file)
+        found = _read_file(source.file)
     elif source.env is not None:
-        found = _of_environment(source.env)
+        found = _read_environment(source.env)
     else:
-        found = _of_command(source.command or (), timeout_s)
+        found = _run_command(source.command or (), timeout_s)
     return Secret(found)
 
 
-def _of_file(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
-        return _not_empty(path.read_text(encoding=ENCODING), f"file {path}")
+        return _check_not_empty(path.read_text(encoding=ENCODING), f"file {path}")
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
         raise Refused(f"file {path} holds no text ({ENCODING})") from None  # the cause would show what it holds
 
 
-def _of_environment(name: str) -> str:
-    return _not_empty(os.environ.get(name, ""), f"the service's environment variable {name}")
+def _read_environment(name: str) -> str:
+    return _check_not_empty(os.environ.get(name, ""), f"the service's environment variable {name}")
 
 
-def _of_command(argv: tuple[str, ...], timeout_s: float) -> str:
+def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
     """Run a command; its output is the secret, and its words on standard error might be: neither is ever shown."""
     named = f"command {argv[0]}"
     try:
@@ -88,10 +109,10 @@ def _of_command(argv: tuple[str, ...], timeout_s: float) -> str:
         raise Refused(f"{named} printed no text ({ENCODING})") from None
     if done.returncode:
         raise Refused(f"{named} ended with {done.returncode}; run it by hand as the service's user to see why")
-    return _not_empty(text, named)
+    return _check_not_empty(text, named)
 
 
-def _not_empty(text: str, where: str) -> str:
+def _check_not_empty(text: str, where: str) -> str:
     secret = text.rstrip("\r\n")
     if not secret:
         raise Refused(f"{where}: expected a secret, got nothing")

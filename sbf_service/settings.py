@@ -8,14 +8,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from sbf_service.access.limits import Limits
-from sbf_service.access.local import LocalUsers
+from sbf_service.domain.admission import RequestLimits
+from sbf_service.domain.authentication import LocalUsers
 from sbf_service.secret_source import SecretSource
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.document import Document
+from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.faults import explain, faults
-from virtcloud.model.values import Name, Text
+from virtcloud.model.values import Name, PatternText
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
 
@@ -23,7 +22,7 @@ DEFAULT_DATABASE = "sqlite:////var/lib/virtcloud/sbf.db"
 DEFAULT_LISTEN = "127.0.0.1:8800"
 
 
-class ListenAddress(Text):
+class ListenAddress(PatternText):
     """Where to listen, written ``host:port``; an IPv6 address stands in brackets."""
 
     __slots__ = ()
@@ -54,7 +53,7 @@ class Credential(Document):
     )
 
 
-class Rate(Text):
+class RateLimit(PatternText):
     """How often something may be done, written ``60/minute``."""
 
     __slots__ = ()
@@ -62,20 +61,22 @@ class Rate(Text):
     meaning = "a rate such as 60/minute"
 
 
-class Rates(Document):
+class RateLimits(Document):
     """How often callers may do what can hurt, counted by each replica for itself."""
 
-    failed_tokens: Rate = Field(
-        Rate("20/minute"),
+    failed_tokens: RateLimit = Field(
+        RateLimit("20/minute"),
         description="Tokens from one address that are not valid; then only ones that were valid before are heard.",
     )
-    clusters: Rate = Field(Rate("60/minute"), description="Clusters, and dry runs of them, that one user asks for.")
-    device_reads: Rate = Field(
-        Rate("120/minute"), description="Devices that one caller has read: `diff --read`, `reconcile`, `verify`."
+    clusters: RateLimit = Field(
+        RateLimit("60/minute"), description="Clusters, and dry runs of them, that one user asks for."
+    )
+    device_reads: RateLimit = Field(
+        RateLimit("120/minute"), description="Devices that one caller has read: `diff --read`, `reconcile`, `verify`."
     )
 
 
-class Timing(Document):
+class ServiceTiming(Document):
     """How long to wait, in seconds."""
 
     connect_timeout: Seconds = Field(5, description="Seconds until a device that does not answer is given up.")
@@ -114,7 +115,7 @@ class Timing(Document):
         return timedelta(seconds=self.worker_lease)
 
 
-class Settings(Document):
+class ServiceSettings(Document):
     """Everything that can be set."""
 
     database: str = Field(DEFAULT_DATABASE, description="SQLAlchemy's address of the database.")
@@ -157,9 +158,9 @@ class Settings(Document):
     )
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
-    rates: Rates = Rates()
-    limits: Limits = Limits()
-    timing: Timing = Timing()
+    rates: RateLimits = RateLimits()
+    limits: RequestLimits = RequestLimits()
+    timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")
     def _has_a_key_for_its_certificate(self) -> Self:
@@ -170,14 +171,17 @@ class Settings(Document):
         return self
 
 
-def read_settings(path: Path) -> Settings:
+def read_settings(path: Path) -> ServiceSettings:
     """Read settings. Raises BadDocument that names the file and every key at fault, BadInput for no such file."""
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        lines = (f"{path}: {'.'.join(map(str, one['loc']))}: {explain(one)}" for one in faults(error))
+        lines = (
+            f"{path}: {'.'.join(map(str, one['loc']))}: {explain_validation_error(one)}"
+            for one in list_validation_errors(error)
+        )
         raise BadDocument("\n".join(lines)) from error

@@ -10,35 +10,42 @@ import sys
 from pathlib import Path
 from traceback import extract_tb
 
-from sbf_service.drivers.command_line import CommandLineSwitch, sent_lines
-from sbf_service.drivers.dialects.dialect import Dialect, PortSeen, Seen
-from sbf_service.drivers.dialects.uses import carried_from
-from sbf_service.drivers.driver import Login, Managed
-from sbf_service.drivers.line import CommandLine
-from sbf_service.drivers.netmiko_line import NetmikoLine
-from sbf_service.drivers.registry import dialect_of, platform_names, unknown
-from sbf_service.neighbour import Neighbour
-from sbf_service.secret import Secret
+from sbf_service.domain.cabling import Neighbour
+from sbf_service.drivers.contract import DeviceLogin, SwitchScope
+from sbf_service.drivers.registry import describe_unknown_platform, find_dialect, list_platform_names
+from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch, list_sent_commands
+from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReading
+from sbf_service.drivers.switch.observed_state import derive_observed_state
+from sbf_service.drivers.transport.device_session import CommandLine
+from sbf_service.drivers.transport.ssh import SshCommandLine
+from sbf_service.secret_source import Secret
+from virtcloud.model.dialect_trial import (
+    ParsedNeighbour,
+    ParsedPort,
+    ParsedSwitch,
+    TrialCommand,
+    TrialRecord,
+    TrialRequest,
+)
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadInput, ElementError, printable
-from virtcloud.model.trial import Conversation, NeighbourRead, PortRead, Question, Trial, Understood
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchWanted, switch_difference
+from virtcloud.model.wanted import SwitchWanted, compare_switch
 
-SWITCH = Name("tried")
+TRIAL_SWITCH = Name("tried")
 """The switch's name in messages; it is in no topology."""
-END = "<the answer ends here>"
+ANSWER_END = "<the answer ends here>"
 EXIT_BAD_INPUT = 2
 
 
-class Tap:
+class RecordingLine:
     """A command line that notes every question and its answer."""
 
     def __init__(self, line: CommandLine) -> None:
         """Note what is asked over ``line``."""
         self._line = line
-        self.asked: list[Question] = []
+        self.asked: list[TrialCommand] = []
 
     @property
     def prompt(self) -> str:
@@ -49,7 +56,7 @@ class Tap:
         """Ask, and note the answer without echo and prompt."""
         said = self._line.ask(command, until, times, patience)
         answer = re.split(self._line.prompt, said, flags=re.MULTILINE)[0].partition("\n")[2]
-        self.asked.append(Question(command=command, answer=tuple(map(printable, answer.splitlines()))))
+        self.asked.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
         return said
 
     def close(self) -> None:
@@ -57,12 +64,12 @@ class Tap:
         self._line.close()
 
 
-class Replay:
+class ReplayLine:
     """A command line that answers from a record."""
 
-    prompt = f"^{END}"
+    prompt = f"^{ANSWER_END}"
 
-    def __init__(self, recorded: Conversation) -> None:
+    def __init__(self, recorded: TrialRecord) -> None:
         """Answer what was asked then."""
         self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
 
@@ -71,26 +78,26 @@ class Replay:
         if command not in self._answers:
             known = ", ".join(map(repr, self._answers)) or "no command"
             raise BadInput(f"the record has no answer to {command!r}, it has {known}: record the conversation again")
-        return f"\n{self._answers[command]}{END}"
+        return f"\n{self._answers[command]}{ANSWER_END}"
 
     def close(self) -> None:
         """Do nothing: there is no session."""
 
 
-def tried(trial: Trial) -> Conversation:
+def run_trial(trial: TrialRequest) -> TrialRecord:
     """Try a dialect, sending show commands only, and return the record. Raise BadInput for a platform without one."""
-    dialect = _dialect(trial)
-    tap = Tap(Replay(trial.replayed) if trial.replayed else _line(trial, dialect))
-    driver = CommandLineSwitch(SWITCH, dialect, tap)
-    record = Conversation(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
+    dialect = _find_dialect(trial)
+    tap = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
+    driver = CommandLineSwitch(TRIAL_SWITCH, dialect, tap)
+    record = TrialRecord(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
     faults = list[str]()
     try:
         seen = driver.look()
-        record = record.model_copy(update={"understood": understood(seen)})
-        record = record.model_copy(update={"lines": _example(trial, dialect, seen, faults)})
+        record = record.model_copy(update={"understood": describe_reading(seen)})
+        record = record.model_copy(update={"lines": _format_example(trial, dialect, seen, faults)})
         if record.understood and dialect.lldp:
             ports = trial.ports or tuple(map(PortName, seen.ports))
-            heard = tuple(map(_neighbour, driver.neighbours(ports)))
+            heard = tuple(map(_describe_neighbour, driver.neighbours(ports)))
             found = record.understood.model_copy(update={"neighbours": heard})
             record = record.model_copy(update={"understood": found})
     except ElementError as error:
@@ -105,15 +112,15 @@ def tried(trial: Trial) -> Conversation:
     return record.model_copy(update={"asked": tuple(tap.asked), "faults": tuple(faults)})
 
 
-def understood(seen: Seen) -> Understood:
+def describe_reading(seen: SwitchReading) -> ParsedSwitch:
     """Return what was read of a switch as a document."""
     vlans = {int(vlan): printable(seen.names.get(vlan, "")) for vlan in seen.vlans}
-    ports = {printable(name): _port(port) for name, port in seen.ports.items()}
-    return Understood(vlans=vlans, reserved=seen.reserved, ports=ports)
+    ports = {printable(name): _describe_port(port) for name, port in seen.ports.items()}
+    return ParsedSwitch(vlans=vlans, reserved=seen.reserved, ports=ports)
 
 
-def _port(seen: PortSeen) -> PortRead:
-    return PortRead(
+def _describe_port(seen: PortReading) -> ParsedPort:
+    return ParsedPort(
         mode=seen.mode,
         tagged=VlanSet() if seen.open else seen.tagged,
         open=seen.open,
@@ -125,8 +132,8 @@ def _port(seen: PortSeen) -> PortRead:
     )
 
 
-def _neighbour(heard: Neighbour) -> NeighbourRead:
-    return NeighbourRead(
+def _describe_neighbour(heard: Neighbour) -> ParsedNeighbour:
+    return ParsedNeighbour(
         local=heard.local,
         name=heard.name,
         port=heard.port,
@@ -136,39 +143,41 @@ def _neighbour(heard: Neighbour) -> NeighbourRead:
     )
 
 
-def _example(trial: Trial, dialect: Dialect, seen: Seen, faults: list[str]) -> tuple[str, ...]:
+def _format_example(trial: TrialRequest, dialect: Dialect, seen: SwitchReading, faults: list[str]) -> tuple[str, ...]:
     """Return what SBF would send for one VLAN on the trial's ports, and note why it would refuse to."""
     access = trial.ports if trial.access else ()
     vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
     try:
-        carried = carried_from(SWITCH, dialect, seen, Managed(trial.ports, vlans, access))
+        carried = derive_observed_state(TRIAL_SWITCH, dialect, seen, SwitchScope(trial.ports, vlans, access))
     except ElementError as error:
         faults.append(str(error))
         return ()
     faults += [f"port {port}: is {carried.untaken[port]}: SBF changes it once adopted" for port in carried.in_use]
     wanted = SwitchWanted(ports=dict.fromkeys(trial.ports, vlans), access=access)
-    difference = switch_difference(wanted, carried)
-    return sent_lines(dialect, difference, seen) if vlans and difference else ()
+    difference = compare_switch(wanted, carried)
+    return list_sent_commands(dialect, difference, seen) if vlans and difference else ()
 
 
-def _dialect(trial: Trial) -> Dialect:
+def _find_dialect(trial: TrialRequest) -> Dialect:
     if trial.vlan is not None and not trial.ports:
         raise BadInput(f"expected a port for the example of VLAN {trial.vlan}, got none: name one with --port")
-    dialect = dialect_of(trial.platform)
+    dialect = find_dialect(trial.platform)
     if dialect is None:
-        if trial.platform not in platform_names():
-            raise BadInput(unknown(trial.platform))
+        if trial.platform not in list_platform_names():
+            raise BadInput(describe_unknown_platform(trial.platform))
         raise BadInput(f"platform {trial.platform}: expected one with a command line, which a dialect describes")
     if trial.access and not dialect.access:
         raise BadInput(f"platform {trial.platform}: its dialect has no access ports")
     return dialect
 
 
-def _line(trial: Trial, dialect: Dialect) -> NetmikoLine:
+def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
     if trial.address is None:
         raise BadInput("expected the switch's address or a record, got neither")
-    login = Login(
-        Switch(name=SWITCH, ports=trial.ports or (PortName("any"),), platform=trial.platform, address=trial.address),
+    login = DeviceLogin(
+        Switch(
+            name=TRIAL_SWITCH, ports=trial.ports or (PortName("any"),), platform=trial.platform, address=trial.address
+        ),
         trial.username,
         key_file=None if trial.key_file is None else Path(trial.key_file),
         password=None if trial.password is None else Secret(trial.password),
@@ -176,14 +185,14 @@ def _line(trial: Trial, dialect: Dialect) -> NetmikoLine:
         read_timeout=trial.timeout_s,
         known_hosts=None if trial.known_hosts is None else Path(trial.known_hosts),
     )
-    return NetmikoLine(login, dialect.netmiko, privileged=dialect.privileged)
+    return SshCommandLine(login, dialect.netmiko, privileged=dialect.privileged)
 
 
 def main() -> None:
     """Read a trial, write its record."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        record = tried(Trial.model_validate_json(sys.stdin.read()))
+        record = run_trial(TrialRequest.model_validate_json(sys.stdin.read()))
     except BadInput as error:
         sys.stderr.write(f"virtcloud: {error}\n")
         sys.exit(EXIT_BAD_INPUT)

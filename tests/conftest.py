@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from virtcloud.lab.state import DEFAULT, VARIABLE
+from virtcloud.lab.state import DEFAULT_STATE_FOLDER, STATE_FOLDER_VARIABLE
 
 if TYPE_CHECKING:
     from ovs_daemons import Daemons
@@ -22,7 +22,7 @@ def pytest_configure() -> None:
     """Let Ctrl-C end what tests start, also where it is ignored (in the background); give each process its own lab."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if process := os.environ.get("PYTEST_XDIST_WORKER"):
-        os.environ[VARIABLE] = f"{os.environ.get(VARIABLE, DEFAULT)}-{process}"
+        os.environ[STATE_FOLDER_VARIABLE] = f"{os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)}-{process}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,9 +7,9 @@ from typing import ClassVar, Protocol
 
 import pytest
 
-from sbf_service.converge.edge_verdict import refuse_outside
-from sbf_service.drivers.edge import EdgeDriver, ManagedEdge
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from sbf_service.drivers.contract import EdgeDriver, EdgeScope
+from sbf_service.reconcile.read_back import check_edge_scope
+from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.transport import Transport
@@ -29,7 +29,7 @@ EDGE = Edge.model_validate(
 )
 OVERLAY = Transport.model_validate({"name": "overlay", "kind": "evpn", "asn": 65000, "vnis": "10000-16777215"})
 STAGS = Transport.model_validate({"name": "stags", "kind": "qinq", "s_tags": "2000-2099"})
-MANAGED = ManagedEdge((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199"), (OVERLAY, STAGS))
+MANAGED = EdgeScope((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199"), (OVERLAY, STAGS))
 
 
 class Bench(Protocol):
@@ -47,19 +47,21 @@ def circuit(service: int, vlan: int, port: str = "ac1") -> Circuit:
     return Circuit(transport=transport.name, port=PortName(port), vlan=VlanId(vlan), service=service)
 
 
-def part(service: int, vlan: int | None = None, port: str | None = None) -> Part:
+def part(service: int, vlan: int | None = None, port: str | None = None) -> CircuitRemnant:
     transport = STAGS.name if 2000 <= service < 4095 else OVERLAY.name
     number = None if vlan is None else VlanId(vlan)
-    return Part(transport=transport, service=service, port=None if port is None else PortName(port), vlan=number)
+    return CircuitRemnant(
+        transport=transport, service=service, port=None if port is None else PortName(port), vlan=number
+    )
 
 
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
     """Make an edge carry this; give what is left to do after reading back."""
     target = EdgeWanted(circuits=wanted)
-    difference = edge_difference(target, bench.driver.read(MANAGED))
-    refuse_outside(EDGE.name, MANAGED, difference)
+    difference = compare_edge(target, bench.driver.read(MANAGED))
+    check_edge_scope(EDGE.name, MANAGED, difference)
     bench.driver.apply(difference)
-    return edge_difference(target, bench.driver.read(MANAGED))
+    return compare_edge(target, bench.driver.read(MANAGED))
 
 
 A = circuit(10042, 100)
@@ -75,7 +77,7 @@ UNTAGGED = "PVID, Egress Untagged"
 class KernelClaims:
     """What a real kernel must show as well. Inherited by each kind of bench, which gives the fixture ``bench``."""
 
-    nothing: ClassVar = EdgeCarried()
+    nothing: ClassVar = EdgeObserved()
 
     def test_a_new_edge_carries_nothing(self, bench: Bench) -> None:
         assert bench.driver.read(MANAGED) == self.nothing
@@ -91,10 +93,10 @@ class KernelClaims:
 
     def test_a_change_may_be_repeated(self, bench: Bench) -> None:
         assert not converge(bench, B)
-        difference = edge_difference(EdgeWanted(circuits=(A,)), bench.driver.read(MANAGED))
+        difference = compare_edge(EdgeWanted(circuits=(A,)), bench.driver.read(MANAGED))
         bench.driver.apply(difference)
         bench.driver.apply(difference)
-        assert bench.driver.read(MANAGED) == EdgeCarried(circuits=(A,))
+        assert bench.driver.read(MANAGED) == EdgeObserved(circuits=(A,))
 
     @pytest.mark.parametrize(
         ("ip", "bridge", "parts"),
@@ -133,11 +135,11 @@ class KernelClaims:
         ],
     )
     def test_what_is_half_made_is_no_circuit_and_is_mended(
-        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], parts: tuple[Part, ...]
+        self, bench: Bench, ip: tuple[str, ...], bridge: tuple[str, ...], parts: tuple[CircuitRemnant, ...]
     ) -> None:
         bench.do("ip", *ip)
         bench.do("bridge", *bridge)
-        assert bench.driver.read(MANAGED) == EdgeCarried(parts=parts)
+        assert bench.driver.read(MANAGED) == EdgeObserved(parts=parts)
         assert not converge(bench, A)
         assert bench.carries() == {"ac1": {100: ""}, "vni10042": {100: UNTAGGED}}
 
@@ -205,12 +207,12 @@ class KernelClaims:
 
     def test_a_vlan_of_an_unmanaged_port_is_in_other_use(self, bench: Bench) -> None:
         bench.do("bridge", "vlan add dev other vid 100")
-        assert bench.driver.read(MANAGED) == EdgeCarried(
+        assert bench.driver.read(MANAGED) == EdgeObserved(
             foreign=(ForeignVlan(vlan=VlanId(100), ports=(PortName("other"),)),)
         )
 
     def test_a_port_that_is_not_in_the_bridge_is_unsafe(self, bench: Bench) -> None:
-        wrong = ManagedEdge((PortName("core"),), MANAGED.vlans, MANAGED.transports)
+        wrong = EdgeScope((PortName("core"),), MANAGED.vlans, MANAGED.transports)
         with pytest.raises(Unsafe) as caught:
             bench.driver.read(wrong)
         assert str(caught.value) == (

@@ -1,14 +1,63 @@
-"""An agent that hooks can be tried with: its socket is real, and what it says of clusters is the test's."""
+"""An agent's socket that says what a test tells it to, for hooks and scripts: the socket is real.
 
+An agent that hooks can be tried with: its socket is real, and what it says of clusters is the test's.
+"""
+
+import json
+import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fake_agent_socket import FakeAgentSocket, Request, agent_socket
+FakeRequest = dict[str, Any]
+FakeAnswer = dict[str, Any] | Iterable[bytes]
+"""A document, or these very pieces, and then the connection is closed."""
+
+
+@dataclass
+class FakeAgentSocket:
+    """Answers as ``answer`` says; keeps what it was asked, in order."""
+
+    path: Path
+    answer: Callable[[FakeRequest], FakeAnswer]
+    asked: list[FakeRequest] = field(default_factory=list)
+
+    def serve(self, listening: socket.socket) -> None:
+        """Answer one connection after the other until the socket is closed."""
+        while True:
+            try:
+                talk, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(talk,), daemon=True).start()
+
+    def _one(self, talk: socket.socket) -> None:
+        with talk, talk.makefile("rb") as lines:
+            request = json.loads(lines.readline())
+            self.asked.append(request)
+            answer = self.answer(request)
+            with suppress(BrokenPipeError):  # who asked may have waited long enough
+                for piece in [json.dumps(answer).encode() + b"\n"] if isinstance(answer, dict) else answer:
+                    talk.sendall(piece)
+
+
+@contextmanager
+def agent_socket(path: Path, answer: Callable[[FakeRequest], FakeAnswer]) -> Iterator[FakeAgentSocket]:
+    """Listen at ``path`` for the length of a test."""
+    fake = FakeAgentSocket(path, answer)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        server = threading.Thread(target=fake.serve, args=(listening,))
+        server.start()
+        yield fake
+        listening.shutdown(socket.SHUT_RDWR)
+    server.join()
+
 
 FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN": "1203"}
 
@@ -31,7 +80,7 @@ class FakeAgent:
     _told: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
 
-    def asked(self, do: str | None = None) -> list[Request]:
+    def asked(self, do: str | None = None) -> list[FakeRequest]:
         """Give what it was asked, in order."""
         return [one for one in self.socket.asked if do in (None, one["do"])]
 
@@ -41,7 +90,7 @@ class FakeAgent:
             self.state, self.missing, self.reason = state, list(missing), reason
             self._news.notify_all()
 
-    def answer(self, request: Request) -> dict[str, Any]:
+    def answer(self, request: FakeRequest) -> dict[str, Any]:
         """Answer as an agent does."""
         slug = self.refuses.get(request["do"])
         if slug is not None:
@@ -49,28 +98,28 @@ class FakeAgent:
         answer: dict[str, Any] = getattr(self, "_" + request["do"])(request)
         return {"ok": True, **answer}
 
-    def _up(self, request: Request) -> dict[str, Any]:
+    def _up(self, request: FakeRequest) -> dict[str, Any]:
         self.runs[_run(request)] = "here"
         return {}
 
-    def _cancel(self, request: Request) -> dict[str, Any]:
+    def _cancel(self, request: FakeRequest) -> dict[str, Any]:
         self._change(request, "cancelled", request["reason"])
         return {}
 
-    def _remove(self, request: Request) -> dict[str, Any]:
+    def _remove(self, request: FakeRequest) -> dict[str, Any]:
         self._change(request, "ended", "its job ended")
         return {"gone": self.gone, "missing": [] if self.gone else ["host n1 still has guest g1"]}
 
-    def _running(self, _request: Request) -> dict[str, Any]:
+    def _running(self, _request: FakeRequest) -> dict[str, Any]:
         return {}
 
-    def _change(self, request: Request, state: str, reason: str) -> None:
+    def _change(self, request: FakeRequest, state: str, reason: str) -> None:
         with self._news:
             self.runs[_run(request)] = state
             self.reasons[_run(request)] = reason
             self._news.notify_all()
 
-    def _state(self, request: Request) -> dict[str, Any]:
+    def _state(self, request: FakeRequest) -> dict[str, Any]:
         run = _run(request)
         ends = time.monotonic() + request["wait"]
         with self._news:
@@ -94,14 +143,14 @@ class FakeAgent:
         return self.state if here == "here" else here
 
 
-def _run(request: Request) -> tuple[str, int]:
+def _run(request: FakeRequest) -> tuple[str, int]:
     return request["cluster"], request["attempt"]
 
 
 def away_at_first(agent: FakeAgent) -> None:
     """Break off the first call, as an agent does that is just being started anew."""
 
-    def once(_request: Request) -> list[bytes]:
+    def once(_request: FakeRequest) -> list[bytes]:
         agent.socket.answer = agent.answer
         return []
 

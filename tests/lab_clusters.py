@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.frames import INSIDE
-from virtcloud.lab.observe import guests
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import read_guests
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.views import ClusterView
 
 LIMIT_S = 60.0
@@ -25,12 +25,12 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 def ended(view: ClusterView) -> bool:
     """Say whether nothing of a cluster is left anywhere."""
-    return view.state in ENDED and not view.quarantined
+    return view.state in ENDED_STATES and not view.quarantined
 
 
 def active(view: ClusterView) -> bool:
     """Say whether a cluster is all there."""
-    return view.state is State.ACTIVE
+    return view.state is ClusterState.ACTIVE
 
 
 def create(client: SbfClient, key: str, spec: ClusterSpec) -> ClusterView:
@@ -50,5 +50,5 @@ def remove(client: SbfClient, *keys: str) -> None:
 def pings(lab: Lab, view: ClusterView, guest: int, *options: str) -> bool:
     """Let a cluster's guest number ``guest`` (from 0) ping; says whether any answer came."""
     chosen = view.spec.guests[guest]
-    domain = next(name for name in guests(lab, chosen.host) if view.id in name and name.endswith(chosen.name))
-    return lab.run(chosen.host, ("sh", "-c", INSIDE, domain, "/bin/ping", *options)).returncode == 0
+    domain = next(name for name in read_guests(lab, chosen.host) if view.id in name and name.endswith(chosen.name))
+    return lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options)).returncode == 0

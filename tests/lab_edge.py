@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from edge_claims import EDGE, OVERLAY, STAGS
 
-from sbf_service.drivers.edge import Backbone
-from sbf_service.drivers.linux_edge import LinuxEdge
+from sbf_service.drivers.contract import Backbone
+from sbf_service.drivers.edge.linux_edge import LinuxEdge
 from virtcloud.lab import Lab
 
 PORTS = ("ac1", "ac2", "other", "core")

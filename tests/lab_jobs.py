@@ -8,8 +8,8 @@ from typing import Any
 
 from lab_clusters import create
 
-from virtcloud.client import SbfClient
-from virtcloud.lab import Lab, names
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab, addressing
 from virtcloud.model.cluster import ClusterSpec
 
 ASK = """
@@ -40,7 +40,7 @@ class LabJob:
 
     def run(self, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a script as the job's user."""
-        uid = str(names.USERS[self.user])
+        uid = str(addressing.USERS[self.user])
         become = ["setpriv", "--reuid", uid, "--regid", uid, "--clear-groups"]
         told = [f"{key}={value}" for key, value in {"HOME": f"/run/{self.user}", **self.facts, **environment}.items()]
         return self.lab.run(self.host, [*become, "env", "-C", f"/run/{self.user}", *told, "bash", "-c", script])
@@ -64,7 +64,7 @@ def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
 def let_in(lab: Lab, host: str, user: str) -> None:
     """Let a host know a user, who has the lab's key."""
     key = (lab.state.folder / "keys/user").read_text()
-    lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=names.USERS[user])], given=key, check=True)
+    lab.run(host, ["sh", "-c", ACCOUNT.format(name=user, uid=addressing.USERS[user])], given=key, check=True)
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, host: str, spec: ClusterSpec) -> LabJob:

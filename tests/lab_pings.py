@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.frames import INSIDE
-from virtcloud.lab.observe import guests
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.views import ClusterView
 
 OVER = "/run/pings-over"
@@ -27,8 +27,8 @@ class Pings:
 def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[Pings]:
     """Let a cluster's guest number ``guest`` (from 0) ping as long as this lasts; at the end it is there what came."""
     host = view.spec.guests[guest].host
-    (domain,) = (name for name in guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
-    inside = INSIDE.replace(" -n -m ", " -n ")
+    (domain,) = (name for name in read_guests(lab, host) if name.endswith(f"-{view.spec.guests[guest].name}"))
+    inside = ENTER_CONTAINER.replace(" -n -m ", " -n ")
     lab.run(host, ["rm", "-f", OVER], check=True)
     found = Pings()
     with ThreadPoolExecutor(1) as pool:

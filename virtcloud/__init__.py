@@ -10,8 +10,8 @@ __version__ = "0.2.0"
 __all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
 
 _HOMES = {
-    "Client": "virtcloud.cluster",
-    "Cluster": "virtcloud.cluster",
+    "Client": "virtcloud.client.api",
+    "Cluster": "virtcloud.client.api",
     "ClusterSpec": "virtcloud.model.cluster",
     "Guest": "virtcloud.model.cluster",
     "VirtcloudError": "virtcloud.model.errors",

@@ -9,7 +9,12 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
-from sbf_service.http import (
+from sbf_service.bootstrap import SbfService
+from sbf_service.http import problems
+from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
+from sbf_service.http.middleware import RequestTimingMiddleware
+from sbf_service.http.problems import problem_responses
+from sbf_service.http.routes import (
     audit,
     cables,
     clusters,
@@ -21,7 +26,6 @@ from sbf_service.http import (
     metrics,
     ports,
     preparation,
-    problems,
     quotas,
     shares,
     site_parts,
@@ -29,11 +33,7 @@ from sbf_service.http import (
     tokens,
     topology,
 )
-from sbf_service.http.gate import STATIC_DOCS, Gate
-from sbf_service.http.problems import answers
-from sbf_service.http.timing import Timed
-from sbf_service.http.version_0_1 import ForVersion01
-from sbf_service.service import Service
+from sbf_service.http.version_0_1 import Version01Middleware
 
 DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
@@ -52,10 +52,10 @@ caller whose `User-Agent` is `python-httpx/…` is taken for the client of versi
 A body longer than the service's `limits.body` is 413 `beyond-limit`, before it is read.
 """
 
-DENIED = answers(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
+DENIED = problem_responses(HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.TOO_MANY_REQUESTS)
 
 
-def create_app(service: Service) -> FastAPI:
+def create_app(service: SbfService) -> FastAPI:
     """Make the application for a service; it starts and stops the service with itself."""
 
     @asynccontextmanager
@@ -70,10 +70,10 @@ def create_app(service: Service) -> FastAPI:
         title="SBF", version=_version(), description=DESCRIPTION, lifespan=lifespan, static_url=STATIC_DOCS
     )
     _describe_problems(app)
-    problems.install(app)
-    app.add_middleware(Gate, service=service)
-    app.add_middleware(ForVersion01)
-    app.add_middleware(Timed, meters=service.meters)
+    problems.install_error_handlers(app)
+    app.add_middleware(AuthenticationMiddleware, service=service)
+    app.add_middleware(Version01Middleware)
+    app.add_middleware(RequestTimingMiddleware, meters=service.meters)
     for resource in (
         clusters,
         shares,
@@ -103,7 +103,7 @@ def _describe_problems(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            problems.describe(made())
+            problems.add_problem_schema(made())
         return made()
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's documented way to change the document

@@ -11,8 +11,9 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from sbf_service.http.body import BodyTooLong
+from sbf_service.http.middleware import BodyTooLong
 from sbf_service.log import get_log
+from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (
     BadInput,
     BeyondLimit,
@@ -33,7 +34,6 @@ from virtcloud.model.errors import (
     Unreachable,
     VirtcloudError,
 )
-from virtcloud.model.faults import explain
 from virtcloud.model.views import Problem
 
 log = get_log(__name__)
@@ -86,12 +86,12 @@ class ProblemResponse(JSONResponse):
     media_type = MEDIA_TYPE
 
 
-def answers(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Document the problems that a route may answer with."""
     return {int(status): {"description": status.phrase, "content": _content(status)} for status in statuses}
 
 
-def describe(document: dict[str, Any]) -> None:
+def add_problem_schema(document: dict[str, Any]) -> None:
     """Add the problem document, which every error answer refers to, to an OpenAPI document."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
@@ -110,7 +110,7 @@ def _slugs(root: type[VirtcloudError]) -> set[str]:
     return {root.slug}.union(*(_slugs(kind) for kind in root.__subclasses__()))
 
 
-def install(app: FastAPI) -> None:
+def install_error_handlers(app: FastAPI) -> None:
     """Answer every error with a problem document."""
     app.add_exception_handler(VirtcloudError, _known)
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -119,20 +119,20 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def problem(status: HTTPStatus, slug: str, detail: str) -> ProblemResponse:
+def problem_response(status: HTTPStatus, slug: str, detail: str) -> ProblemResponse:
     """Make a problem answer."""
     made = Problem(type=URN + slug, title=status.phrase, status=status, detail=detail)
     return ProblemResponse(made.model_dump(), status_code=status)
 
 
-def status_of(error: VirtcloudError) -> HTTPStatus:
+def error_status(error: VirtcloudError) -> HTTPStatus:
     """Say which status stands for an error."""
     return next((status for kind, status in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
-def answer(error: VirtcloudError) -> ProblemResponse:
+def error_response(error: VirtcloudError) -> ProblemResponse:
     """Make the answer that stands for an error."""
-    made = problem(status_of(error), error.slug, str(error))
+    made = problem_response(error_status(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
         made.headers["www-authenticate"] = "Bearer"
     if isinstance(error, JobUnproven):
@@ -142,31 +142,31 @@ def answer(error: VirtcloudError) -> ProblemResponse:
     return made
 
 
-def too_long(error: HTTPException) -> ProblemResponse:
+def body_too_long_response(error: HTTPException) -> ProblemResponse:
     """Return the answer to a body that is too long; the rest of it is not read, so the connection ends."""
-    made = problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
+    made = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
     made.headers["connection"] = "close"
     return made
 
 
 async def _known(request: Request, error: Exception) -> Response:
-    return answer(error) if isinstance(error, VirtcloudError) else await _unexpected(request, error)
+    return error_response(error) if isinstance(error, VirtcloudError) else await _unexpected(request, error)
 
 
 async def _malformed(_request: Request, error: Exception) -> Response:
     faults = error.errors() if isinstance(error, RequestValidationError) else []
-    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_fault(one) for one in faults))
+    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_fault(one) for one in faults))
 
 
 async def _framework(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BodyTooLong):
-        return too_long(error)
+        return body_too_long_response(error)
     if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text, or nested too deeply to parse
         deep = isinstance(error.__cause__, RecursionError)
-        return answer(BadInput(f"body: {TOO_DEEP if deep else 'not JSON: expected UTF-8, got something else'}"))
+        return error_response(BadInput(f"body: {TOO_DEEP if deep else 'not JSON: expected UTF-8, got something else'}"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
-    made = problem(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
+    made = problem_response(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
     made.headers.update(getattr(error, "headers", None) or {})
     return made
 
@@ -174,20 +174,20 @@ async def _framework(request: Request, error: Exception) -> Response:
 async def _database(request: Request, error: Exception) -> Response:
     log.fault("database_fault", error, path=request.url.path)
     text = "the database does not answer; nothing was changed by this call or it can be repeated: try again"
-    return problem(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
+    return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.fault("request_fault", error, method=request.method, path=request.url.path)
     text = "a fault in the service; it is in the service's log. The call may be repeated"
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
+    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
 
 
 def _fault(one: ErrorDetails) -> str:
     if one["type"] == "json_invalid":
         return f"body: not JSON: {one['ctx']['error']}"
     where = ".".join(str(part) for part in _path(one["loc"]))
-    return f"{where}: {explain(one)}" if where else explain(one)
+    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
 
 
 def _path(location: Sequence[int | str]) -> Sequence[int | str]:

@@ -7,20 +7,28 @@ these are the site's own edges; else it is a device of the backbone, of which SB
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sbf_service.drivers.dialects.dialect import Lines
-from sbf_service.drivers.registry import dialect_of
+from sbf_service.drivers.registry import find_dialect
+from sbf_service.drivers.switch.dialect import Commands
 from sbf_service.preparation.platforms import PLATFORMS
-from sbf_service.preparation.sentences import OWN_PORT, ROOM, STRANGERS, TREES, service
-from sbf_service.preparation.words import LABELS, Words, fill
+from sbf_service.preparation.templates import (
+    LABELS_NOTE,
+    OWN_PORT,
+    ROOM,
+    STRANGERS,
+    TREES,
+    PlatformTemplates,
+    describe_service,
+    fill_templates,
+)
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import BadInput, Conflict
-from virtcloud.model.preparation import Sheet, Side, SitePreparation
+from virtcloud.model.site import PreparationSheet, PreparationSide, SitePreparation
 from virtcloud.model.topology import Attachment, Site, Topology
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
-SAME = {
+PLATFORM_ALIASES = {
     "linux_edge": "linux_bridge",
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
@@ -29,7 +37,7 @@ SAME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BackboneDevice:
     """What the administrators say of the backbone's device; ``transport`` limits the sheets to one transport."""
 
     platform: str | None = None
@@ -39,7 +47,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _AttachmentContext:
     """One attachment of a site, with all that is known around it."""
 
     topology: Topology
@@ -47,11 +55,11 @@ class _Place:
     attachment: Attachment
     transport: Transport
     vlans: VlanSet
-    asked: Asked
+    asked: BackboneDevice
     known: Mapping[str, object] = field(default_factory=dict)
 
 
-def prepare(topology: Topology, site: Site, vlans: VlanSet, asked: Asked) -> SitePreparation:
+def make_sheets(topology: Topology, site: Site, vlans: VlanSet, asked: BackboneDevice) -> SitePreparation:
     """Give all sheets of a site, its own side first.
 
     Raises BadInput for an unknown platform, or one that no sheet is for, NotFound for an unknown transport, and
@@ -59,19 +67,19 @@ def prepare(topology: Topology, site: Site, vlans: VlanSet, asked: Asked) -> Sit
     """
     if asked.platform is not None and asked.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {asked.platform}")
-    places = [_place(topology, site, one, vlans, asked) for one in site.attachments]
+    places = [_find_context(topology, site, one, vlans, asked) for one in site.attachments]
     if asked.transport is not None:
         topology.transport(asked.transport)
         places = [one for one in places if one.transport.name == asked.transport]
     if not places:
         wanted = f"transport {asked.transport}" if asked.transport else "any transport"
         raise Conflict(f"site {site.name} is not attached to {wanted}: give it an attachment in the topology")
-    _refuse_idle_words(site, places, asked)
-    sheets = [*(_uplink(one) for one in places), *(_other_side(one) for one in places)]
+    _check_options_used(site, places, asked)
+    sheets = [*(_make_uplink_sheet(one) for one in places), *(_make_backbone_side(one) for one in places)]
     return SitePreparation(site=site.name, sheets=tuple(one for n, one in enumerate(sheets) if one not in sheets[:n]))
 
 
-def _refuse_idle_words(site: Site, places: list[_Place], asked: Asked) -> None:
+def _check_options_used(site: Site, places: list[_AttachmentContext], asked: BackboneDevice) -> None:
     """Raise BadInput for a platform or port of the backbone where nothing there is told: it would be passed over."""
     given = [word for word, value in (("platform", asked.platform), ("port", asked.port)) if value is not None]
     if given and all(one.transport.on_edges for one in places):
@@ -82,28 +90,30 @@ def _refuse_idle_words(site: Site, places: list[_Place], asked: Asked) -> None:
         )
 
 
-def _place(topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, asked: Asked) -> _Place:
+def _find_context(
+    topology: Topology, site: Site, attachment: Attachment, vlans: VlanSet, asked: BackboneDevice
+) -> _AttachmentContext:
     transport = topology.transport(attachment.transport)
     given = {
         "site": site.name,
         "transport": transport.name,
         "s_tag": transport.s_tag,
         "asn": transport.asn,
-        "vlans": _listed(vlans, asked.platform),
+        "vlans": _format_vlans(vlans, asked.platform),
         "port": asked.port,
         "core_port": asked.core_port,
         "bridge": f"br{transport.s_tag}" if transport.s_tag else None,
     }
     known = {word: value for word, value in given.items() if value is not None}
-    return _Place(topology, site, attachment, transport, vlans, asked, known)
+    return _AttachmentContext(topology, site, attachment, transport, vlans, asked, known)
 
 
-def _listed(vlans: VlanSet, platform: str | None) -> str | None:
-    dialect = dialect_of(platform or "")
+def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
+    dialect = find_dialect(platform or "")
     return (dialect.listed(vlans.ranges()) if dialect else str(vlans)) or None
 
 
-def _uplink(place: _Place) -> Sheet:
+def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:
     """Write the site's own side: the switch's port that the attachment is, or is linked to."""
     port = place.attachment.port
     if isinstance(place.topology.element(port.element), Edge):
@@ -111,46 +121,56 @@ def _uplink(place: _Place) -> Sheet:
     switch = place.topology.element(port.element)
     if not isinstance(switch, Switch):
         raise TypeError(f"{port} is no switch's")
-    templates = _uplink_lines(SAME.get(switch.platform, switch.platform))
-    lines = fill(templates, {"uplink": port.port})
-    notes = (OWN_PORT, *_missing(templates, switch.platform), *_unknown_to_some(switch.platform, lines.lines), ROOM)
-    return Sheet(side=Side.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes)
+    templates = _format_uplink_lines(PLATFORM_ALIASES.get(switch.platform, switch.platform))
+    lines = fill_templates(templates, {"uplink": port.port})
+    notes = (
+        OWN_PORT,
+        *_note_no_template(templates, switch.platform),
+        *_note_optional_lines(switch.platform, lines.lines),
+        ROOM,
+    )
+    return PreparationSheet(
+        side=PreparationSide.SITE, device=str(port), platform=switch.platform, lines=lines.lines, notes=notes
+    )
 
 
-def _uplink_lines(platform: str) -> Lines:
-    words, dialect = PLATFORMS.get(platform, Words(title=platform)), dialect_of(platform)
+def _format_uplink_lines(platform: str) -> Commands:
+    words, dialect = PLATFORMS.get(platform, PlatformTemplates(title=platform)), find_dialect(platform)
     if dialect is None:
         return words.uplink
     prepared = tuple(line.replace("{port}", "{uplink}") for line in (*dialect.prepare, *dialect.trunk))
     return (*dialect.configure, *prepared, *words.uplink, *dialect.leave, *dialect.save)
 
 
-def _unknown_to_some(platform: str, lines: Lines) -> Lines:
+def _note_optional_lines(platform: str, lines: Commands) -> Commands:
     """Name the lines that only some models know; what matters does not depend on them."""
-    dialect = dialect_of(SAME.get(platform, platform))
+    dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     found = [line for line in lines if dialect is not None and line in dialect.may_fail]
     return (f"Not every model knows {' and '.join(map(repr, found))}: go on where it says no.",) if found else ()
 
 
-def _other_side(place: _Place) -> Sheet:
+def _make_backbone_side(place: _AttachmentContext) -> PreparationSheet:
     edge = place.topology.element(place.attachment.port.element)
-    return _edge(place, edge) if isinstance(edge, Edge) else _backbone(place)
+    return _make_edge_sheet(place, edge) if isinstance(edge, Edge) else _make_backbone_sheet(place)
 
 
-def _edge(place: _Place, edge: Edge) -> Sheet:
+def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
     """Write a provider edge's one-time part; SBF adds services and circuits to it at run time."""
-    words = PLATFORMS.get(SAME.get(edge.platform, edge.platform), Words(title=edge.platform))
+    words = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
         place.transport.kind, words.services
     )
     services_port = edge.core_port if place.transport.kind is TransportKind.QINQ else None
     own = {"ac": place.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
-    filled = fill(templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _peers(place, edge))
-    needs = f"{place.transport.name}: {service(place.transport)}. SBF makes each cluster's service, and removes it."
-    labels = (LABELS,) if place.transport.kind is TransportKind.VPLS else ()
-    notes = (needs, *_missing(templates, edge.platform), ROOM, *labels, *words.notes)
-    return Sheet(
-        side=Side.BACKBONE,
+    filled = fill_templates(
+        templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _find_loopbacks(place, edge)
+    )
+    service = describe_service(place.transport)
+    needs = f"{place.transport.name}: {service}. SBF makes each cluster's service, and removes it."
+    labels = (LABELS_NOTE,) if place.transport.kind is TransportKind.VPLS else ()
+    notes = (needs, *_note_no_template(templates, edge.platform), ROOM, *labels, *words.notes)
+    return PreparationSheet(
+        side=PreparationSide.BACKBONE,
         device=f"provider edge {edge.name}",
         platform=edge.platform,
         lines=filled.lines,
@@ -159,50 +179,50 @@ def _edge(place: _Place, edge: Edge) -> Sheet:
     )
 
 
-def _backbone(place: _Place) -> Sheet:
+def _make_backbone_sheet(place: _AttachmentContext) -> PreparationSheet:
     """Write the backbone's side of a switch's port: exact lines for a platform, what they must do for none."""
     platform = place.asked.platform
-    words = Words(title="any") if platform is None else PLATFORMS[platform]
+    words = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
     if words.no_tunnel and place.transport.kind is TransportKind.QINQ:
         raise Conflict(f"{words.title} as the backbone's device: {words.no_tunnel}")
     templates = words.tunnel if place.transport.kind is TransportKind.QINQ else words.passing
-    filled = fill(templates, place.known)
-    needs = f"{place.transport.name}: {service(place.transport)}."
+    filled = fill_templates(templates, place.known)
+    needs = f"{place.transport.name}: {describe_service(place.transport)}."
     notes = (
         needs,
-        *(_missing(templates, platform) if platform else (_choose(),)),
+        *(_note_no_template(templates, platform) if platform else (_note_platforms(),)),
         TREES,
         STRANGERS,
         ROOM,
         *words.notes,
     )
-    return Sheet(
-        side=Side.BACKBONE,
+    return PreparationSheet(
+        side=PreparationSide.BACKBONE,
         device=f"the backbone's device at {place.attachment.port}",
         platform=platform or "any",
         lines=filled.lines,
-        notes=tuple(note.format_map(_Words(place.known)) for note in notes),
+        notes=tuple(note.format_map(_KnownWords(place.known)) for note in notes),
         to_fill=filled.to_fill,
     )
 
 
-class _Words(dict[str, object]):
+class _KnownWords(dict[str, object]):
     """Words of a note; those that are not known stay visible."""
 
     def __missing__(self, key: str) -> str:
         return f"<{key}>"
 
 
-def _missing(templates: Lines, platform: str) -> Lines:
+def _note_no_template(templates: Commands, platform: str) -> Commands:
     return () if templates else (f"There is no text for {platform} here: what is said above in words must hold.",)
 
 
-def _choose() -> str:
+def _note_platforms() -> str:
     able = sorted(name for name, words in PLATFORMS.items() if words.tunnel)
     return f"With --platform the lines for the device are printed: {', '.join(able)}."
 
 
-def _peers(place: _Place, edge: Edge) -> list[str]:
+def _find_loopbacks(place: _AttachmentContext, edge: Edge) -> list[str]:
     """Give the loopbacks of the other edges on the same transport, as far as the topology has them."""
     attached = [one for site in place.topology.sites for one in site.attachments]
     ends = sorted({one.port for one in attached if one.transport == place.transport.name})

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, select
 
-from sbf_service.store.session import Unit
-from sbf_service.store.standing import at_sites
+from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.tables import AuditRow, ClusterRow
-from virtcloud.model.audit import AuditEntry
-from virtcloud.model.device import DeviceDifference
-from virtcloud.model.preview import HostDifference
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.changes import AuditEntry, HostDifference
+from virtcloud.model.edge import DeviceDifference
 from virtcloud.model.values import ClusterKey, Name
 
 _DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
@@ -18,7 +17,7 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class AuditFilter:
     """Which rows are asked for: of one element, of one cluster (all its attempts), or all.
 
     With ``owner`` only those of the cluster that are this owner's, with ``sites`` only those of clusters with a part
@@ -41,11 +40,11 @@ class Filter:
 
     def _of_cluster(self) -> list[ColumnElement[bool]]:
         of_owner = [] if self.owner is None else [ClusterRow.owner == self.owner]
-        of_sites = [] if self.sites is None else [at_sites(self.sites)]
+        of_sites = [] if self.sites is None else [has_placement_at(self.sites)]
         return [ClusterRow.key == self.cluster, *of_owner, *of_sites]
 
 
-def entries(unit: Unit, asked: Filter, after: int | None, limit: int) -> list[AuditEntry]:
+def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
     """Give rows, oldest first: the first ``limit`` past ``after``, or without it the newest ``limit``."""
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*asked.conditions()).limit(limit)
@@ -53,23 +52,23 @@ def entries(unit: Unit, asked: Filter, after: int | None, limit: int) -> list[Au
         found = unit.session.execute(rows.where(AuditRow.id > after).order_by(AuditRow.id)).all()
     else:
         found = unit.session.execute(rows.order_by(AuditRow.id.desc())).all()[::-1]
-    return [_entry(row, key) for row, key in found]
+    return [_make_entry(row, key) for row, key in found]
 
 
-def newest(unit: Unit, asked: Filter | None = None) -> int:
+def find_newest_id(unit: Unit, asked: AuditFilter | None = None) -> int:
     """Give the newest row's id, 0 when there is none."""
     conditions = asked.conditions() if asked else []
     return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
 
 
-def last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
+def find_last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
     """Give what was last changed on a device since the row ``after``, if anything was."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return None if found is None else _DIFFERENCE.validate_json(found)
 
 
-def _entry(row: AuditRow, key: str | None) -> AuditEntry:
+def _make_entry(row: AuditRow, key: str | None) -> AuditEntry:
     return AuditEntry(
         id=row.id,
         at=row.at,

@@ -10,19 +10,19 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from virtcloud.model.vlans import VlanSet
 
-NAME = String(63).with_variant(String(63, collation="C"), "postgresql")
+NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
 """Names of sites and elements: in the same order everywhere, whatever a server's language."""
 
 
-KEY = String(275).with_variant(String(275, collation="C"), "postgresql")
+KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
 """Keys of clusters, as long as a ``ClusterKey``."""
 
 
-USER = String(64).with_variant(String(64, collation="C"), "postgresql")
+USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
 """Names of users, in the same order everywhere."""
 
 
-class Instant(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """A moment in UTC; a moment without a time zone is refused."""
 
     impl = DateTime(timezone=True)
@@ -42,7 +42,7 @@ class Instant(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
-class Vlans(TypeDecorator[VlanSet]):
+class VlanSetText(TypeDecorator[VlanSet]):
     """A set of VLAN numbers, kept as its ranges."""
 
     impl = Text
@@ -60,7 +60,7 @@ class Vlans(TypeDecorator[VlanSet]):
 class database_now(FunctionElement[datetime]):  # noqa: N801 - it reads as an SQL function
     """The database's clock, with fractions of a second; all leases and deadlines run on it."""
 
-    type = Instant()
+    type = UtcDateTime()
     inherit_cache = True
 
 

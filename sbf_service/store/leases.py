@@ -1,26 +1,34 @@
-"""Who converges an element: a lease with a fencing number, so that a late worker writes nothing (DESIGN.md §3)."""
+"""Who converges an element: a lease with a fencing number, so that a late worker writes nothing (DESIGN.md §3).
+
+Agents that asked, and agents that stopped asking.
+"""
 
 from datetime import timedelta
 
 from sqlalchemy import or_, select, update
 
-from sbf_service.store.session import Unit
-from sbf_service.store.tables import REACHED, ElementRow
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import Conflict
+from virtcloud.model.values import Name
 
 
-def take_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
+def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
     """Take an element for ``length``; gives the fencing number, or nothing while another one holds it."""
     mine = or_(ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder)
     taken = (
         update(ElementRow)
-        .where(ElementRow.name == element, REACHED, mine)
+        .where(ElementRow.name == element, IS_RECONCILED, mine)
         .values(lease_holder=holder, lease_until=unit.now + length, fence=ElementRow.fence + 1)
         .returning(ElementRow.fence)
     )
     return unit.session.execute(taken).scalar_one_or_none()
 
 
-def keep_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
+def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
     """Hold an element for another ``length``. Return false when the lease was given up or a newer one was taken."""
     kept = (
         update(ElementRow)
@@ -36,14 +44,14 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
     return unit.session.scalar(select(ElementRow.fence).where(ElementRow.name == element).with_for_update()) == fence
 
 
-def give_up_lease(unit: Unit, element: str, fence: int) -> None:
+def release_lease(unit: Unit, element: str, fence: int) -> None:
     """Let others take the element at once; nothing when a newer lease was taken."""
     unit.session.execute(
         update(ElementRow).where(ElementRow.name == element, ElementRow.fence == fence).values(lease_until=None)
     )
 
 
-def give_up_all(unit: Unit, holder: str) -> None:
+def release_leases_of(unit: Unit, holder: str) -> None:
     """Give up what this holder had before it died; the fencing numbers keep its late writes out.
 
     It is about many elements: for :meth:`Store.change`.
@@ -51,3 +59,30 @@ def give_up_all(unit: Unit, holder: str) -> None:
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
     )
+
+
+HEARTBEAT_INTERVAL = timedelta(seconds=5)
+"""``last_seen`` is not written more often than this."""
+
+
+def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
+    """Give hosts and gateways that are taken for well, but whose agents have not asked for this long."""
+    quiet = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
+    agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICE_KINDS)), ElementRow.reachable, quiet
+    found = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
+    return [Name(name) for name in found]
+
+
+def record_agent_heartbeat(store: Store, name: str) -> None:
+    """Record that an agent asks. Raise NotFound, Conflict.
+
+    An agent that was silent stays unreachable until it confirms or reports: its machine may have restarted meanwhile.
+    """
+    with store.read() as unit:
+        row = require_element(unit, name)
+        if ElementKind(row.kind) in DEVICE_KINDS:
+            raise Conflict(f"{row.kind} {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
+        fresh = row.last_seen is not None and unit.now - row.last_seen < HEARTBEAT_INTERVAL
+    if not fresh:
+        with store.touch(who=name) as unit:
+            require_element(unit, name).last_seen = unit.now

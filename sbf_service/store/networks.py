@@ -1,99 +1,153 @@
-"""Networks that are joined: which one is meant, who may join it, and the numbers that it has for a member."""
+"""Networks that are joined: which one is meant, who may join it, and the numbers that it has for a member.
 
+What a cluster is called: by its key, or by the name that it has until it ends.
+
+Which access ports clusters have: until the last element has confirmed that a cluster is gone, its ports are its.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 
-from sbf_service.joining import refuse_moves, refuse_unattached
-from sbf_service.paths import sites_of, transport_of
-from sbf_service.store.asked_number import Sees, reason
-from sbf_service.store.longest_unused import choose
-from sbf_service.store.naming import called
-from sbf_service.store.numbers import Numbers
-from sbf_service.store.pools import Reserved, site_pools
-from sbf_service.store.services import free_service
-from sbf_service.store.session import Unit
-from sbf_service.store.standing import NOT_ENDED, clusters_where, networks_of, spec_of
+from sqlalchemy import bindparam, select
+
+from sbf_service.domain.network_conflicts import (
+    AccessPortUser,
+    check_paths_unchanged,
+    check_ports_exclusive,
+    check_ports_stay_access,
+    check_sites_attached,
+    find_access_ports,
+)
+from sbf_service.domain.paths import choose_transport, find_sites
+from sbf_service.domain.wanted import LiveCluster
+from sbf_service.store.allocation import CanSeeOwner, NetworkIds, allocate_longest_unused, describe_unavailable
+from sbf_service.store.claims import choose_service_id
+from sbf_service.store.cluster_queries import (
+    NOT_ENDED,
+    UNSETTLED,
+    find_clusters,
+    find_newest_cluster,
+    make_live_clusters,
+    parse_current_spec,
+    read_networks,
+)
+from sbf_service.store.pools import ReservedVlans, read_site_pools
 from sbf_service.store.tables import ClusterRow
-from sbf_service.wanted import LiveCluster
-from virtcloud.model.cluster import WANTED, ClusterSpec, Guest
-from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, Guest
+from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NameTaken, NoSuchNetwork, NoVlanFree
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
 
+_IS_NAME = re.compile(Name.pattern).fullmatch
+_NAMED = select(ClusterRow.key).where(ClusterRow.name == bindparam("name"))
 
-def network_called(unit: Unit, word: str) -> Sequence[ClusterRow]:
+
+def find_running_cluster(unit: Unit, word: str) -> ClusterRow | None:
+    """Find the cluster that has not ended and is called so: by its name, or by its key."""
+    row = find_newest_cluster(unit, _find_key_by_name(unit, word) or word)
+    return None if row is None or row.state in ENDED_STATES else row
+
+
+def check_name_free(unit: Unit, key: str, name: Name | None) -> None:
+    """Raise NameTaken when one word would stand for two clusters that have not ended."""
+    if (other := _find_key_by_name(unit, key)) is not None:
+        raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
+    if name is not None and (taken := find_running_cluster(unit, name)) is not None:
+        raise NameTaken(f"the name {name} is taken by cluster {taken.key}, which is {taken.state}: choose another name")
+
+
+def _find_key_by_name(unit: Unit, word: str) -> str | None:
+    """Give the key of the cluster that has this name: it has not ended, and is the newest under its key."""
+    if not _IS_NAME(word):  # a batch job's key has a dot
+        return None
+    return unit.connection.execute(_NAMED, {"name": word}).scalar()
+
+
+def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
     """Give a network by the name or key of one of its clusters, first its own, then members; those not ended."""
-    row = called(unit, word)
+    row = find_running_cluster(unit, word)
     if row is None:
         return []
-    network = networks_of(unit, [row])[row.network or row.id]
-    return [network, *clusters_where(unit, NOT_ENDED, ClusterRow.network == network.id)]
+    network = read_networks(unit, [row])[row.network or row.id]
+    return [network, *find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)]
 
 
-def network_for(unit: Unit, spec: ClusterSpec) -> ClusterRow:
+def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
     """Find the cluster whose network is to be joined. Raises NoSuchNetwork, Forbidden, Conflict for one that ends."""
-    found = network_called(unit, str(spec.joins))
+    found = find_network(unit, str(spec.joins))
     if not found:
         raise NoSuchNetwork(f"network {spec.joins} is not known: no cluster that has not ended has that name or key")
     row = found[0]
-    if spec.owner not in {row.owner, *spec_of(row).shares_with}:
+    if spec.owner not in {row.owner, *parse_current_spec(row).shares_with}:
         raise Forbidden(
             f"{spec.owner} may not join network {spec.joins}: its owner does not share it with {spec.owner}"
         )
-    if row.state not in WANTED:
+    if row.state not in WANTED_STATES:
         raise Conflict(f"network {spec.joins} cannot be joined any more: cluster {row.key} is {row.state}")
     return row
 
 
-def refuse_same_guests(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
+def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken when a guest would have the name or an address of another one of the network."""
-    members = clusters_where(unit, NOT_ENDED, ClusterRow.network == network.id)
-    taken = {mark: row for row in (network, *members) for guest in spec_of(row).guests for mark in _marks(guest)}
+    members = find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)
+    taken = {
+        mark: row
+        for row in (network, *members)
+        for guest in parse_current_spec(row).guests
+        for mark in _list_guest_identities(guest)
+    }
     for guest in spec.guests:
-        for mark in _marks(guest):
+        for mark in _list_guest_identities(guest):
             if mark in taken:
-                raise GuestTaken(_same(guest, mark, taken[mark]))
+                raise GuestTaken(_describe_duplicate(guest, mark, taken[mark]))
 
 
-def joined_numbers(  # noqa: PLR0913, PLR0917 - as choose_numbers
-    unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: Reserved, sees: Sees
-) -> Numbers:
+def allocate_for_member(  # noqa: PLR0913, PLR0917 - as choose_numbers
+    unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
+) -> NetworkIds:
     """Give the network's numbers as they would be with a member: those that it has, and new ones at new sites.
 
     Nothing is written. Raises NoSuchHost, Conflict, NoVlanFree.
     """
-    sites = sites_of(topology, spec.all_hosts)
+    sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
     if network.transport is None:
-        transport = transport_of(topology, (*network.spec.all_hosts, *spec.all_hosts), network.spec.sites)
-        refuse_moves(topology, network, transport)
-        service = free_service(unit, transport)
+        transport = choose_transport(topology, (*network.spec.all_hosts, *spec.all_hosts), network.spec.sites)
+        check_paths_unchanged(topology, network, transport)
+        service = choose_service_id(unit, transport)
     else:
         transport, service = topology.transport(network.transport), network.service
-        refuse_unattached(network, new)
-    vlans = dict(network.vlans) | _numbers_at(unit, new, network, transport, reserved, sees)
-    return Numbers(transport, vlans, service)
+        check_sites_attached(network, new)
+    vlans = dict(network.vlans) | _allocate_at_new_sites(unit, new, network, transport, reserved, sees)
+    return NetworkIds(transport, vlans, service)
 
 
-def _numbers_at(  # noqa: PLR0913, PLR0917 - as joined_numbers
-    unit: Unit, sites: Sequence[Site], network: LiveCluster, transport: Transport | None, reserved: Reserved, sees: Sees
+def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as joined_numbers
+    unit: Unit,
+    sites: Sequence[Site],
+    network: LiveCluster,
+    transport: Transport | None,
+    reserved: ReservedVlans,
+    sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
     """Choose numbers at new sites: the network's own where it is free, another one only where that is translated."""
     vlan, found = next(iter(network.vlans.values())), {}
-    for site, pool in zip(sites, site_pools(unit, sites, reserved), strict=True):
+    for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
             found[site.name] = vlan
         elif transport is not None and transport.translates:
-            found |= choose(unit, [site], reserved, translates=False)
+            found |= allocate_longest_unused(unit, [site], reserved, translates=False)
         else:
             raise NoVlanFree(
                 f"network {network.key} has VLAN {vlan}, which is not free at site {site.name}: "
-                f"{reason(unit, pool, vlan, sees)}"
+                f"{describe_unavailable(unit, pool, vlan, sees)}"
             )
     return found
 
 
-def _marks(guest: Guest) -> Iterator[str]:
+def _list_guest_identities(guest: Guest) -> Iterator[str]:
     """Give what no two guests on one Ethernet may have in common."""
     yield f"name {guest.name}"
     yield from (f"address {address.partition('/')[0]}" for address in guest.addresses)
@@ -101,6 +155,31 @@ def _marks(guest: Guest) -> Iterator[str]:
         yield f"MAC address {guest.mac}"
 
 
-def _same(guest: Guest, mark: str, row: ClusterRow) -> str:
-    advice = "choose another one" if row.state in WANTED else f"that one is {row.state}: ask again when it has ended"
+def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
+    advice = (
+        "choose another one" if row.state in WANTED_STATES else f"that one is {row.state}: ask again when it has ended"
+    )
     return f"guest {guest.name} has the {mark}, which a guest of cluster {row.key} has in the same network: {advice}"
+
+
+def check_access_ports_free(unit: Unit, topology: Topology, cluster: LiveCluster) -> None:
+    """Raise Conflict when a new cluster goes over an access port that another network has, or may still have."""
+    if topology.access_ports and find_access_ports(topology, user := make_access_port_user(cluster)):
+        check_ports_exclusive(topology, [*_read_access_port_users(unit), user])
+
+
+def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
+    """Raise Conflict when a new topology would give an access port to two clusters, or make a taken one a trunk."""
+    users = _read_access_port_users(unit) if former.access_ports | topology.access_ports else []
+    check_ports_exclusive(topology, users)
+    check_ports_stay_access(former, topology, users)
+
+
+def make_access_port_user(cluster: LiveCluster) -> AccessPortUser:
+    """Give a cluster as the rules of access ports see it."""
+    joined = None if cluster.joined is None else cluster.joined.spec
+    return AccessPortUser(cluster.key, cluster.spec, cluster.network.id, cluster.transport, joined)
+
+
+def _read_access_port_users(unit: Unit) -> list[AccessPortUser]:
+    return [make_access_port_user(cluster) for cluster in make_live_clusters(unit, find_clusters(unit, UNSETTLED))]

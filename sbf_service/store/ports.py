@@ -5,16 +5,15 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from sbf_service.store.audit import record
-from sbf_service.store.carried import ports_carried
-from sbf_service.store.revisions import grow
-from sbf_service.store.session import Unit
+from sbf_service.store.observed_state import parse_observed_ports
+from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow, PortRow
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import Element, Switch
 from virtcloud.model.errors import BadInput, Conflict, Unsafe
 from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.values import PortName
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,12 @@ class PortRecord:
         return self.leaving and not wanted.ports.get(self.port)
 
 
-def port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]:
+def read_port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]:
     """Return the records of a switch's ports, by port."""
-    return {PortName(row.port): _record(row) for row in port_rows(unit, element)}
+    return {PortName(row.port): _make_record(row) for row in read_port_rows(unit, element)}
 
 
-def port_rows(unit: Unit, element: str) -> list[PortRow]:
+def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
     """Return the rows of a switch's ports, in order."""
     found = select(PortRow).where(PortRow.element == element).order_by(PortRow.port)
     return list(unit.session.scalars(found))
@@ -48,50 +47,50 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
     ``adopted`` are the ports that were adopted when the difference was made. Raise Unsafe when one was released since.
     """
-    rows = {row.port: row for row in port_rows(unit, element)}
+    rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
         raise Unsafe(f"switch {element}, port {port}: it was released in the meantime")
     for port, use in difference.take.items():
-        row = rows[port] = rows.get(port) or new_row(unit, element, port)
+        row = rows[port] = rows.get(port) or add_port_row(unit, element, port)
         row.use_before, row.taken = use.model_dump_json(), True
     for port in {*difference.access, *difference.close} & rows.keys():
         rows[port].shut = rows[port].shut or port in difference.access
 
 
-def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchCarried) -> None:
+def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchObserved) -> None:
     """Record what a reading showed that is as wanted: of ``returned``, ports that are as before are SBF's no more."""
-    for row in port_rows(unit, element):
+    for row in read_port_rows(unit, element):
         port = PortName(row.port)
         if row.leaving and port in returned and port not in carried.astray:
             unit.session.delete(row)
         elif row.shut and carried.ports.get(port):
             row.shut = False
-    _forget_switch(unit, element)
+    _clear_removed_switch(unit, element)
 
 
-def new_row(unit: Unit, element: str, port: PortName) -> PortRow:
+def add_port_row(unit: Unit, element: str, port: PortName) -> PortRow:
     """Add a row for a port that has none."""
     row = PortRow(element=element, port=port, taken=False, shut=False, leaving=False)
     unit.session.add(row)
     return row
 
 
-def _record(row: PortRow) -> PortRecord:
+def _make_record(row: PortRow) -> PortRecord:
     before = None if row.use_before is None else PortUse.model_validate_json(row.use_before)
     return PortRecord(PortName(row.port), before, row.taken, row.shut, row.leaving)
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
     """Record that an administrator gives ports in other use to SBF; may be repeated. Raise BadInput, Conflict."""
-    _require_ports(switch, uses)
-    rows = {row.port: row for row in port_rows(unit, switch.name)}
+    _check_ports_managed(switch, uses)
+    rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     for port, use in uses.items():
-        row = rows.get(port) or new_row(unit, switch.name, port)
+        row = rows.get(port) or add_port_row(unit, switch.name, port)
         row.leaving = False
         if not row.taken:
             row.use_before, row.adopted_by, row.adopted_at = use.model_dump_json(), unit.who, unit.now
-            record(unit, "port_adopted", element=switch.name, why=f"port {port}: {use}")
-    grow(unit, [switch.name])
+            record_audit(unit, "port_adopted", element=switch.name, why=f"port {port}: {use}")
+    increment_revisions(unit, [switch.name])
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
@@ -99,21 +98,21 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
     Raise BadInput for an unknown port, Conflict for one that a cluster needs or that is an access port.
     """
-    rows = {row.port: row for row in port_rows(unit, switch.name)}
-    _require_ports(switch, set(release.ports) - rows.keys())
-    carried = ports_carried(unit.session.get_one(ElementRow, switch.name)) or {}
+    rows = {row.port: row for row in read_port_rows(unit, switch.name)}
+    _check_ports_managed(switch, set(release.ports) - rows.keys())
+    carried = parse_observed_ports(unit.session.get_one(ElementRow, switch.name)) or {}
     for port in release.ports:
         if vlans := wanted.ports.get(port) or carried.get(port):
             raise Conflict(f"port {port} of {switch.name} carries VLAN {vlans} of a cluster: end the cluster first")
         if port in wanted.access and not release.forget:
             raise Conflict(f"port {port} of {switch.name} is an access port: take its link out of the topology first")
         if row := rows.get(port):
-            _give_up(unit, row, forget=release.forget)
-    _forget_switch(unit, switch.name)
-    grow(unit, [switch.name])
+            _release_port(unit, row, forget=release.forget)
+    _clear_removed_switch(unit, switch.name)
+    increment_revisions(unit, [switch.name])
 
 
-def describe_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
+def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
     """Release the ports that a switch's new description leaves out, and take back those that it names again.
 
     Where another device may stand behind the name (``is_other``), what was recorded says nothing about its ports: it is
@@ -122,51 +121,51 @@ def describe_ports(unit: Unit, switch: Switch, former: Element | None, *, is_oth
     if former == switch:
         return
     named = () if former is None else former.ports
-    for row in port_rows(unit, switch.name):
+    for row in read_port_rows(unit, switch.name):
         if is_other:
             unit.session.delete(row)
         elif row.port not in switch.ports:
-            _give_up(unit, row)
+            _release_port(unit, row)
         elif row.port not in named:
             row.leaving = False
 
 
-def leave_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
+def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
     """Release the ports of a switch that left the topology; its description stays until they are as before."""
-    for port in port_rows(unit, switch.name):
-        _give_up(unit, port)
+    for port in read_port_rows(unit, switch.name):
+        _release_port(unit, port)
     unit.session.flush()
-    if port_rows(unit, switch.name):
+    if read_port_rows(unit, switch.name):
         row.leaving = switch.model_dump_json()
         row.wanted_revision += 1
         unit.changed.add(f"element:{switch.name}")
 
 
-def _forget_switch(unit: Unit, name: str) -> None:
+def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Forget a switch that left the topology, once none of its ports is to be put back."""
     unit.session.flush()
-    if not port_rows(unit, name):
+    if not read_port_rows(unit, name):
         unit.session.get_one(ElementRow, name).leaving = None
 
 
-def leaving_switch(row: ElementRow) -> Switch | None:
+def parse_removed_switch(row: ElementRow) -> Switch | None:
     """Return the description of a switch that left the topology and has ports to be put back."""
     return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
-def _give_up(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
+def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
     """Mark a port for putting back its former use, or delete its row when there is none to put back."""
-    before = _record(row).before
+    before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)
         why = f"port {row.port}: nothing is put back"
     else:
         row.leaving = True
         why = f"port {row.port}: {before} is put back"
-    record(unit, "port_released", element=row.element, why=why)
+    record_audit(unit, "port_released", element=row.element, why=why)
 
 
-def _require_ports(switch: Switch, ports: Iterable[PortName]) -> None:
+def _check_ports_managed(switch: Switch, ports: Iterable[PortName]) -> None:
     for port in ports:
         if port not in switch.ports:
             known = ", ".join(switch.ports)

@@ -7,12 +7,12 @@ from datetime import datetime
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm.util import identity_key
 
-from sbf_service.store.session import Unit
+from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.troubles import told
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.errors import NotFound
 
-_GROW = (
+_INCREMENT = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
     .values(wanted_revision=ElementRow.wanted_revision + 1)
@@ -28,7 +28,7 @@ _GROW = (
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class NewRevision:
     """An element's new wanted revision, its last trouble for a cluster that is new there, and when it was last read."""
 
     revision: int
@@ -37,33 +37,35 @@ class Grown:
     last_seen: datetime | None
 
 
-def element_row(unit: Unit, name: str) -> ElementRow:
+def require_element(unit: Unit, name: str) -> ElementRow:
     """Find an element of the topology; raises :class:`NotFound`."""
     row = unit.session.get(ElementRow, name)
     if row is None or not (row.present or row.leaving):
-        raise NotFound(f"element {name} is not known; known are: {', '.join(_known(unit)) or 'none'}")
+        raise NotFound(f"element {name} is not known; known are: {', '.join(_list_names(unit)) or 'none'}")
     return row
 
 
-def grow(unit: Unit, names: Iterable[str]) -> dict[str, Grown]:
+def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
     """Increment the wanted revision of each element; return the new ones in the order of the elements' names."""
     unit.session.flush()
-    rows = sorted(unit.connection.execute(_GROW, {"names": sorted(set(names))}), key=lambda row: row.name)
+    rows = sorted(unit.connection.execute(_INCREMENT, {"names": sorted(set(names))}), key=lambda row: row.name)
     for row in rows:
         unit.changed.add(f"element:{row.name}")
-        _forget(unit, row.name)
+        _expire_loaded(unit, row.name)
     return {
-        row.name: Grown(row.wanted_revision, told(row.trouble, row.troubles), row.reachable, row.last_seen)
+        row.name: NewRevision(
+            row.wanted_revision, find_cluster_error(row.trouble, row.troubles), row.reachable, row.last_seen
+        )
         for row in rows
     }
 
 
-def _forget(unit: Unit, name: str) -> None:
+def _expire_loaded(unit: Unit, name: str) -> None:
     """Let the session read an element again that it has loaded: its row was changed without it."""
     loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
     if loaded is not None:
         unit.session.expire(loaded)
 
 
-def _known(unit: Unit) -> Iterable[str]:
+def _list_names(unit: Unit) -> Iterable[str]:
     return unit.session.scalars(select(ElementRow.name).where(ElementRow.present).order_by(ElementRow.name))

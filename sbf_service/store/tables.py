@@ -19,9 +19,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sbf_service.store.columns import KEY, NAME, USER, Instant, Vlans
+from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, USER_TYPE, UtcDateTime, VlanSetText
 from virtcloud.model.access import Role
-from virtcloud.model.cluster import State
+from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.vlans import VlanSet
 
@@ -34,7 +34,7 @@ CONVENTION = {
 }
 
 
-def _one_of(column: str, values: type[StrEnum]) -> str:
+def _is_one_of(column: str, values: type[StrEnum]) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 
@@ -60,9 +60,9 @@ class SiteRow(Base):
 
     __tablename__ = "sites"
 
-    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     present: Mapped[bool]
-    pool: Mapped[VlanSet] = mapped_column(Vlans)
+    pool: Mapped[VlanSet] = mapped_column(VlanSetText)
 
 
 class ElementRow(Base):
@@ -81,12 +81,12 @@ class ElementRow(Base):
     __tablename__ = "elements"
     __table_args__ = (
         CheckConstraint("confirmed_revision >= 0 AND confirmed_revision <= wanted_revision", name="revisions"),
-        CheckConstraint(_one_of("kind", ElementKind), name="kind"),
+        CheckConstraint(_is_one_of("kind", ElementKind), name="kind"),
     )
 
-    name: Mapped[str] = mapped_column(NAME, primary_key=True)
-    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), index=True)
-    kind: Mapped[str] = mapped_column(NAME)
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), index=True)
+    kind: Mapped[str] = mapped_column(NAME_TYPE)
     present: Mapped[bool]
     wanted_revision: Mapped[int]
     confirmed_revision: Mapped[int]
@@ -94,16 +94,16 @@ class ElementRow(Base):
     trouble: Mapped[str | None] = mapped_column(Text)
     troubles: Mapped[str | None] = mapped_column(Text)
     reachable: Mapped[bool]
-    last_seen: Mapped[datetime | None] = mapped_column(Instant)
-    checked_at: Mapped[datetime | None] = mapped_column(Instant)
+    last_seen: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    checked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     carried: Mapped[str | None] = mapped_column(Text)
-    carried_at: Mapped[datetime | None] = mapped_column(Instant)
-    unsaved_since: Mapped[datetime | None] = mapped_column(Instant)
+    carried_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    unsaved_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failed_saves: Mapped[int] = mapped_column(default=0, server_default="0")
-    save_after: Mapped[datetime | None] = mapped_column(Instant)
+    save_after: Mapped[datetime | None] = mapped_column(UtcDateTime)
     leaving: Mapped[str | None] = mapped_column(Text)
-    lease_holder: Mapped[str | None] = mapped_column(NAME)
-    lease_until: Mapped[datetime | None] = mapped_column(Instant)
+    lease_holder: Mapped[str | None] = mapped_column(NAME_TYPE)
+    lease_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     fence: Mapped[int]
 
 
@@ -117,17 +117,17 @@ class PortRow(Base):
 
     __tablename__ = "ports"
 
-    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
     port: Mapped[str] = mapped_column(Text, primary_key=True)
     use_before: Mapped[str | None] = mapped_column(Text)
     taken: Mapped[bool]
     shut: Mapped[bool]
     leaving: Mapped[bool]
     adopted_by: Mapped[str | None] = mapped_column(Text)
-    adopted_at: Mapped[datetime | None] = mapped_column(Instant)
+    adopted_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
-REACHED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
+IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
 """Elements of the topology, and those that left it while ports of theirs are still to be put back."""
 
 
@@ -145,29 +145,29 @@ class ClusterRow(Base):
     __tablename__ = "clusters"
     __table_args__ = (
         UniqueConstraint("key", "turn", "attempt"),
-        CheckConstraint(_one_of("state", State), name="state"),
+        CheckConstraint(_is_one_of("state", ClusterState), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
         Index("ix_clusters_owner_state", "owner", "state"),
         Index("uq_clusters_name", "name", unique=True),
     )
 
-    id: Mapped[str] = mapped_column(NAME, primary_key=True)
-    key: Mapped[str] = mapped_column(KEY)
+    id: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    key: Mapped[str] = mapped_column(KEY_TYPE)
     turn: Mapped[int]
     attempt: Mapped[int]
-    owner: Mapped[str] = mapped_column(USER)
+    owner: Mapped[str] = mapped_column(USER_TYPE)
     spec: Mapped[str] = mapped_column(Text)
     version: Mapped[int]
-    state: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str] = mapped_column(NAME_TYPE)
     reason: Mapped[str | None] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(Instant)
-    deadline: Mapped[datetime] = mapped_column(Instant)
-    lease_ends: Mapped[datetime] = mapped_column(Instant)
-    leaving_since: Mapped[datetime | None] = mapped_column(Instant)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    deadline: Mapped[datetime] = mapped_column(UtcDateTime)
+    lease_ends: Mapped[datetime] = mapped_column(UtcDateTime)
+    leaving_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     quarantined: Mapped[bool]
-    transport: Mapped[str | None] = mapped_column(NAME)
-    name: Mapped[str | None] = mapped_column(NAME)
-    network: Mapped[str | None] = mapped_column(NAME, ForeignKey("clusters.id"), index=True)
+    transport: Mapped[str | None] = mapped_column(NAME_TYPE)
+    name: Mapped[str | None] = mapped_column(NAME_TYPE)
+    network: Mapped[str | None] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
     created_by: Mapped[str | None] = mapped_column(Text)
     shares: Mapped[str | None] = mapped_column(Text)
 
@@ -190,8 +190,8 @@ class PlacementRow(Base):
         Index("ix_placements_element_removed_revision", "element", "removed_revision"),
     )
 
-    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"), primary_key=True)
-    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
     added_revision: Mapped[int]
     removed_revision: Mapped[int | None]
     blocked: Mapped[bool] = mapped_column(default=False, server_default=false())
@@ -206,20 +206,20 @@ class ClaimRow(Base):
         CheckConstraint("vlan BETWEEN 2 AND 4094", name="vlan"),
     )
 
-    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"))
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
 
 
-class FreeRow(Base):
+class FreeVlanRow(Base):
     """A number that a site gives and nobody has, and since when, so that the longest unused is taken first."""
 
     __tablename__ = "free_numbers"
     __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
 
-    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"), primary_key=True)
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    since: Mapped[datetime] = mapped_column(Instant)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class CreatedVlanRow(Base):
@@ -227,9 +227,9 @@ class CreatedVlanRow(Base):
 
     __tablename__ = "created_vlans"
 
-    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    created_at: Mapped[datetime] = mapped_column(Instant)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class ForeignVlanRow(Base):
@@ -241,12 +241,12 @@ class ForeignVlanRow(Base):
     __tablename__ = "foreign_vlans"
     __table_args__ = (Index("ix_foreign_vlans_site_vlan", "site", "vlan"),)
 
-    element: Mapped[str] = mapped_column(NAME, ForeignKey("elements.name"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
     vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    site: Mapped[str] = mapped_column(NAME, ForeignKey("sites.name"))
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"))
     name: Mapped[str | None] = mapped_column(Text)
     ports: Mapped[str] = mapped_column(Text)
-    since: Mapped[datetime] = mapped_column(Instant)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class ServiceClaimRow(Base):
@@ -258,9 +258,9 @@ class ServiceClaimRow(Base):
         CheckConstraint("number BETWEEN 1 AND 4294967295", name="number"),
     )
 
-    transport: Mapped[str] = mapped_column(NAME, primary_key=True)
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    cluster_id: Mapped[str] = mapped_column(NAME, ForeignKey("clusters.id"))
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
 
 
 class FreedServiceRow(Base):
@@ -268,9 +268,9 @@ class FreedServiceRow(Base):
 
     __tablename__ = "freed_services"
 
-    transport: Mapped[str] = mapped_column(NAME, primary_key=True)
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    freed_at: Mapped[datetime] = mapped_column(Instant)
+    freed_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class AuditRow(Base):
@@ -279,12 +279,12 @@ class AuditRow(Base):
     __tablename__ = "audit"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime] = mapped_column(Instant)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
     who: Mapped[str] = mapped_column(Text)
-    what: Mapped[str] = mapped_column(NAME)
+    what: Mapped[str] = mapped_column(NAME_TYPE)
     why: Mapped[str | None] = mapped_column(Text)
-    element: Mapped[str | None] = mapped_column(NAME, index=True)
-    cluster_id: Mapped[str | None] = mapped_column(NAME, index=True)
+    element: Mapped[str | None] = mapped_column(NAME_TYPE, index=True)
+    cluster_id: Mapped[str | None] = mapped_column(NAME_TYPE, index=True)
     difference: Mapped[str | None] = mapped_column(Text)
 
 
@@ -293,10 +293,10 @@ class JobQuestionRow(Base):
 
     __tablename__ = "job_questions"
 
-    key: Mapped[str] = mapped_column(KEY, primary_key=True)
-    starter: Mapped[str] = mapped_column(NAME, primary_key=True)
+    key: Mapped[str] = mapped_column(KEY_TYPE, primary_key=True)
+    starter: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     question: Mapped[str] = mapped_column(Text)
-    asked_at: Mapped[datetime] = mapped_column(Instant)
+    asked_at: Mapped[datetime] = mapped_column(UtcDateTime)
     answer: Mapped[str | None] = mapped_column(Text)
 
 
@@ -305,7 +305,7 @@ class QuotaRow(Base):
 
     __tablename__ = "quotas"
 
-    owner: Mapped[str] = mapped_column(USER, primary_key=True)
+    owner: Mapped[str] = mapped_column(USER_TYPE, primary_key=True)
     clusters: Mapped[int | None]
     sites: Mapped[int | None]
     lease_s: Mapped[float | None] = mapped_column(Float)
@@ -320,23 +320,23 @@ class ReplicaRow(Base):
 
     __tablename__ = "replicas"
 
-    name: Mapped[str] = mapped_column(NAME, primary_key=True)
-    wrote_at: Mapped[datetime] = mapped_column(Instant)
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    wrote_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
 
 class TokenRow(Base):
     """Who holds a token, of which only the SHA-256 is kept. ``sites``: a site administrator's, with commas."""
 
     __tablename__ = "tokens"
-    __table_args__ = (CheckConstraint(_one_of("role", Role), name="role"), UniqueConstraint("digest"))
+    __table_args__ = (CheckConstraint(_is_one_of("role", Role), name="role"), UniqueConstraint("digest"))
 
-    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    id: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     digest: Mapped[str] = mapped_column(String(64))
-    name: Mapped[str] = mapped_column(USER, index=True)
-    role: Mapped[str] = mapped_column(NAME)
+    name: Mapped[str] = mapped_column(USER_TYPE, index=True)
+    role: Mapped[str] = mapped_column(NAME_TYPE)
     sites: Mapped[str] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(Instant)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str] = mapped_column(Text)
-    expires_at: Mapped[datetime | None] = mapped_column(Instant)
-    revoked_at: Mapped[datetime | None] = mapped_column(Instant)
-    last_used_at: Mapped[datetime | None] = mapped_column(Instant)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,28 +1,31 @@
-"""Tokens: made, found by what a caller shows, listed, revoked. The token itself is never kept, only its SHA-256."""
+"""Whose a token is: asked of the database, and believed for some seconds, so that calls stay cheap.
 
+Tokens: made, found by what a caller shows, listed, revoked. The token itself is never kept, only its SHA-256.
+"""
+
+import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hmac import compare_digest
 
 from sqlalchemy import select
 
-from sbf_service.access.principal import Principal
-from sbf_service.access.tokens import ID_BYTES, SECRET_BYTES, Token
-from sbf_service.store.audit import record
-from sbf_service.store.session import Unit
+from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
 from sbf_service.store.tables import TokenRow
+from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import NotFound, Unauthenticated
 from virtcloud.model.values import Name, UserName
 
-Chance = Callable[[int], bytes]
-USED_AGAIN = timedelta(hours=1)
+RandomBytes = Callable[[int], bytes]
+USE_INTERVAL = timedelta(hours=1)
 """``last_used_at`` is written this often at most."""
-CHANGED = "tokens"
+TOKENS_TOPIC = "tokens"
 """Who keeps what it knows of tokens listens for this."""
 
 
-def create_token(unit: Unit, request: TokenRequest, chance: Chance) -> NewToken:
+def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewToken:
     """Make a token; the answer is the only place where it stands."""
     token = Token.make(chance(ID_BYTES + SECRET_BYTES))
     lasts = request.expires_in_s
@@ -38,8 +41,8 @@ def create_token(unit: Unit, request: TokenRequest, chance: Chance) -> NewToken:
     )
     unit.session.add(row)
     unit.session.flush()
-    record(unit, "token_created", why=_words(row))
-    return NewToken(**view(row).model_dump(), token=token.text)
+    record_audit(unit, "token_created", why=_describe_token(row))
+    return NewToken(**make_token_view(row).model_dump(), token=token.text)
 
 
 def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
@@ -49,18 +52,21 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
         raise NotFound(f"token {token_id} is not known; 'virtcloud token list' shows those that are")
     if row.revoked_at is None:
         row.revoked_at = unit.now
-        record(unit, "token_revoked", why=_words(row))
-        unit.changed.add(CHANGED)
+        record_audit(unit, "token_revoked", why=_describe_token(row))
+        unit.changed.add(TOKENS_TOPIC)
         unit.session.flush()
-    return view(row)
+    return make_token_view(row)
 
 
 def list_tokens(unit: Unit) -> list[TokenView]:
     """Show all tokens, also those that are valid no longer, oldest first."""
-    return [view(row) for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))]
+    return [
+        make_token_view(row)
+        for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))
+    ]
 
 
-def principal_of(unit: Unit, token: Token) -> Principal:
+def authenticate_token(unit: Unit, token: Token) -> Principal:
     """Say whose a token is; raises Unauthenticated, with the reason, for one that is not valid."""
     row = unit.session.get(TokenRow, token.id)
     if row is None or not compare_digest(row.digest, token.digest):
@@ -68,27 +74,27 @@ def principal_of(unit: Unit, token: Token) -> Principal:
     for what, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
         if at is not None and at <= unit.now:
             raise Unauthenticated(f"token {row.id} of {row.name} {what} at {_utc(at)}: ask an operator for a new one")
-    return Principal(row.name, Role(row.role), _sites(row), TokenId(row.id))
+    return Principal(row.name, Role(row.role), _parse_sites(row), TokenId(row.id))
 
 
-def is_to_be_noted(unit: Unit, token: Token) -> bool:
+def is_use_stale(unit: Unit, token: Token) -> bool:
     """Say whether a token's use was not noted for so long that it is to be noted again."""
     last = unit.session.get_one(TokenRow, token.id).last_used_at
-    return last is None or unit.now - last >= USED_AGAIN
+    return last is None or unit.now - last >= USE_INTERVAL
 
 
-def note_use(unit: Unit, token: Token) -> None:
+def record_use(unit: Unit, token: Token) -> None:
     """Note that a token was used now."""
     unit.session.get_one(TokenRow, token.id).last_used_at = unit.now
 
 
-def view(row: TokenRow) -> TokenView:
+def make_token_view(row: TokenRow) -> TokenView:
     """Give a token as a document."""
     return TokenView(
         id=TokenId(row.id),
         name=UserName(row.name),
         role=Role(row.role),
-        sites=tuple(sorted(_sites(row))),
+        sites=tuple(sorted(_parse_sites(row))),
         created_at=row.created_at,
         created_by=row.created_by,
         expires_at=row.expires_at,
@@ -97,14 +103,59 @@ def view(row: TokenRow) -> TokenView:
     )
 
 
-def _sites(row: TokenRow) -> frozenset[Name]:
+def _parse_sites(row: TokenRow) -> frozenset[Name]:
     return frozenset(Name(site) for site in row.sites.split(",") if site)
 
 
-def _words(row: TokenRow) -> str:
+def _describe_token(row: TokenRow) -> str:
     of = f" of {row.sites}" if row.sites else ""
     return f"{row.id}: {row.name}, {row.role}{of}"
 
 
 def _utc(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+CACHE_S = 5.0
+"""A token that was revoked at another replica is believed here for so long."""
+MAX_CACHED = 10_000
+
+
+@dataclass
+class TokenCache:
+    """Knows tokens. Thread-safe: its dictionary is only read, set and replaced."""
+
+    store: Store
+    clock: Callable[[], float] = time.monotonic
+    _believed: dict[str, tuple[Principal, float]] = field(default_factory=dict)
+
+    def believed(self, token: Token) -> Principal | None:
+        """Give whose a token is if that was asked a moment ago; asks nobody."""
+        found = self._believed.get(token.digest)
+        return found[0] if found and self.clock() < found[1] else None
+
+    def was_valid(self, token: Token) -> bool:
+        """Say whether this replica has seen the token valid before."""
+        return token.digest in self._believed
+
+    def ask(self, token: Token) -> Principal:
+        """Ask the database whose a token is. Raises Unauthenticated with the reason."""
+        try:
+            with self.store.read() as unit:
+                found = authenticate_token(unit, token)
+                unnoted = is_use_stale(unit, token)
+        except Unauthenticated:
+            self._believed.pop(token.digest, None)
+            raise
+        if unnoted:
+            with self.store.touch() as unit:
+                record_use(unit, token)
+        if len(self._believed) >= MAX_CACHED:
+            self._believed = {}
+        self._believed[token.digest] = (found, self.clock() + CACHE_S)
+        return found
+
+    def heard(self, changed: frozenset[str]) -> None:
+        """Believe nothing any more when tokens changed."""
+        if TOKENS_TOPIC in changed:
+            self._believed = {}

@@ -1,26 +1,147 @@
-"""The topology document, and what follows from it: rows of sites and elements, and where live clusters go."""
+"""The topology document, and what follows from it: rows of sites and elements, and where live clusters go.
+
+What a new topology may not take away: elements and ports that a cluster uses, or that may still carry it.
+
+What a new topology may not take away of a transport: what clusters are on, or edges may still carry.
+"""
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import select
 
-from sbf_service.edges import peers_of, transports_at
-from sbf_service.store.audit import record
-from sbf_service.store.created_vlans import replace_created
-from sbf_service.store.foreign_vlans import forget_foreign
-from sbf_service.store.losses import refuse_loss
-from sbf_service.store.ports import describe_ports, leave_switch
-from sbf_service.store.reading import TOPOLOGY, read_topology
-from sbf_service.store.revisions import grow
-from sbf_service.store.session import Unit
-from sbf_service.store.sharing import refuse_unshareable
-from sbf_service.store.standing import live_clusters
-from sbf_service.store.tables import ElementRow, PlacementRow, SiteRow, TopologyRow
-from sbf_service.wanted import LiveCluster, elements_of, ports_for, wanted
+from sbf_service.domain.wanted import (
+    LiveCluster,
+    compute_wanted,
+    find_cluster_ports,
+    find_edge_peers,
+    find_edge_transports,
+    list_elements,
+)
+from sbf_service.store.cluster_queries import (
+    UNSETTLED,
+    find_clusters,
+    read_live_clusters,
+    read_networks,
+    read_placements,
+    read_service_ids,
+)
+from sbf_service.store.networks import check_access_ports_kept
+from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.ports import release_removed_switch, update_described_ports
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, SiteRow, TopologyRow
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, read_topology, record_audit
+from sbf_service.store.vlan_ownership import delete_foreign_vlans, replace_created_vlans
 from virtcloud.model.element import Device, Element, Switch, kind_of
+from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import Name
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortRef
+from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
+
+
+def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
+    """Say which transports would no longer be what they are used for."""
+    known = {one.name: one for one in topology.transports}
+    for before in former.transports:
+        used = [
+            (user, number)
+            for user, number in _list_transport_users(unit, before)
+            if not _still_has(known, before, number)
+        ]
+        if used:
+            users = ", ".join(f"{_format_service_id(before, number)}{user}" for user, number in used)
+            what = "change its kind or its numbers" if before.name in known else "vanish"
+            yield f"transport {before.name} would {what}, and is in use: {users}; keep it until these have ended"
+
+
+def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
+    """Give clusters, with their own numbers or the shared one, and circuits that were last seen."""
+    rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
+    services = read_service_ids(unit, read_networks(unit, rows))
+    held = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
+    yield from ((f"cluster {row.key} ({row.state})", held[row.id]) for row in rows)
+    for edge in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
+        for one in parse_observed_circuits(edge) or ():
+            if one.transport == transport.name and one.service not in held.values():
+                yield f"VLAN {one.vlan}, last seen on {edge.name}", one.service
+
+
+def _still_has(known: Mapping[Name, Transport], before: Transport, number: int | None) -> bool:
+    after = known.get(before.name)
+    if not before.on_edges:
+        return after is None or not after.on_edges
+    if after is None or after.kind is not before.kind:
+        return False
+    return number in after.numbers and bool(before.services) is bool(after.services)
+
+
+def _format_service_id(transport: Transport, number: int | None) -> str:
+    return f"{number} by " if transport.services else ""
+
+
+def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Say which running clusters would lose their transport at a site."""
+    for cluster in live:
+        for site in topology.sites if cluster.transport is not None else ():
+            if site.name in cluster.vlans and cluster.transport not in {one.transport for one in site.attachments}:
+                yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
+
+
+def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
+    """Raise :class:`Conflict` that names what would vanish and who needs it."""
+    for fault in _list_losses(unit, former, topology, live):
+        raise Conflict(fault)
+
+
+def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Name networks that reach a site where nothing may carry them yet."""
+    known = {site.name for site in topology.sites}
+    for cluster in live:
+        for site in (one for one in cluster.network.spec.sites if one not in known):
+            yield f"cluster {cluster.network.key} is to reach site {site}, which would vanish: end the cluster first"
+
+
+def _list_losses(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    yield from list_transport_losses(unit, former, topology)
+    yield from _list_lost_sites(topology, live)
+    yield from list_detached_clusters(topology, live)
+    for element, user in _list_needed_elements(unit):
+        if _is_lost(former, topology, element):
+            yield f"{user} needs {element}, which would vanish or change its kind or site: end the cluster first"
+    for port, user in _list_needed_ports(unit, former, live):
+        if port.element in topology.elements and port.port not in topology.elements[port.element].ports:
+            yield f"{user} needs port {port}, which would vanish: end the cluster first"
+
+
+def _list_needed_elements(unit: Unit) -> Iterator[tuple[Name, str]]:
+    rows = find_clusters(unit, UNSETTLED)
+    parts = read_placements(unit, [row.id for row in rows])
+    for row in rows:
+        for part in parts.get(row.id, ()):
+            if part.progress is not PlacementProgress.REMOVED:
+                yield part.element, f"cluster {row.key} ({row.state})"
+
+
+def _list_needed_ports(unit: Unit, former: Topology, live: Iterable[LiveCluster]) -> Iterator[tuple[PortRef, str]]:
+    for cluster in live:
+        for port in sorted(find_cluster_ports(former, cluster)):
+            yield port, f"cluster {cluster.key}"
+    for row in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
+        for name, vlans in (parse_observed_ports(row) or {}).items():
+            if vlans:
+                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans}, last seen there,"
+        for one in parse_observed_circuits(row) or ():
+            yield PortRef(f"{row.name}:{one.port}"), f"VLAN {one.vlan}, last seen there,"
+
+
+def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
+    if element not in topology.elements:
+        return True
+    before, after = former.site_of[element].name, topology.site_of[element].name
+    return before != after or kind_of(former.element(element)) is not kind_of(topology.element(element))
 
 
 def put_topology(unit: Unit, topology: Topology) -> None:
@@ -34,20 +155,20 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     if row.document == document:
         return
     former = None if row.document is None else read_topology(unit)
-    live = live_clusters(unit)
+    live = read_live_clusters(unit)
     if former is not None:
-        refuse_loss(unit, former, topology, live)
-        refuse_unshareable(unit, former, topology)
+        check_nothing_lost(unit, former, topology, live)
+        check_access_ports_kept(unit, former, topology)
     row.document, row.version = document, row.version + 1
-    unit.changed.add(TOPOLOGY)
-    record(unit, "topology_put", why=f"version {row.version}")
-    _keep_sites(unit, topology)
-    _keep_elements(unit, former, topology)
+    unit.changed.add(TOPOLOGY_TOPIC)
+    record_audit(unit, "topology_put", why=f"version {row.version}")
+    _update_sites(unit, topology)
+    _update_elements(unit, former, topology)
     if former is not None:
-        _move_parts(unit, former, topology, live)
+        _update_placements(unit, former, topology, live)
 
 
-def _keep_sites(unit: Unit, topology: Topology) -> None:
+def _update_sites(unit: Unit, topology: Topology) -> None:
     rows = {row.name: row for row in unit.session.scalars(select(SiteRow))}
     names = {site.name for site in topology.sites}
     for name in names - rows.keys():
@@ -57,7 +178,7 @@ def _keep_sites(unit: Unit, topology: Topology) -> None:
     unit.session.flush()
 
 
-def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
+def _update_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
     """Let a new element start at revision 1, confirmed 0: it is read, and what it must not carry is taken off it.
 
     So does one that was described anew, since another device may stand behind its name.
@@ -65,13 +186,13 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
     rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
     before = former.elements if former else {}
     for name, element in topology.elements.items():
-        row = rows.get(name) or _new_row(unit, element, topology)
+        row = rows.get(name) or _add_element_row(unit, element, topology)
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
         if isinstance(element, Switch):
-            describe_ports(unit, element, before.get(name), is_other=is_other_device(before.get(name), element))
+            update_described_ports(unit, element, before.get(name), is_other=is_other_device(before.get(name), element))
         if is_other_device(before.get(name), element):
-            forget_foreign(unit, name)
-            replace_created(unit, name, VlanSet())
+            delete_foreign_vlans(unit, name)
+            replace_created_vlans(unit, name, VlanSet())
         if before.get(name) != element:
             row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
             row.unsaved_since = row.unsaved_since or (unit.now if row.carried is not None else None)
@@ -81,11 +202,11 @@ def _keep_elements(unit: Unit, former: Topology | None, topology: Topology) -> N
         left = before.get(Name(row.name)) if row.present and row.name not in topology.elements else None
         row.present = row.name in topology.elements
         if not row.present:
-            forget_foreign(unit, row.name)
-            replace_created(unit, row.name, VlanSet())
+            delete_foreign_vlans(unit, row.name)
+            replace_created_vlans(unit, row.name, VlanSet())
         row.leaving = None if row.present else row.leaving
         if isinstance(left, Switch):
-            leave_switch(unit, row, left)
+            release_removed_switch(unit, row, left)
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
@@ -95,7 +216,7 @@ def is_other_device(former: Element | None, element: Element) -> bool:
     return (former.address, former.platform) != (element.address, element.platform)
 
 
-def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
+def _add_element_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
     site, kind = topology.site_of[element.name].name, kind_of(element)
     row = ElementRow(name=element.name, site=site, kind=kind, present=True, reachable=True, fence=0)
     row.wanted_revision = row.confirmed_revision = row.highest_confirmed = 0
@@ -103,37 +224,44 @@ def _new_row(unit: Unit, element: Element, topology: Topology) -> ElementRow:
     return row
 
 
-def _move_parts(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
+def _update_placements(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
     """Give elements whose part changed a new revision, and clusters parts on the elements they go over now."""
-    before, after = ({one.id: _elements(version, one) for one in live} for version in (former, topology))
+    before, after = ({one.id: _find_elements(version, one) for one in live} for version in (former, topology))
     over: dict[Name, list[LiveCluster]] = defaultdict(list)
     for cluster in live:
         for name in before[cluster.id] | after[cluster.id]:
             over[name].append(cluster)
     both = former.elements.keys() & topology.elements.keys()
-    grow(unit, [name for name in both if _is_to_do(name, former, over[name]) != _is_to_do(name, topology, over[name])])
+    increment_revisions(
+        unit,
+        [
+            name
+            for name in both
+            if _describe_duties(name, former, over[name]) != _describe_duties(name, topology, over[name])
+        ],
+    )
     unit.session.flush()
     for cluster in live:
-        _move_cluster(unit, cluster, after[cluster.id])
+        _update_cluster_placements(unit, cluster, after[cluster.id])
 
 
-def _elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
-    return elements_of(ports_for(topology, cluster))
+def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
+    return list_elements(find_cluster_ports(topology, cluster))
 
 
-def _is_to_do(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
+def _describe_duties(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
     """Say what an element must carry, and of an edge also what it must know of the others to carry it."""
-    transports = transports_at(topology, name)
-    return wanted(name, topology, live), transports, peers_of(topology, name, transports)
+    transports = find_edge_transports(topology, name)
+    return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
 
-def _move_cluster(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -> None:
+def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -> None:
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}
     for name in sorted(elements):
         part = parts.get(name)
         if part is None:
-            add_part(unit, cluster.id, name)
+            add_placement(unit, cluster.id, name)
         elif part.removed_revision is not None:
             part.added_revision, part.removed_revision = _wanted_revision(unit, name), None
     for gone in sorted(parts.keys() - elements):
@@ -142,7 +270,7 @@ def _move_cluster(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -
     unit.changed.add(f"cluster:{cluster.key}")
 
 
-def add_part(unit: Unit, cluster_id: str, element: str) -> None:
+def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
     """Put a cluster on an element, from the element's wanted revision on: let that grow first."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))

@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from batch_scenarios.fake_world import FakeWorld
-from virtcloud.agent.carried import Carried
-from virtcloud.credentials import write_token
+from pbs_hooks.bundle import bundle_hook
+from virtcloud.agent.difference import ObservedMachine
+from virtcloud.client.credentials import write_token
 from virtcloud.model.access import Role
-from virtcloud.pbs.bundle import bundle
-from virtcloud.testing.fakepbs.event import Event
-from virtcloud.testing.fakepbs.fake import FakeBatch, Pace
-from virtcloud.testing.fakepbs.host import Hook, Host
-from virtcloud.testing.fakepbs.outcome import Outcome
+from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace
+from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
+from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
 SERVER = {"retry_after": 1, "breaker": 1, "setup": 30}
 MOM = {"patience": 15, "removal": 3}
 
 
-class HostWithAgent(Host):
+class HostWithAgent(FakeHost):
     """A host whose hook finds its own agent: all of them are on one machine here."""
 
     def __init__(self, name: str, world: FakeWorld) -> None:
@@ -29,7 +28,7 @@ class HostWithAgent(Host):
         self._config = json.dumps({"socket": str(world.socket(name)), **MOM})
         self._begins = world.begins
 
-    def hook(self, hook: Hook, event: Event) -> Outcome:
+    def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         """Run a hook with this host's settings, and with what is to happen meanwhile."""
         around = self._begins.pop(self.name, nullcontext()) if event.kind == "execjob_begin" else nullcontext()
         with around:
@@ -47,7 +46,7 @@ class FakeMachines:
         """Let a host die with its agent and its guests."""
         self.batch.kill_host(name)
         self.world.stop_agent(name)
-        self.world.machines[name].carried = Carried()
+        self.world.machines[name].carried = ObservedMachine()
 
     def start_host(self, name: str) -> None:
         """Start it anew."""
@@ -70,8 +69,8 @@ def fake_batch(world: FakeWorld, folder: Path) -> Iterator[FakeBatch]:
     write_token(token, world.world.token(Role.SCHEDULER, "pbs"))
     settings = {"sbf": world.serving.url, "token_file": str(token), **SERVER}
     hooks = {
-        "server_hook": Hook(bundle("server"), json.dumps(settings), alarm=5, name="virtcloud_server"),
-        "mom_hook": Hook(bundle("mom"), "{}", alarm=600, name="virtcloud_mom"),
+        "server_hook": HookDefinition(bundle_hook("server"), json.dumps(settings), alarm=5, name="virtcloud_server"),
+        "mom_hook": HookDefinition(bundle_hook("mom"), "{}", alarm=600, name="virtcloud_mom"),
     }
     hosts = [HostWithAgent(name, world) for name in world.hosts]
     with FakeBatch(hosts, folder, pace=Pace(kill_delay=10, cycle=0.05), **hooks) as batch:

@@ -10,24 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
-from fake_machine import FakeVolumes
-from fake_machine.loop import FakeMachine
+from fake_machine import FakeMounts
+from fake_machine.reconciler import FakeMachine
 from sbf_fakes.world import FakeClock, World, three_sites
 
-from batch_scenarios.world import Fault
+from batch_scenarios.stage import HostFault
+from sbf_service.bootstrap import SbfService
 from sbf_service.http.app import create_app
-from sbf_service.service import Service
-from virtcloud.agent.carried import Carried
-from virtcloud.agent.jobport import Opening
-from virtcloud.agent.local.opened import Reach, opened
-from virtcloud.agent.local.probes import IP
-from virtcloud.agent.loop import Converger, Timing
+from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
+from virtcloud.agent.difference import ObservedMachine
+from virtcloud.agent.job_access.access import JobAccess
+from virtcloud.agent.network.address_probe import IpAddress
+from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings
-from virtcloud.agent.stopping import Stop
-from virtcloud.client import SbfClient
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
 from virtcloud.model.values import Name
-from virtcloud.testing.fakepbs.fake import FakeBatch
+from virtcloud.testing.fakepbs.fake_batch import FakeBatch
 
 TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_most": 0.2, "drain_deadline": 20}
 
@@ -35,15 +35,15 @@ TIMING = {"connect_timeout": 1, "read_timeout": 1, "retry_first": 0.05, "retry_m
 class AnsweringGuests:
     """Every guest answers at once."""
 
-    def ask(self, addresses: frozenset[IP], seconds: float) -> frozenset[IP]:
+    def ask(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         """Give all."""
         return addresses
 
 
-class NoWay:
+class NoJobAccess:
     """A job's script has no way to its guests."""
 
-    def ensure(self, opening: Opening, uid: int) -> Path:
+    def ensure(self, opening: JobAccess, uid: int) -> Path:
         """Give a socket where nobody listens."""
         return Path("/nonexistent")
 
@@ -57,7 +57,7 @@ def every_guest_answers(_bridge: str) -> AbstractContextManager[AnsweringGuests]
 
 
 @contextmanager
-def silent(path: Path) -> Iterator[None]:
+def listen_silently(path: Path) -> Iterator[None]:
     """Listen there, and never answer."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(path))
@@ -67,14 +67,14 @@ def silent(path: Path) -> Iterator[None]:
 
 
 @dataclass
-class Serving:
+class SbfProcess:
     """SBF as it answers on a port of this machine, in a thread; it may be stopped and started again."""
 
     world: World
     port: int = 0
     _server: uvicorn.Server | None = None
     _thread: threading.Thread | None = None
-    _service: Service | None = None
+    _service: SbfService | None = None
 
     @property
     def url(self) -> str:
@@ -108,7 +108,7 @@ class FakeWorld:
     """What is around a fake batch system: three sites, a host of each of them."""
 
     world: World
-    serving: Serving
+    serving: SbfProcess
     folder: Path
     hosts: Sequence[str]
     client: SbfClient
@@ -126,7 +126,7 @@ class FakeWorld:
         """Look into every switch and every host."""
         switches = {name: one.carried() for name, one in self.world.switches.found.items()}
         found = [f"{name}: {ports}" for name, ports in switches.items() if ports]
-        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != Carried()]
+        found += [f"{name}: {one.carried}" for name, one in self.machines.items() if one.carried != ObservedMachine()]
         return "; ".join(found)
 
     def cut_off(self, switch: str) -> None:
@@ -156,7 +156,7 @@ class FakeWorld:
         self.batch.start_host(host)
 
     @contextmanager
-    def in_begin(self, host: str, fault: Fault) -> Iterator[Callable[[], None]]:
+    def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
         """Let it happen around the hook."""
         over = threading.Event()
         self.begins[host] = self._faulty(host, fault, over)
@@ -168,14 +168,14 @@ class FakeWorld:
             self.start_mom(host)
 
     @contextmanager
-    def _faulty(self, host: str, fault: Fault, over: threading.Event) -> Iterator[None]:
+    def _faulty(self, host: str, fault: HostFault, over: threading.Event) -> Iterator[None]:
         """Let a MoM die after the agent has answered and before anybody hears of it, or an agent before it answers."""
-        if fault is Fault.MOM_DIES:
+        if fault is HostFault.MOM_DIES:
             yield
             self.kill_mom(host)
         else:
             self.stop_agent(host)
-            with silent(self.socket(host)) if fault is Fault.AGENT_HANGS else nullcontext():
+            with listen_silently(self.socket(host)) if fault is HostFault.AGENT_HANGS else nullcontext():
                 yield
         over.set()
 
@@ -213,15 +213,19 @@ class FakeWorld:
                 "socket_uids": (os.getuid(),),
             }
         )
-        stop = Stop()
+        stop = StopSignal()
         with SbfClient(self.serving.url, token=lambda: token) as sbf:
-            timing = Timing(0.5, 0.05, 0.2)
-            converger = Converger(Name(host), sbf, self.machines[host], stop, timing)
+            timing = ReconcileTiming(0.5, 0.05, 0.2)
+            converger = MachineReconciler(Name(host), sbf, self.machines[host], stop, timing)
             thread = threading.Thread(target=converger.run, name=f"agent {host}")
             thread.start()
             try:
-                with opened(
-                    Name(host), settings, sbf, converger.wake, Reach(NoWay(), every_guest_answers, FakeVolumes())
+                with serve_job_socket(
+                    Name(host),
+                    settings,
+                    sbf,
+                    converger.wake,
+                    JobSocketAdapters(NoJobAccess(), every_guest_answers, FakeMounts()),
                 ):
                     yield
             finally:
@@ -236,7 +240,7 @@ def fake_world(folder: Path, hosts: Sequence[str]) -> Iterator[FakeWorld]:
     world = World(f"sqlite:///{folder / 'sbf.db'}", timing=TIMING, clock=clock)
     world.furnish(topology=three_sites())
     with ExitStack() as stack:
-        serving = Serving(world)
+        serving = SbfProcess(world)
         serving.start()
         stack.callback(serving.stop)
         token = world.token(Role.OPERATOR, "operator")

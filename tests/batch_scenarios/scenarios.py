@@ -2,14 +2,13 @@
 
 import pytest
 
-from batch_scenarios.stage import FOREVER, Stage
-from batch_scenarios.world import Fault
+from batch_scenarios.stage import FOREVER, HostFault, ScenarioStage
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
-from virtcloud.testing.fakepbs.batch import Refused, Submission
+from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
-def good_path(stage: Stage) -> None:
+def good_path(stage: ScenarioStage) -> None:
     """A job on three hosts begins when its cluster is up, knows its guests, and nothing is left when it has ended."""
     job = stage.submit(hosts=3)
     ended = stage.ends(job)
@@ -25,24 +24,24 @@ def good_path(stage: Stage) -> None:
     stage.gone(job)
 
 
-def job_without_a_cluster(stage: Stage) -> None:
+def job_without_a_cluster(stage: ScenarioStage) -> None:
     """A job that asks for no cluster runs as it always did, also while SBF is down."""
     stage.world.stop_sbf()
     try:
-        job = stage.batch.submit(Submission("echo plain; env | grep -c ^VCLUSTER_\n"))
+        job = stage.batch.submit(BatchSubmission("echo plain; env | grep -c ^VCLUSTER_\n"))
         stage.ends(job)
         assert stage.batch.output(job).stdout.split() == ["plain", "0"]
     finally:
         stage.world.start_sbf()
 
 
-def wrong_request(stage: Stage) -> None:
+def wrong_request(stage: ScenarioStage) -> None:
     """A request that cannot be understood is refused at once, with the place of the fault."""
-    with pytest.raises(Refused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
+    with pytest.raises(BatchRefused, match="vcluster: guests: expected a number from 1 to 64, got 'many'"):
         stage.submit(request="guests=many")
 
 
-def no_vlan_free(stage: Stage) -> None:
+def no_vlan_free(stage: ScenarioStage) -> None:
     """A job for which no number is free waits, says why, and runs when one is."""
     client, sites = stage.world.client, [one.name for one in stage.world.client.sites()]
     pools = {site: client.pool(site) for site in sites}
@@ -59,7 +58,7 @@ def no_vlan_free(stage: Stage) -> None:
     stage.gone(job)
 
 
-def sbf_down_at_submission(stage: Stage) -> None:
+def sbf_down_at_submission(stage: ScenarioStage) -> None:
     """A job is accepted on its syntax alone, waits for SBF, says so, and then runs."""
     stage.world.stop_sbf()
     try:
@@ -71,7 +70,7 @@ def sbf_down_at_submission(stage: Stage) -> None:
     stage.gone(job)
 
 
-def switch_fails(stage: Stage) -> None:
+def switch_fails(stage: ScenarioStage) -> None:
     """A switch does not answer: the script does not begin, the user reads which, and the job runs when it is back."""
     job = stage.submit(hosts=3)
     asked = stage.asked(job)
@@ -88,7 +87,7 @@ def switch_fails(stage: Stage) -> None:
     stage.gone(job)
 
 
-def qdel_during_set_up(stage: Stage) -> None:
+def qdel_during_set_up(stage: ScenarioStage) -> None:
     """A job that is deleted while its cluster is being set up never begins its script."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
@@ -104,7 +103,7 @@ def qdel_during_set_up(stage: Stage) -> None:
     assert "started" not in stage.batch.output(job).stdout
 
 
-def qdel_when_up(stage: Stage) -> None:
+def qdel_when_up(stage: ScenarioStage) -> None:
     """A job that is deleted at the moment when its cluster is up ends, and is not run again."""
     job = stage.submit(hosts=2, script=FOREVER)
     stage.active(job)
@@ -113,7 +112,7 @@ def qdel_when_up(stage: Stage) -> None:
     stage.gone(job)
 
 
-def qdel_while_running(stage: Stage) -> None:
+def qdel_while_running(stage: ScenarioStage) -> None:
     """A job that is deleted while its script runs loses its cluster."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job)
@@ -121,14 +120,14 @@ def qdel_while_running(stage: Stage) -> None:
     stage.gone(job)
 
 
-def qdel_by_force(stage: Stage) -> None:
+def qdel_by_force(stage: ScenarioStage) -> None:
     """A job that an administrator deletes by force loses its cluster, too."""
     job = stage.begun(hosts=2)
     stage.batch.delete(job, force=True)
     stage.gone(job)
 
 
-def rerun(stage: Stage) -> None:
+def rerun(stage: ScenarioStage) -> None:
     """A job that is run again gets its cluster anew, as another attempt, and the former one is gone."""
     job = stage.begun(hosts=2, request="name=again")
     first = stage.active(job)
@@ -140,7 +139,7 @@ def rerun(stage: Stage) -> None:
     stage.gone(job)
 
 
-def server_restarts(stage: Stage) -> None:
+def server_restarts(stage: ScenarioStage) -> None:
     """PBS's server dies while a job runs: job and cluster go on, and are removed at the end as ever."""
     job = stage.submit(hosts=2, script=f"echo started; sleep {stage.world.outage}\n")
     before = stage.active(job)
@@ -153,7 +152,7 @@ def server_restarts(stage: Stage) -> None:
     stage.gone(job)
 
 
-def sbf_restarts(stage: Stage) -> None:
+def sbf_restarts(stage: ScenarioStage) -> None:
     """SBF dies while a job runs: the job does not feel it; its cluster is removed when SBF is back."""
     job = stage.begun(hosts=2)
     stage.world.stop_sbf()
@@ -165,7 +164,7 @@ def sbf_restarts(stage: Stage) -> None:
     stage.gone(job)
 
 
-def mom_dies_during_set_up(stage: Stage) -> None:
+def mom_dies_during_set_up(stage: ScenarioStage) -> None:
     """A host's MoM dies while its cluster is being set up: the script does not begin, nothing is left in the end."""
     switch = _some_switch(stage)
     stage.world.cut_off(switch)
@@ -183,19 +182,19 @@ def mom_dies_during_set_up(stage: Stage) -> None:
     assert "started" not in stage.batch.output(job).stdout
 
 
-def mom_of_first_host_dies_in_begin(stage: Stage) -> None:
+def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
     """It dies while its hook tells the agent of the run, of which the server then hears no more."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
-def mom_of_another_host_dies_in_begin(stage: Stage) -> None:
+def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
     """The first host hears of it, and takes the start back on the others."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
-def _mom_dies_in_begin(stage: Stage, host: str) -> None:
+def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
     """The job runs on other hosts, once, with a cluster; the lost run leaves nothing, though its MoM stays dead."""
-    with stage.world.in_begin(host, Fault.MOM_DIES) as happens:
+    with stage.world.in_begin(host, HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=2)
         happens()
         ended = stage.ends(job)
@@ -206,17 +205,17 @@ def _mom_dies_in_begin(stage: Stage, host: str) -> None:
     assert (said.count("started"), f"VCLUSTER_ID={job.lower()}" in said) == (1, True)
 
 
-def agent_dies_in_begin(stage: Stage) -> None:
+def agent_dies_in_begin(stage: ScenarioStage) -> None:
     """A host whose agent dies while the hook asks it refuses the job."""
-    _agent_fails_in_begin(stage, Fault.AGENT_DIES)
+    _agent_fails_in_begin(stage, HostFault.AGENT_DIES)
 
 
-def agent_hangs_in_begin(stage: Stage) -> None:
+def agent_hangs_in_begin(stage: ScenarioStage) -> None:
     """So does one whose agent does not answer in time, though it hears of the run later."""
-    _agent_fails_in_begin(stage, Fault.AGENT_HANGS)
+    _agent_fails_in_begin(stage, HostFault.AGENT_HANGS)
 
 
-def _agent_fails_in_begin(stage: Stage, fault: Fault) -> None:
+def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
     """The user reads which hosts were tried, no script begins there, and the job runs when the agent answers again."""
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as happens:
@@ -229,7 +228,7 @@ def _agent_fails_in_begin(stage: Stage, fault: Fault) -> None:
     stage.gone(job)
 
 
-def host_dies(stage: Stage) -> None:
+def host_dies(stage: ScenarioStage) -> None:
     """A job's first host dies: the job runs no more, its cluster goes, and the host's part when it is back."""
     job = stage.begun(hosts=2)
     host = stage.batch.status(job).hosts[0]
@@ -242,7 +241,7 @@ def host_dies(stage: Stage) -> None:
     stage.gone(job)
 
 
-def over_quota(stage: Stage) -> None:
+def over_quota(stage: ScenarioStage) -> None:
     """A user who has as many clusters as allowed waits for the next one, and reads the limit."""
     stage.world.client.put_quota(stage.user, clusters=1)
     try:
@@ -257,17 +256,17 @@ def over_quota(stage: Stage) -> None:
     stage.gone(second)
 
 
-def same_name(stage: Stage) -> None:
+def same_name(stage: ScenarioStage) -> None:
     """A second job of the same name is refused, and told which job has it."""
     first = stage.submit(request="name=mine", script=FOREVER)
     stage.active(first)
-    with pytest.raises(Refused, match=f"vcluster: 'mine' is already running as job {first}"):
+    with pytest.raises(BatchRefused, match=f"vcluster: 'mine' is already running as job {first}"):
         stage.submit(request="name=mine")
     stage.batch.delete(first)
     stage.gone(first)
 
 
-def join(stage: Stage) -> None:
+def join(stage: ScenarioStage) -> None:
     """A job joins another's network, with its number, and goes without disturbing it."""
     first = stage.submit(request="name=shared", script=FOREVER)
     root = stage.active(first)
@@ -281,17 +280,17 @@ def join(stage: Stage) -> None:
     stage.gone(first)
 
 
-def join_not_allowed(stage: Stage) -> None:
+def join_not_allowed(stage: ScenarioStage) -> None:
     """Another user's network that is not shared cannot be joined."""
     first = stage.submit(request="name=closed", script=FOREVER)
     stage.active(first)
-    with pytest.raises(Refused, match="closed"):
+    with pytest.raises(BatchRefused, match="closed"):
         stage.submit(request="net=closed", user="bob")
     stage.batch.delete(first)
     stage.gone(first)
 
 
-def _some_switch(stage: Stage) -> str:
+def _some_switch(stage: ScenarioStage) -> str:
     """Give the switch of the first host: a job on all hosts needs it."""
     topology = stage.world.client.topology()
     site = next(one for one in topology.sites if stage.world.hosts[0] in [host.name for host in one.hosts])

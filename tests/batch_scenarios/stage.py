@@ -1,16 +1,70 @@
-"""A scenario's stage: a batch system, the world around it, and what both must look like."""
+"""A scenario's stage: a batch system, the world around it, and what both must look like.
+
+What is around a batch system in a scenario: SBF, switches, hosts.
+"""
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
 
-from batch_scenarios.world import World
-from virtcloud.model.cluster import ENDED, State
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import NotFound
 from virtcloud.model.views import ClusterView
-from virtcloud.testing.fakepbs.batch import Batch, JobStatus, Machines, Refused, Submission
-from virtcloud.testing.fakepbs.batch import State as JobState
+from virtcloud.testing.fakepbs.batch_system import Batch, BatchRefused, BatchSubmission, JobStatus, Machines
+from virtcloud.testing.fakepbs.batch_system import BatchJobState as JobState
+
+
+class HostFault(StrEnum):
+    """What may happen to a host while its hook begins a job."""
+
+    MOM_DIES = "MoM dies"
+    AGENT_DIES = "agent dies"
+    AGENT_HANGS = "agent hangs for longer than the hook waits"
+
+
+class BatchWorld(Protocol):
+    """SBF, and what it configures."""
+
+    client: SbfClient
+    """Speaks to SBF as an operator."""
+    hosts: Sequence[str]
+    """Those of the batch system."""
+    patience: float
+    """Seconds that anything may take here, at most."""
+    outage: float
+    """Seconds that a job must run to see the batch system's server die and come back."""
+
+    def left(self) -> str:
+        """Say what switches and hosts carry that they did not before; empty when nothing does."""
+
+    def cut_off(self, switch: str) -> None:
+        """Let a switch not answer SBF any more."""
+
+    def reconnect(self, switch: str) -> None:
+        """Let it answer again."""
+
+    def stop_sbf(self) -> None:
+        """Let SBF die."""
+
+    def start_sbf(self) -> None:
+        """Start it anew, on what it had written."""
+
+    def kill_mom(self, host: str) -> None:
+        """Let only a host's part of the batch system die."""
+
+    def start_mom(self, host: str) -> None:
+        """Start it anew."""
+
+    def in_begin(self, host: str, fault: HostFault) -> AbstractContextManager[Callable[[], None]]:
+        """Let a fault happen while the host's next job begins there; gives what waits for it. Mended at the end."""
+
+    def log(self, job: str) -> str:
+        """Give what is known of a job, for a test that failed."""
+
 
 REQUEST = "image=busybox"
 SCRIPT = """echo started
@@ -23,19 +77,19 @@ WAITING = (JobState.QUEUED, JobState.WAITING, JobState.HELD)
 
 
 @dataclass
-class Stage:
+class ScenarioStage:
     """Both, with the words in which scenarios are told."""
 
     batch: Batch
     machines: Machines
-    world: World
+    world: BatchWorld
     user: str = "alice"
     jobs: list[str] = field(default_factory=list)
 
     def submit(self, hosts: int = 1, request: str = "", user: str | None = None, script: str = SCRIPT) -> str:
         """Submit a job that wants so many hosts; ``request`` is added to the request for a cluster."""
         asked = {"vcluster": f"{REQUEST}:{request}" if request else REQUEST}
-        job = self.batch.submit(Submission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
+        job = self.batch.submit(BatchSubmission(script, user or self.user, f"{hosts}:ncpus=1", resources=asked))
         self.jobs.append(job)
         return job
 
@@ -47,7 +101,7 @@ class Stage:
 
     def drop(self, job: str) -> None:
         """End a job by force, unless it has ended."""
-        with suppress(Refused):
+        with suppress(BatchRefused):
             self.batch.delete(job, force=True)
 
     def runs(self, job: str) -> JobStatus:
@@ -88,7 +142,7 @@ class Stage:
 
     def active(self, job: str) -> ClusterView:
         """Wait until a job's cluster is active."""
-        return self._cluster(job, lambda one: one.state is State.ACTIVE, "active")
+        return self._cluster(job, lambda one: one.state is ClusterState.ACTIVE, "active")
 
     def asked(self, job: str) -> ClusterView:
         """Wait until a job's cluster was asked for."""
@@ -97,7 +151,8 @@ class Stage:
     def gone(self, job: str) -> None:
         """Wait until nothing is left of a job's cluster."""
         self.until(
-            lambda: (found := self.cluster(job)) is None or found.state in ENDED, f"the cluster of {job} to be gone"
+            lambda: (found := self.cluster(job)) is None or found.state in ENDED_STATES,
+            f"the cluster of {job} to be gone",
         )
 
     def nothing_left(self) -> None:

@@ -5,34 +5,55 @@ Arguments: the address of SBF, the element's name.
 
 import sys
 
-from virtcloud.agent.carried import Carried, CarriedGuest, CarriedSegment
-from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, StopGuests, digest
-from virtcloud.agent.loop import Converger, Timing
-from virtcloud.agent.stopping import Stop
+from virtcloud.agent.difference import (
+    BuildSegment,
+    ObservedGuest,
+    ObservedMachine,
+    ObservedSegment,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StopGuests,
+    digest,
+)
 from virtcloud.client import SbfClient
+
+try:
+    from virtcloud.agent.difference import ObservedGuest, ObservedMachine, ObservedSegment
+    from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+    from virtcloud.agent.supervision import StopSignal
+except ImportError:  # version 0.2 and before
+    from virtcloud.agent.carried import Carried as ObservedMachine
+    from virtcloud.agent.carried import CarriedGuest as ObservedGuest
+    from virtcloud.agent.carried import CarriedSegment as ObservedSegment
+    from virtcloud.agent.loop import Converger as MachineReconciler
+    from virtcloud.agent.loop import Timing as ReconcileTiming
+    from virtcloud.agent.stopping import Stop as StopSignal
 
 
 class Machine:
     """Carries what it was told to."""
 
     def __init__(self) -> None:
-        self.segments: dict[tuple[str, int], CarriedSegment] = {}
-        self.guests: dict[tuple[str, str], CarriedGuest] = {}
+        self.segments: dict[tuple[str, int], ObservedSegment] = {}
+        self.guests: dict[tuple[str, str], ObservedGuest] = {}
 
-    def read(self) -> Carried:
-        return Carried(tuple(self.segments.values()), tuple(self.guests.values()))
+    def read(self) -> ObservedMachine:
+        return ObservedMachine(tuple(self.segments.values()), tuple(self.guests.values()))
 
     def apply(self, step: Step) -> None:
         match step:
             case BuildSegment(one):
-                self.segments[one.id, one.vlan] = CarriedSegment(one.id, one.vlan, one.port, (), one.untagged)
+                self.segments[one.id, one.vlan] = ObservedSegment(one.id, one.vlan, one.port, (), one.untagged)
             case RemoveSegment(cluster, vlan):
                 del self.segments[cluster, vlan]
             case StartGuest(one, guest):
-                self.guests[one.id, guest.name] = CarriedGuest(one.id, guest.name, digest(one, guest))
+                self.guests[one.id, guest.name] = ObservedGuest(one.id, guest.name, digest(one, guest))
             case StopGuests(cluster, guests):
                 for name in guests:
                     del self.guests[cluster, name]
 
 
-Converger(sys.argv[2], SbfClient(sys.argv[1]), Machine(), Stop(), Timing(check_s=5, retry_first_s=0.1)).run()
+MachineReconciler(
+    sys.argv[2], SbfClient(sys.argv[1]), Machine(), StopSignal(), ReconcileTiming(check_s=5, retry_first_s=0.1)
+).run()

@@ -13,7 +13,7 @@ from typing import Any
 
 from compatibility.previous import Version
 from emulators import emulate
-from emulators.switch import Switch
+from emulators.switch_device import EmulatedSwitch
 
 AGENT = Path(__file__).with_name("agent_program.py")
 SOCKET = Path(__file__).with_name("socket_program.py")
@@ -29,7 +29,7 @@ class Installation:
     folder: Path
     topology: Path
     peer: Version
-    switch: Switch
+    switch: EmulatedSwitch
 
     def cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the peer's command line."""
@@ -43,7 +43,7 @@ class Installation:
 
 
 @contextmanager
-def site() -> Iterator[tuple[Path, Switch]]:
+def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
     """An emulated switch, and a folder with SBF's settings and a topology."""
     with tempfile.TemporaryDirectory(prefix="sbf") as name, emulate("cisco_ios", slowness=0) as switch:
         folder = Path(name)
@@ -63,7 +63,7 @@ def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
 
 
 @contextmanager
-def standing(sbf: Version, peer: Version, folder: Path, switch: Switch) -> Iterator[Installation]:
+def standing(sbf: Version, peer: Version, folder: Path, switch: EmulatedSwitch) -> Iterator[Installation]:
     """Run an SBF with the settings and the database in ``folder``, and agents of ``peer``."""
     with ExitStack() as stack:
         url = stack.enter_context(running(sbf, folder))
@@ -125,7 +125,7 @@ def await_(reached: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _write_settings(folder: Path, switch: Switch) -> None:
+def _write_settings(folder: Path, switch: EmulatedSwitch) -> None:
     for name, secret in (("password", switch.password), ("enable", switch.secret)):
         (folder / name).write_text(secret)
         (folder / name).chmod(0o600)
@@ -136,7 +136,7 @@ def _write_settings(folder: Path, switch: Switch) -> None:
     )
 
 
-def _write_topology(folder: Path, switch: Switch) -> None:
+def _write_topology(folder: Path, switch: EmulatedSwitch) -> None:
     ports = [port.replace(" ", "") for port in switch.port_names[:2]]
     device = {"name": "brno-sw1", "platform": "cisco_ios", "ports": ports}
     hosts = [{"name": name, "ports": ["eth0"]} for name in HOSTS]

@@ -11,10 +11,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from virtcloud.agent.local.opened import Reach, opened
 from virtcloud.agent.settings import AgentSettings
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.values import Name
+
+try:
+    from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
+except ImportError:  # version 0.2 and before
+    from virtcloud.agent.local.opened import Reach as JobSocketAdapters
+    from virtcloud.agent.local.opened import opened as serve_job_socket
 
 
 class Way:
@@ -66,11 +71,11 @@ given = {
     "jobs": folder / "jobs",
     "socket": folder / "a.sock",
 }
-known = {one.name for one in fields(Reach)}
-reach = Reach(
+known = {one.name for one in fields(JobSocketAdapters)}
+reach = JobSocketAdapters(
     **{key: value for key, value in {"way": Way(), "ear": listen, "volumes": Volumes()}.items() if key in known}
 )
-with opened(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
+with serve_job_socket(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
     sys.stdout.write("listening\n")
     sys.stdout.flush()
     sys.stdin.read()

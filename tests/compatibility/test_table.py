@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from compatibility.previous import THIS, Version
 
-from sbf_service.http.version_0_1_keys import ANSWERS, INNER, KEYS, PROBLEMS
+from sbf_service.http.version_0_1 import ANSWERS, INNER, KEYS, PROBLEMS
 
 SLUGS = """
 import json
@@ -17,7 +17,10 @@ print(json.dumps(sorted(slugs(VirtcloudError))))
 """
 REQUESTS = """
 import json
-from virtcloud.agent.local.requests import KINDS
+try:
+    from virtcloud.agent.job_socket.socket_requests import REQUEST_KINDS as KINDS
+except ImportError:
+    from virtcloud.agent.local.requests import KINDS
 print(json.dumps({name: kind.model_json_schema() for name, kind in KINDS.items()}))
 """
 Schema = dict[str, Any]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from batch_fakes.server_hook import ServerHook
 from compatibility.installation import Installation, agent_socket, await_, site, standing
 from compatibility.previous import THIS, Version
-from pbs_fakes.server_hook import ServerHook
 
-from virtcloud.testing.fakepbs import Event, Job, run_hook
+from virtcloud.testing.fakepbs import HookEvent, HookJob, run_hook
 
 CREATE = ("--host", "brno-h1", "--host", "brno-h2", "--image", "busybox", "--network", "10.0.0.0/24")
 READING = [
@@ -47,7 +47,13 @@ from virtcloud.model.wanted import Segment
 segment = Segment.model_validate({segment!r})
 print(digest(segment, segment.guests[0]))
 """
-BUNDLE = "from virtcloud.pbs.bundle import bundle; print(bundle('server'))"
+BUNDLE = """
+try:
+    from pbs_hooks.bundle import bundle_hook as bundle
+except ModuleNotFoundError:  # version 0.1
+    from virtcloud.pbs.bundle import bundle
+print(bundle('server'))
+"""
 
 
 @pytest.fixture(params=["old_peers", "old_sbf"])
@@ -115,12 +121,12 @@ def test_the_hook_of_a_host_and_the_agent_of_the_other_version(
     made = old_peers.json("cluster", "create", key, *CREATE[2:], "--owner", user, "--attempt", "1")
     assert made["state"] == "active"
     attributes: dict[str, str | int] = {"run_version": 1, "euser": user, "substate": 41, "exec_vnode": "(n1:ncpus=1)"}
-    job = Job(key, attributes, {"vcluster": "image=a"}, {}, first_host=True, stderr_file=str(tmp_path / "ER"))
+    job = HookJob(key, attributes, {"vcluster": "image=a"}, {}, first_host=True, stderr_file=str(tmp_path / "ER"))
     program = hook.run("-c", BUNDLE.replace("server", "mom")).stdout
     with agent_socket(agent, old_peers.url, "brno-h2", tmp_path) as path:
         config = json.dumps({"socket": str(path), "patience": 10})
         for kind in ("execjob_begin", "execjob_prologue", "execjob_end"):
-            outcome = run_hook(program, Event(kind, job, config=config))
+            outcome = run_hook(program, HookEvent(kind, job, config=config))
             assert (outcome.failure, outcome.accepted) == (None, True), outcome
         await_(lambda: old_peers.json("cluster", "show", key)["state"] == "released")
 

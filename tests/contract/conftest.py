@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from emulators.bench import MakeBench, make_bench_in
+from emulators.switch_bench import MakeBench, make_bench_in
 from sbf_fakes.world import World
 
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 from emulators import emulate
-from emulators.bench import login_for
-from emulators.committing import Committing
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.switch_bench import login_for
 from sbf_fakes.world import World, spec, three_sites
 
-from sbf_service.converge.worker import Outcome
-from sbf_service.drivers.driver import Login, Platform
-from sbf_service.drivers.registry import PLATFORMS
-from virtcloud.model.cluster import State
+from sbf_service.drivers.contract import DeviceLogin, SwitchPlatform
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.reconcile.worker import ReconcileOutcome
+from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import Switch
 from virtcloud.model.values import PortName
 
@@ -20,7 +20,7 @@ PORTS = {"brno-sw1:p1": "ge-0/0/0", "brno-sw1:p2": "ge-0/0/1", "brno-sw1:uplink"
 
 
 @pytest.fixture
-def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Committing]:
+def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTimerSwitch]:
     """Brno's switch is an emulated Junos; the others are fakes."""
     document = three_sites().model_dump_json()
     for port, name in PORTS.items():
@@ -29,14 +29,14 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Committing]
     brno = brno.replace('"p1","p2","uplink"', '"ge-0/0/0","ge-0/0/1","ge-0/0/2"')
     world.put_topology(three_sites().model_validate_json(f'{brno}"praha"{rest}'))
     with emulate("juniper_junos") as switch:
-        assert isinstance(switch, Committing)
-        real, fakes = PLATFORMS["juniper_junos"], world.switches.platform_of
+        assert isinstance(switch, ConfirmTimerSwitch)
+        real, fakes = SWITCH_PLATFORMS["juniper_junos"], world.switches.platform_of
 
-        def driver(_: Login) -> object:
+        def driver(_: DeviceLogin) -> object:
             return real.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
 
-        def platform_of(element: Switch) -> Platform:
-            return Platform(real.facts, driver) if element.name == "brno-sw1" else fakes(element)
+        def platform_of(element: Switch) -> SwitchPlatform:
+            return SwitchPlatform(real.facts, driver) if element.name == "brno-sw1" else fakes(element)
 
         sessions = world.service.converger.worker.sessions
         monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))
@@ -44,24 +44,24 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Committing]
         sessions.drop("brno-sw1")
 
 
-def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: Committing) -> None:
+def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: ConfirmTimerSwitch) -> None:
     world.put("c1", spec("brno-h1", "praha-h1"))
     world.settle()
-    assert world.view("c1").state is State.ACTIVE
+    assert world.view("c1").state is ClusterState.ACTIVE
     assert junos.carrying()["ge-0/0/0"] == {100}
     assert (junos.unconfirmed, junos.saves) == (None, 1)
 
 
-def test_a_cluster_is_not_active_while_the_switch_may_take_it_back(world: World, junos: Committing) -> None:
+def test_a_cluster_is_not_active_while_the_switch_may_take_it_back(world: World, junos: ConfirmTimerSwitch) -> None:
     """The worker dies before it confirms; the next one finds everything as it is wanted, and believes none of it."""
     world.put("c1", spec("brno-h1", "praha-h1"))
     junos.fail("cut", "^commit-configuration$")
-    assert world.converge("brno-sw1") is Outcome.FAILED
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
     assert junos.carrying()["ge-0/0/0"] == {100}
     world.settle()
-    assert world.view("c1").state is State.CONFIGURING
+    assert world.view("c1").state is ClusterState.CONFIGURING
     junos.time_is_up()
     assert junos.carrying() == {}
     world.settle()
-    assert world.view("c1").state is State.ACTIVE
+    assert world.view("c1").state is ClusterState.ACTIVE
     assert junos.carrying()["ge-0/0/0"] == {100}

@@ -9,11 +9,11 @@ from sbf_fakes.world import World, spec
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
-from sbf_service.converge.worker import Outcome
+from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.clusters import put_cluster
-from sbf_service.store.session import Store
 from sbf_service.store.tables import ClaimRow
-from virtcloud.model.cluster import ClusterRequest, State
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 
 TWO_SITES = spec("brno-h1", "praha-h1")
@@ -93,13 +93,13 @@ def test_7_2_a_number_is_kept_until_the_last_element_confirmed_its_removal(world
     world.dead_hosts.add(last)
     world.delete("demo")
     world.settle()
-    assert world.view("demo").state is State.DRAINING
+    assert world.view("demo").state is ClusterState.DRAINING
     assert "100" in str(world.site("brno").claimed)
     assert "100" in str(world.site("praha").claimed)
     world.switches[last].cut_off = False
     world.dead_hosts.clear()
     world.settle()
-    assert world.view("demo").state is State.RELEASED
+    assert world.view("demo").state is ClusterState.RELEASED
     assert str(world.site("brno").free) == "100-139"
     assert str(world.site("praha").free) == "100-139"
 
@@ -113,7 +113,7 @@ def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confi
     world.clock.advance(61)
     world.settle()
     view = world.view("demo")
-    assert (view.state, view.quarantined, view.vlans) == (State.RELEASED, True, {"brno": 100, "praha": 100})
+    assert (view.state, view.quarantined, view.vlans) == (ClusterState.RELEASED, True, {"brno": 100, "praha": 100})
     assert view.reason == (
         "ended by its user; its numbers are kept back: switch praha-sw1 at praha has not confirmed "
         "(switch praha-sw1 (fake) does not answer: cut off; it is tried again)"
@@ -123,7 +123,7 @@ def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confi
     world.switches["praha-sw1"].cut_off = False
     world.settle()
     view = world.view("demo")
-    assert (view.state, view.quarantined, view.vlans) == (State.RELEASED, False, {})
+    assert (view.state, view.quarantined, view.vlans) == (ClusterState.RELEASED, False, {})
     assert str(world.site("brno").quarantined) == ""
 
 
@@ -144,10 +144,10 @@ def test_7_3_a_switch_comes_to_carry_what_is_wanted_whatever_it_did_before(world
     setattr(switch, fault, True)
     world.put("demo", TWO_SITES)
     world.settle()
-    assert world.view("demo").state is State.CONFIGURING
+    assert world.view("demo").state is ClusterState.CONFIGURING
     setattr(switch, fault, False)
     world.settle()
-    assert world.view("demo").state is State.ACTIVE
+    assert world.view("demo").state is ClusterState.ACTIVE
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
@@ -169,7 +169,7 @@ def test_7_4_foreign_numbers_and_ports_are_never_changed(world: World) -> None:
     world.settle()
     world.put("demo", TWO_SITES)
     world.settle()
-    assert (world.view("demo").state, world.view("demo").vlans["brno"]) == (State.ACTIVE, 103)
+    assert (world.view("demo").state, world.view("demo").vlans["brno"]) == (ClusterState.ACTIVE, 103)
     world.delete("demo")
     world.settle()
     assert (switch.carried(), switch.table) == ({"console": "100-101", "p1": "7,99,140"}, before)
@@ -199,7 +199,7 @@ def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world:
     world.switches["brno-sw1"].lies = True
     world.put("demo", TWO_SITES)
     world.settle()
-    assert world.view("demo").state is State.CONFIGURING
+    assert world.view("demo").state is ClusterState.CONFIGURING
     assert world.element("brno-sw1").trouble == (
         "switch brno-sw1, port p1: wanted VLAN 100 tagged, found none; "
         "port uplink: wanted VLAN 100 tagged, found none; "
@@ -211,14 +211,14 @@ def test_7_5_active_is_taken_back_when_a_switch_forgot(world: World) -> None:
     """The restart is found by the drift read: the cluster degrades before the switch is put right, not after."""
     world.put("demo", TWO_SITES)
     world.settle()
-    seen: list[State] = []
+    seen: list[ClusterState] = []
     switch: FakeSwitch = world.switches["brno-sw1"]
     switch.restart()
     switch.before_apply = lambda: seen.append(world.view("demo").state)
     world.clock.advance(301)
     world.converge("brno-sw1")
-    assert seen == [State.DEGRADED]
-    assert world.view("demo").state is State.ACTIVE
+    assert seen == [ClusterState.DEGRADED]
+    assert world.view("demo").state is ClusterState.ACTIVE
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
@@ -231,10 +231,10 @@ def test_7_5_what_was_lost_is_not_called_active_because_something_new_is_wanted_
     switch.refuses = True
     world.put("more", spec("brno-h2"))
     world.converge("brno-sw1")
-    assert world.view("demo").state is State.DEGRADED
+    assert world.view("demo").state is ClusterState.DEGRADED
     switch.refuses = False
     world.settle()
-    assert world.view("demo").state is State.ACTIVE
+    assert world.view("demo").state is ClusterState.ACTIVE
 
 
 def test_7_5_a_revision_that_was_overtaken_confirms_no_later_cluster(world: World) -> None:
@@ -242,7 +242,7 @@ def test_7_5_a_revision_that_was_overtaken_confirms_no_later_cluster(world: Worl
     world.settle()
     world.put("first", spec("brno-h1"))
     world.switches["brno-sw1"].before_apply = lambda: world.put("late", spec("brno-h2")) and None
-    assert world.converge("brno-sw1") is Outcome.OVERTAKEN
+    assert world.converge("brno-sw1") is ReconcileOutcome.OVERTAKEN
     progress = {one.element: one.progress for one in world.view("late").placements}
     assert progress["brno-sw1"] == "adding"
     progress = {one.element: one.progress for one in world.view("first").placements}

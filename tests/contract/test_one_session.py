@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from emulators import emulate
-from emulators.bench import driver_for
-from emulators.switch import Switch as Emulated
+from emulators.switch_bench import driver_for
+from emulators.switch_device import EmulatedSwitch as Emulated
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.converge.looking import Looking
-from sbf_service.converge.sessions import Platforms, Sessions
-from sbf_service.converge.worker import Outcome, Worker
-from sbf_service.drivers.driver import Driver, DriverFacts, Login, Platform
+from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchDriver, SwitchPlatform
+from sbf_service.reconcile.on_demand import OnDemandReader
+from sbf_service.reconcile.sessions import DeviceSessions, Platforms
+from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from virtcloud.model.element import Switch
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortName
@@ -48,16 +48,18 @@ def world(tmp_path: Path) -> Iterator[World]:
 def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
     """Two workers on one database, each with sessions of its own with the one device."""
 
-    def driver(_login: Login) -> Driver:
+    def driver(_login: DeviceLogin) -> SwitchDriver:
         return driver_for(device, *map(PortName, PORTS), read_timeout=1)
 
-    def platform_of(_switch: Switch) -> Platform:
-        return Platform(DriverFacts(), driver)
+    def platform_of(_switch: Switch) -> SwitchPlatform:
+        return SwitchPlatform(SwitchCapabilities(), driver)
 
     settings, worker = world.service.settings, world.service.converger.worker
     platforms = Platforms(platform_of, world.edges.platform_of)
     made = [
-        replace(worker, transactions=replace(worker.transactions, holder=name), sessions=Sessions(settings, platforms))
+        replace(
+            worker, transactions=replace(worker.transactions, holder=name), sessions=DeviceSessions(settings, platforms)
+        )
         for name in ("one", "two")
     ]
     yield made[0], made[1]
@@ -80,10 +82,10 @@ def test_replicas_take_turns_on_a_session_that_nobody_keeps(
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
-        assert worker.converge(SWITCH) is Outcome.CONFIRMED
+        assert worker.converge(SWITCH) is ReconcileOutcome.CONFIRMED
         assert freed(device)
         converger = replace(world.service.converger, worker=replicas[number % 2])
-        assert not Looking(world.service.store, converger).difference(SWITCH)
+        assert not OnDemandReader(world.service.store, converger).difference(SWITCH)
         assert freed(device)
     assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
 
@@ -92,7 +94,7 @@ def test_a_kept_session_keeps_other_replicas_off_such_a_switch(world: World, rep
     """Therefore a switch must allow one session per replica, or be described as having too few."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
-    assert replicas[0].converge(SWITCH) is Outcome.CONFIRMED
+    assert replicas[0].converge(SWITCH) is ReconcileOutcome.CONFIRMED
     world.put("b", spec("brno-h1"))
-    assert replicas[1].converge(SWITCH) is Outcome.FAILED
-    assert replicas[0].converge(SWITCH) is Outcome.CONFIRMED
+    assert replicas[1].converge(SWITCH) is ReconcileOutcome.FAILED
+    assert replicas[0].converge(SWITCH) is ReconcileOutcome.CONFIRMED

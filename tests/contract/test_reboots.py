@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from emulators import PLATFORMS as EMULATED
+from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import emulate
-from emulators.switch import Switch
+from emulators.switch_device import EmulatedSwitch
 from sbf_fakes.world import World, spec
 
-from sbf_service.drivers.registry import PLATFORMS, platform_of
-from sbf_service.service import Service, make_service
-from sbf_service.settings import Settings
-from virtcloud.model.cluster import State
+from sbf_service.bootstrap import SbfService, build_service
+from sbf_service.drivers.registry import SWITCH_PLATFORMS, find_switch_platform
+from sbf_service.settings import ServiceSettings
+from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology
 
-SAVING_APART = [name for name in EMULATED if not PLATFORMS[name].facts.atomic]
+SAVING_APART = [name for name in EMULATED if not SWITCH_PLATFORMS[name].facts.atomic]
 ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 
 
@@ -29,17 +29,19 @@ ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 class OneSwitch(World):
     """A site with one emulated switch and one VLAN ID, and the real drivers."""
 
-    switch: Switch = field(kw_only=True)
+    switch: EmulatedSwitch = field(kw_only=True)
     folder: Path = field(kw_only=True)
 
-    def restarted(self) -> Service:
+    def restarted(self) -> SbfService:
         password = self.folder / "password"
         password.write_text(self.switch.password)
         enable = self.folder / "enable"
         enable.write_text(self.switch.secret)
         credential = {"username": self.switch.username, "password": {"file": password}, "enable": {"file": enable}}
         given = {"database": self.database, "timing": self.timing, "replica": "one", "credentials": {"lab": credential}}
-        return make_service(Settings.model_validate(given), platform_of, self.clock, self.edges.platform_of)
+        return build_service(
+            ServiceSettings.model_validate(given), find_switch_platform, self.clock, self.edges.platform_of
+        )
 
     def begin(self) -> None:
         ports = [port.replace(" ", "") for port in self.switch.port_names[:2]]
@@ -80,7 +82,7 @@ def alice_ends(world: OneSwitch) -> tuple[str, str]:
     """Give alice VLAN 112, then end her cluster on the host; return the ports."""
     world.put("alice", ALICE)
     world.settle()
-    assert world.view("alice").state is State.ACTIVE
+    assert world.view("alice").state is ClusterState.ACTIVE
     world.delete("alice")
     world.confirm_hosts()
     return world.switch.port_names[0], world.switch.port_names[1]
@@ -105,7 +107,7 @@ def test_a_port_that_a_reboot_brings_back_is_in_nobody_elses_vlan(platform: str,
     world.settle()
     world.put("bob", BOB)
     world.settle()
-    assert world.view("bob").state is State.ACTIVE
+    assert world.view("bob").state is ClusterState.ACTIVE
     world.switch.reboot()
     assert world.in_112() == {bobs}
 

@@ -1,12 +1,11 @@
 """Of a refused line every cluster that it is about reads the switch's words, and no other cluster does."""
 
 import pytest
-from emulators import PLATFORMS as EMULATED
-from emulators.bench import Bench, MakeBench
-from emulators.told import vlan_line
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators.switch_bench import MakeBench, SwitchBench, vlan_line_pattern
 
-from sbf_service.drivers.dialects import DIALECTS
-from sbf_service.drivers.registry import PLATFORMS
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused
 
 ALLOW = {
@@ -20,18 +19,18 @@ ALLOW = {
     "hp_procurve": "^vlan 112 tagged",
     "sonic": "member add 112",
 }
-LINE_BY_LINE = [name for name in EMULATED if not PLATFORMS[name].facts.atomic]
+LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].facts.atomic]
 
 
 @pytest.fixture(params=LINE_BY_LINE)
-def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> SwitchBench:
     return make_bench(request.param)
 
 
-def test_a_refused_line_names_the_vlan_that_it_is_about(bench: Bench) -> None:
+def test_a_refused_line_names_the_vlan_that_it_is_about(bench: SwitchBench) -> None:
     bench.converge("100", "120")
     platform = bench.switch.platform
-    bench.switch.fail("refuse", ALLOW.get(platform) or vlan_line(DIALECTS[platform].allow, "112"), times=9)
+    bench.switch.fail("refuse", ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow, "112"), times=9)
     with pytest.raises(Refused) as caught:
         bench.converge("100,112", "120,121")
     assert set(caught.value.about) == {112}

@@ -3,41 +3,41 @@
 from collections.abc import Iterator
 
 import pytest
-from pbs_fakes.site import Site, real_site
+from batch_fakes.single_site import SingleSite, run_single_site
 
-from virtcloud.model.cluster import ClusterRequest, State
+from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import GuestTaken
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
-    with real_site() as made:
+def site() -> Iterator[SingleSite]:
+    with run_single_site() as made:
         yield made
 
 
-def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: Site) -> None:
+def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: SingleSite) -> None:
     started = site.hook.start("image=debian12:subnet=10.0.0.0/24", key="1.PBSsrv", run_version=2)
     assert started.accepted, started
     view = site.cluster("1.pbssrv")
-    assert (view.state, view.attempt, view.spec.owner) == (State.CONFIGURING, 3, "alice")
+    assert (view.state, view.attempt, view.spec.owner) == (ClusterState.CONFIGURING, 3, "alice")
     assert [(guest.host, guest.addresses) for guest in view.spec.guests] == [
         ("n1", ("10.0.0.1/24",)),
         ("n2", ("10.0.0.2/24",)),
     ]
     assert site.hook.end(2, key="1.pbssrv").accepted
-    assert site.cluster("1.pbssrv").state is State.CONFIGURING
+    assert site.cluster("1.pbssrv").state is ClusterState.CONFIGURING
     assert site.hook.end(3, key="1.pbssrv").accepted
-    assert site.cluster("1.pbssrv").state is State.DRAINING
+    assert site.cluster("1.pbssrv").state is ClusterState.DRAINING
 
 
-def test_a_job_of_a_server_with_a_long_name_has_its_cluster_too(site: Site) -> None:
+def test_a_job_of_a_server_with_a_long_name_has_its_cluster_too(site: SingleSite) -> None:
     key = f"1234567.{'x' * 63}.{'y' * 63}.{'z' * 63}.{'w' * 63}"
     started = site.hook.start("image=debian12", key=key)
     assert started.accepted, started
-    assert site.cluster(key).state is State.CONFIGURING
+    assert site.cluster(key).state is ClusterState.CONFIGURING
 
 
-def test_a_run_waits_for_the_network_of_the_one_before(site: Site) -> None:
+def test_a_run_waits_for_the_network_of_the_one_before(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="2.pbssrv").accepted
     said = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
     never = "has not confirmed (its agent never asked SBF)"
@@ -48,13 +48,13 @@ def test_a_run_waits_for_the_network_of_the_one_before(site: Site) -> None:
     assert said.endswith(f"{told}); the job will be tried again")
 
 
-def test_a_run_whose_number_was_used_for_other_hosts_goes_to_its_hosts_with_nothing(site: Site) -> None:
+def test_a_run_whose_number_was_used_for_other_hosts_goes_to_its_hosts_with_nothing(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="3.pbssrv").accepted
     assert site.hook.start("image=debian12:guests=2", key="3.pbssrv").accepted
-    assert site.cluster("3.pbssrv").state is State.DRAINING
+    assert site.cluster("3.pbssrv").state is ClusterState.DRAINING
 
 
-def test_the_words_of_sbf_are_those_of_the_table(site: Site) -> None:
+def test_the_words_of_sbf_are_those_of_the_table(site: SingleSite) -> None:
     site.hook.settings["hosts"] = {"n2": "n7"}
     found = site.hook.start("image=debian12", key="4.pbssrv")
     site.hook.settings["hosts"] = {}
@@ -66,7 +66,7 @@ def test_the_words_of_sbf_are_those_of_the_table(site: Site) -> None:
     assert found.message == "vcluster: erik already has 0 clusters (limit 0)"
 
 
-def test_jobs_join_a_network_by_its_name(site: Site) -> None:
+def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
     assert site.hook.start("image=debian12:name=mine:share=bob", key="5.pbssrv").accepted
     assert site.hook.submit("image=a:name=mine").message == "vcluster: 'mine' is already running as job 5.pbssrv"
     assert site.hook.submit("image=a:net=mine", user="bob").accepted
@@ -82,7 +82,7 @@ def test_jobs_join_a_network_by_its_name(site: Site) -> None:
     assert found.message == "vcluster: 'mine' is already running as job 5.pbssrv; the job will be tried again"
 
 
-def test_two_that_join_at_once_are_told_apart(site: Site) -> None:
+def test_two_that_join_at_once_are_told_apart(site: SingleSite) -> None:
     """The second asks with addresses that the first has by now: SBF says so by name, and the hook chooses again."""
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})

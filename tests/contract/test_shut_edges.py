@@ -3,19 +3,19 @@
 from collections.abc import Callable
 
 import pytest
-from emulators.edge_bench import PAIRS, READY, Bench, directly
+from emulators.edge_bench import PAIRS, READY, EdgeBench, open_direct_bench
 
-from sbf_service.converge.edge_verdict import has_drifted, refuse_leftover
-from virtcloud.model.edge import EdgeCarried, EdgeWanted
+from sbf_service.reconcile.read_back import check_edge_read_back, has_edge_drifted
+from virtcloud.model.edge import EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name
 
 PE = Name("pe1")
 
 
-def bench_of(platform: str) -> Bench:
+def bench_of(platform: str) -> EdgeBench:
     """Return an edge with its first kind of transport, and VLAN 112 on its first port."""
-    bench = directly(platform, next(kind for name, kind in PAIRS if name == platform))
+    bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     assert not bench.converge(112)
     return bench
 
@@ -24,13 +24,13 @@ def bench_of(platform: str) -> Bench:
 def test_a_shut_port_of_an_edge_carries_no_circuit(platform: str) -> None:
     bench = bench_of(platform)
     wanted = EdgeWanted(circuits=(bench.circuit(112),))
-    assert bench.read() == EdgeCarried(circuits=wanted.circuits)
+    assert bench.read() == EdgeObserved(circuits=wanted.circuits)
     bench.device.running.ports[bench.ports[0]].down = True
     shut = bench.read()
     assert shut.down == wanted.circuits
-    assert has_drifted(wanted, shut, behind=True)
+    assert has_edge_drifted(wanted, shut, behind=True)
     with pytest.raises(Refused, match=rf"edge pe1: VLAN 112 on port {bench.ports[0]} .* found it or its port shut"):
-        refuse_leftover(PE, wanted, shut)
+        check_edge_read_back(PE, wanted, shut)
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
@@ -40,15 +40,15 @@ def test_another_port_that_is_shut_takes_no_circuit_down(platform: str) -> None:
     assert bench.read().down == ()
 
 
-def in_the_service_instance(bench: Bench) -> None:
+def in_the_service_instance(bench: EdgeBench) -> None:
     bench.device.units("GigabitEthernet0/0/1")[112].append("shutdown")
 
 
-def in_the_subinterface(bench: Bench) -> None:
+def in_the_subinterface(bench: EdgeBench) -> None:
     bench.device.units("GigabitEthernet0/0/0/1")[112].append("shutdown")
 
 
-def in_the_unit(bench: Bench) -> None:
+def in_the_unit(bench: EdgeBench) -> None:
     bench.device.services[""].append("interfaces ge-0/0/1 unit 112 disable")
 
 
@@ -56,7 +56,7 @@ def in_the_unit(bench: Bench) -> None:
     ("platform", "shut"),
     [("cisco_iosxe", in_the_service_instance), ("cisco_iosxr", in_the_subinterface), ("juniper_junos", in_the_unit)],
 )
-def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut: Callable[[Bench], None]) -> None:
+def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut: Callable[[EdgeBench], None]) -> None:
     bench = bench_of(platform)
     shut(bench)
     assert bench.read().down == (bench.circuit(112),)
@@ -65,14 +65,14 @@ def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut
 def test_a_circuit_that_nobody_wants_any_more_may_be_shut() -> None:
     bench = bench_of("cisco_iosxe")
     bench.device.running.ports[bench.ports[0]].down = True
-    assert not has_drifted(EdgeWanted(), EdgeCarried(down=bench.read().down), behind=False)
-    refuse_leftover(PE, EdgeWanted(), EdgeCarried(down=bench.read().down))
+    assert not has_edge_drifted(EdgeWanted(), EdgeObserved(down=bench.read().down), behind=False)
+    check_edge_read_back(PE, EdgeWanted(), EdgeObserved(down=bench.read().down))
 
 
 @pytest.mark.parametrize("platform", READY)
 def test_a_member_of_an_aggregate_takes_no_circuit_on_an_edge(platform: str) -> None:
     """Its own list says nothing: what it carries is configured on the aggregate."""
-    bench = directly(platform, "evpn")
+    bench = open_direct_bench(platform, "evpn")
     bench.device.running.ports[bench.ports[0]].lines.append("channel-group 1 mode active")
     before = bench.device.running_config()
     with pytest.raises(Unsafe, match=r"expected an unused port .*, found a member of a link aggregate: it was left"):

@@ -5,11 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from emulators.attach import attached
-from emulators.switch import Switch
+from emulators.attached_switch import attach_switch
+from emulators.switch_device import EmulatedSwitch
 from sbf_fakes.world import World, make_world, spec
 
-from virtcloud.model.cluster import State
+from virtcloud.model.cluster import ClusterState
 
 SHOWS_SHUT = (
     "cisco_ios",
@@ -21,7 +21,7 @@ SHOWS_SHUT = (
     "arista_eapi",
 )
 """Platforms whose answers to the driver's questions show which ports are shut down."""
-Attach = Callable[..., Switch]
+Attach = Callable[..., EmulatedSwitch]
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def attach(world: World) -> Iterator[Attach]:
     """What puts an emulated switch into Brno."""
     with ExitStack() as stack:
-        yield lambda platform, **more: stack.enter_context(attached(world, platform, **more))
+        yield lambda platform, **more: stack.enter_context(attach_switch(world, platform, **more))
 
 
 def look(world: World) -> None:
@@ -56,10 +56,10 @@ def test_a_shut_port_degrades_its_cluster_and_stays_shut(
     name = switch.port_names[0]
     world.put("c1", spec("brno-h1", lease_s=86400))
     world.settle()
-    assert world.view("c1").state is State.ACTIVE
+    assert world.view("c1").state is ClusterState.ACTIVE
     switch.running.ports[name].down = True
     look(world)
-    assert world.view("c1").state is State.DEGRADED
+    assert world.view("c1").state is ClusterState.DEGRADED
     trouble = world.element("brno-sw1").trouble
     assert f"port {name}: expected it enabled, since it must carry a cluster, found it shut down" in trouble
     assert "enable it on the switch" in trouble
@@ -67,7 +67,7 @@ def test_a_shut_port_degrades_its_cluster_and_stays_shut(
     assert switch.running.ports[name].down
     switch.running.ports[name].down = False
     look(world)
-    assert (world.view("c1").state, world.element("brno-sw1").trouble) == (State.ACTIVE, None)
+    assert (world.view("c1").state, world.element("brno-sw1").trouble) == (ClusterState.ACTIVE, None)
 
 
 def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: World, attach: Attach) -> None:
@@ -85,7 +85,7 @@ def test_an_access_port_goes_from_cluster_to_cluster_though_sbf_shuts_it(world: 
     for key in ("c1", "c2"):
         world.put(key, spec("brno-h1"))
         world.settle()
-        assert world.view(key).state is State.ACTIVE
+        assert world.view(key).state is ClusterState.ACTIVE
         world.delete(key)
         world.settle()
         assert switch.running.ports[name].down
@@ -98,5 +98,5 @@ def test_a_worker_killed_between_shutting_and_enabling_is_made_good(world: World
     world.converge("brno-sw1")
     assert switch.running.ports[switch.port_names[0]].down
     world.settle()
-    assert world.view("c1").state is State.ACTIVE
+    assert world.view("c1").state is ClusterState.ACTIVE
     assert not switch.running.ports[switch.port_names[0]].down

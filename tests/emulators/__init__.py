@@ -11,32 +11,32 @@ from contextlib import AbstractContextManager
 from importlib import import_module
 from pkgutil import iter_modules
 
-from emulators import eapi
+from emulators import eapi_server
 from emulators.arista_eapi import AristaEapi
-from emulators.server import listening
-from emulators.switch import Switch
+from emulators.ssh_server import listening
+from emulators.switch_device import EmulatedSwitch
 from sbf_service.drivers import registry
-from sbf_service.drivers.dialects import DIALECTS
+from sbf_service.drivers.switch.dialects import DIALECTS
 
 
-def _emulated(platform: str) -> type[Switch]:
+def _emulated(platform: str) -> type[EmulatedSwitch]:
     kinds = vars(import_module(f"{__name__}.{platform}")).values()
     return next(one for one in kinds if isinstance(one, type) and vars(one).get("platform") == platform)
 
 
-PLATFORMS: dict[str, type[Switch]] = {
-    one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.PLATFORMS
+EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
+    one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.SWITCH_PLATFORMS
 }
 """The class of each platform: in the module that is called as the platform is."""
 OPEN_BY_LIST = tuple(
     name
-    for name in PLATFORMS
+    for name in EMULATED_PLATFORMS
     if name in ("arista_eapi", "juniper_junos") or (name in DIALECTS and DIALECTS[name].prepare)
 )
 """Platforms where a trunk without a list carries every VLAN."""
 
 
-def emulate(platform: str, **options: object) -> AbstractContextManager[Switch]:
+def emulate(platform: str, **options: object) -> AbstractContextManager[EmulatedSwitch]:
     """Run a switch for as long as the context lasts; options are those of its class."""
-    switch = PLATFORMS[platform](**options)  # type: ignore[arg-type]
-    return eapi.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)
+    switch = EMULATED_PLATFORMS[platform](**options)  # type: ignore[arg-type]
+    return eapi_server.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from emulators.arista_eos import AristaEos
-from emulators.committing import Committing
-from emulators.eapi import CommandFault
-from emulators.faults import Fault
-from emulators.grammar import says
-from emulators.power import Boot
-from emulators.switch import Rejected, Session, State
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.eapi_server import CommandFault
+from emulators.fault_injection import Boot, InjectedFault
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedSession, SwitchState
 from emulators.terminal import Terminal
 
 TOO_MANY = (
@@ -25,7 +24,7 @@ TOO_MANY = (
 class ConfigSession:
     """A configuration session: a copy of the running configuration, changed and perhaps committed."""
 
-    state: State
+    state: SwitchState
     phase: str = "pending"
     until: float = -1
 
@@ -43,7 +42,7 @@ class Collecting:
         self.written += data.decode().replace("\r", "")
 
 
-class AristaEapi(Committing, AristaEos):
+class AristaEapi(ConfirmTimerSwitch, AristaEos):
     """An EOS switch that is spoken to over eAPI. ``release`` decides how it shows sessions: 4.32 changed that."""
 
     platform = "arista_eapi"
@@ -60,7 +59,7 @@ class AristaEapi(Committing, AristaEos):
 
     def run_commands(self, commands: list[Any], encoding: str) -> list[dict[str, Any]]:
         collecting = Collecting()
-        session = Session(self, Terminal(collecting))
+        session = EmulatedSession(self, Terminal(collecting))
         session.page = 0
         session.pending_session = None  # type: ignore[attr-defined]
         answers = []
@@ -68,26 +67,28 @@ class AristaEapi(Committing, AristaEos):
             line = command["cmd"] if isinstance(command, dict) else command
             try:
                 answers.append(self.run_one(session, collecting, line, command, encoding))
-            except (CommandFault, Rejected) as fault:
+            except (CommandFault, CommandRejected) as fault:
                 why = str(fault) or "invalid command"
                 raise CommandFault(f"CLI command {number} of {len(commands)} '{line}' failed: {why}") from fault
         return answers
 
-    def run_one(self, session: Session, out: Collecting, line: str, command: object, encoding: str) -> dict[str, Any]:
+    def run_one(
+        self, session: EmulatedSession, out: Collecting, line: str, command: object, encoding: str
+    ) -> dict[str, Any]:
         if line == "enable":
             if self.secret and (not isinstance(command, dict) or command["input"] != self.secret):
                 raise CommandFault("invalid command [% Access denied]")
             session.enter("exec")
             return {}
 
-        def refuse(fault: Fault) -> str:
+        def refuse(fault: InjectedFault) -> str:
             raise CommandFault(f"invalid command [{fault.text or '% Invalid input'}]")
 
         out.written = ""
         said = self.with_faults(line, lambda: self.obey(session, out, line), refuse)
         return self.json_of(line) if encoding == "json" else {"output": said}
 
-    def obey(self, session: Session, out: Collecting, line: str) -> str:
+    def obey(self, session: EmulatedSession, out: Collecting, line: str) -> str:
         """Obey one line, in the configuration session that the request is in, if it is in one."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
@@ -128,12 +129,12 @@ class AristaEapi(Committing, AristaEos):
 
     # configuration sessions
 
-    @says("exec", "show configuration sessions", "show configuration sessions detail", "show version")
-    def shown_as_json(self, session: Session) -> None:
+    @accepts("exec", "show configuration sessions", "show configuration sessions detail", "show version")
+    def shown_as_json(self, session: EmulatedSession) -> None:
         """Show it in :meth:`json_of`."""
 
-    @says("exec", "configure session <name>")
-    def configure_session(self, session: Session, name: str) -> None:
+    @accepts("exec", "configure session <name>")
+    def configure_session(self, session: EmulatedSession, name: str) -> None:
         known = self.config_sessions.get(name)
         if known is not None and known.phase != "pending":
             raise CommandFault(f"Cannot enter session {name}: it is completed")
@@ -144,8 +145,8 @@ class AristaEapi(Committing, AristaEos):
         session.pending_session = name  # type: ignore[attr-defined]
         session.enter("config")
 
-    @says("exec", "show session-config named <name> diffs")
-    def show_diffs(self, session: Session, name: str) -> None:
+    @accepts("exec", "show session-config named <name> diffs")
+    def show_diffs(self, session: EmulatedSession, name: str) -> None:
         before = self.running_config().splitlines()
         real, self.running = self.running, self.config_sessions[name].state
         after = self.running_config().splitlines()
@@ -153,23 +154,23 @@ class AristaEapi(Committing, AristaEos):
         changed = [f"-{line}" for line in before if line not in after] + [f"+{x}" for x in after if x not in before]
         session.say("\n".join(["--- system:/running-config", f"+++ session:/{name}-session-config", *changed]))
 
-    @says("exec", "show session-config named <name>")
-    def show_session(self, session: Session, name: str) -> None:
+    @accepts("exec", "show session-config named <name>")
+    def show_session(self, session: EmulatedSession, name: str) -> None:
         real, self.running = self.running, self.config_sessions[name].state
         text = self.running_config()
         self.running = real
         session.say(text)
 
-    @says("exec", "configure session <name> commit timer <time>")
-    def commit_timer(self, session: Session, name: str, text: str) -> None:
+    @accepts("exec", "configure session <name> commit timer <time>")
+    def commit_timer(self, session: EmulatedSession, name: str, text: str) -> None:
         self.refuse_if_one_waits(name)
         hours, minutes, seconds = map(int, re.fullmatch(r"(\d+):(\d+):(\d+)", text).groups())  # type: ignore[union-attr]
         one = self.config_sessions[name]
         one.phase, one.until = "pendingCommitTimer", time.time() + 3600 * hours + 60 * minutes + seconds
         self.activate(one.state, hours * 60 + minutes + seconds / 60)
 
-    @says("exec", "configure session <name> commit")
-    def commit_session(self, session: Session, name: str) -> None:
+    @accepts("exec", "configure session <name> commit")
+    def commit_session(self, session: EmulatedSession, name: str) -> None:
         self.refuse_if_one_waits(name)
         one = self.config_sessions[name]
         if one.phase == "pendingCommitTimer":
@@ -178,20 +179,20 @@ class AristaEapi(Committing, AristaEos):
             self.activate(one.state)
         one.phase = "completed"
 
-    @says("exec", "configure session <name> abort")
-    def abort_session(self, session: Session, name: str) -> None:
+    @accepts("exec", "configure session <name> abort")
+    def abort_session(self, session: EmulatedSession, name: str) -> None:
         one = self.config_sessions.pop(name, None)
         if one is None:
             raise CommandFault(f"Session {name} does not exist")
         if one.phase == "pendingCommitTimer" and self.unconfirmed is not None:
             self.activate(self.unconfirmed)
 
-    @says("exec", "copy startup-config <file>")
-    def keep_startup(self, session: Session, file: str) -> None:
+    @accepts("exec", "copy startup-config <file>")
+    def keep_startup(self, session: EmulatedSession, file: str) -> None:
         """Keep it; nobody asks for it."""
 
-    @says("exec", "configure replace <file>")
-    def replace_all(self, session: Session, file: str) -> None:
+    @accepts("exec", "configure replace <file>")
+    def replace_all(self, session: EmulatedSession, file: str) -> None:
         """Bring back the copy of the startup configuration."""
         self.activate(deepcopy(self.startup))
 

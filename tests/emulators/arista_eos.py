@@ -7,10 +7,9 @@ for command" from the documentation of scrapligo and of role-based access on EOS
 
 from typing import ClassVar
 
-from emulators.grammar import says
-from emulators.industry import TrunkLists
-from emulators.session import FILTERS
-from emulators.switch import Rejected, Session
+from emulators.ios_like import TrunkLists
+from emulators.session import FILTERS, accepts
+from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class AristaEos(TrunkLists):
@@ -30,31 +29,31 @@ class AristaEos(TrunkLists):
         "permission": "% Authorization denied for command 'write memory'\n",
     }
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         if session.mode == "user":
             return f"{self.hostname}>"
         ends = dict.fromkeys((*session.about[:1], *session.about[-1:]))
         about = "-".join(self.shortened(one) for one in ends)
         return f"{self.hostname}{self.modes.get(session.mode, '').format(about=about)}#"
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return "% Invalid input"
 
-    @says("user", "terminal length <lines>")
-    @says("exec", "terminal length <lines>")
-    def terminal_length(self, session: Session, lines: str) -> None:
+    @accepts("user", "terminal length <lines>")
+    @accepts("exec", "terminal length <lines>")
+    def terminal_length(self, session: EmulatedSession, lines: str) -> None:
         session.page = int(lines)
         session.say("Pagination disabled." if session.page == 0 else f"Pagination set to {lines} lines.")
 
-    @says("user", "terminal width <columns>")
-    @says("exec", "terminal width <columns>")
-    def terminal_width(self, session: Session, columns: str) -> None:
+    @accepts("user", "terminal width <columns>")
+    @accepts("exec", "terminal width <columns>")
+    def terminal_width(self, session: EmulatedSession, columns: str) -> None:
         session.say(f"Width set to {columns} columns.")
 
     def creatable(self, text: str) -> set[int]:
         numbers = self.numbers(text)
         if numbers & set(self.internal):
-            raise Rejected(
+            raise CommandRejected(
                 f"% Could not create VLAN {min(numbers & set(self.internal))}: VLAN is in use as an internal VLAN"
             )
         return numbers
@@ -62,23 +61,23 @@ class AristaEos(TrunkLists):
     def numbers(self, text: str) -> set[int]:
         try:
             return super().numbers(text)
-        except Rejected:
-            raise Rejected("% Invalid input") from None
+        except CommandRejected:
+            raise CommandRejected("% Invalid input") from None
 
-    @says("exec", "show vlan")
-    def show_vlan(self, session: Session) -> None:
+    @accepts("exec", "show vlan")
+    def show_vlan(self, session: EmulatedSession) -> None:
         session.say(self.vlan_table("VLAN "))
 
-    @says("exec", "show vlan internal usage")
-    def show_internal(self, session: Session) -> None:
+    @accepts("exec", "show vlan internal usage")
+    def show_internal(self, session: EmulatedSession) -> None:
         session.say("\n".join(f"{number}  {user}" for number, user in self.internal.items()))
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(self.running_config())
 
-    @says("exec", "show running-config section interface")
-    def show_interfaces(self, session: Session) -> None:
+    @accepts("exec", "show running-config section interface")
+    def show_interfaces(self, session: EmulatedSession) -> None:
         session.say("\n".join(row for row in self.interface_lines("   ") if row != "!"))
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
@@ -93,8 +92,8 @@ class AristaEos(TrunkLists):
             else []
         )
 
-    @says("exec", "show lldp neighbors detail")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
     def running_config(self) -> str:

@@ -13,11 +13,10 @@ transparent mode) from the Catalyst 2960-X and 9300 VLAN and VTP configuration g
 from collections.abc import Callable
 from typing import ClassVar
 
-from emulators import lists
-from emulators.grammar import says
-from emulators.industry import TrunkLists
-from emulators.session import FILTERS, section
-from emulators.switch import Port, Rejected, Session, State
+from emulators import vlan_lists
+from emulators.ios_like import TrunkLists
+from emulators.session import FILTERS, accepts, section
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, SwitchState
 
 
 class CiscoIos(TrunkLists):
@@ -25,7 +24,7 @@ class CiscoIos(TrunkLists):
 
     platform = "cisco_ios"
     port_names = (*(f"GigabitEthernet1/0/{n}" for n in range(1, 9)), "Port-channel1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="dynamic")
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="dynamic")
     denied = "% Bad secrets\n"
     unauthorized = "Command authorization failed.\n"
     filters: ClassVar = FILTERS
@@ -53,15 +52,15 @@ class CiscoIos(TrunkLists):
         1005: ("trnet-default", "act/unsup"),
     }
 
-    @says("exec", "write memory", "write")
-    def write_memory(self, session: Session) -> None:
+    @accepts("exec", "write memory", "write")
+    def write_memory(self, session: EmulatedSession) -> None:
         self.store(session)
 
-    @says("exec", "copy running-config startup-config")
-    def copy_to_startup(self, session: Session) -> None:
+    @accepts("exec", "copy running-config startup-config")
+    def copy_to_startup(self, session: EmulatedSession) -> None:
         session.later(lambda: self._copy(session))
 
-    def _copy(self, session: Session) -> None:
+    def _copy(self, session: EmulatedSession) -> None:
         if session.ask("Destination filename [startup-config]? ").strip() in ("", "startup-config"):
             self.store(session)
 
@@ -73,45 +72,45 @@ class CiscoIos(TrunkLists):
     def interface_lines(self, indent: str = " ", default_mode: str = "dynamic") -> list[str]:
         return super().interface_lines(indent, default_mode)
 
-    def is_access(self, port: Port) -> bool:
+    def is_access(self, port: EmulatedPort) -> bool:
         return port.mode in ("access", "dynamic")
 
-    @says("exec", "configure terminal")
-    def configure_terminal(self, session: Session) -> None:
+    @accepts("exec", "configure terminal")
+    def configure_terminal(self, session: EmulatedSession) -> None:
         session.say("Enter configuration commands, one per line.  End with CNTL/Z.")
         session.enter("config")
 
-    @says("config", "vlan <list>")
-    def vlan(self, session: Session, text: str) -> None:
+    @accepts("config", "vlan <list>")
+    def vlan(self, session: EmulatedSession, text: str) -> None:
         """Remember the VLANs; they are made when the mode is left."""
         numbers = self.numbers(text)
         if numbers & set(range(1002, 1006)):
-            raise Rejected(
+            raise CommandRejected(
                 f"Command rejected: Bad VLAN list - VLAN ID {min(numbers & set(range(1002, 1006)))} is reserved."
             )
         session.enter("vlan", *map(str, sorted(numbers)))
         session.pending = numbers - set(self.running.vlans)
 
-    @says("vlan", "name <text>")
-    def vlan_name(self, session: Session, text: str) -> None:
+    @accepts("vlan", "name <text>")
+    def vlan_name(self, session: EmulatedSession, text: str) -> None:
         """Name a VLAN; one that is new and whose name is taken comes not to be (the words are from memory)."""
         other = next((number for number, name in self.running.vlans.items() if name == text), None)
         if other is not None and str(other) not in session.about:
             session.pending = set()
-            raise Rejected(f"%VLAN #{other} and #{session.about[0]} have an identical name: {text}")
+            raise CommandRejected(f"%VLAN #{other} and #{session.about[0]} have an identical name: {text}")
         self._commit(session)
         super().vlan_name(session, text)
 
-    def leave_mode(self, session: Session) -> None:
+    def leave_mode(self, session: EmulatedSession) -> None:
         self._commit(session)
 
-    def booted(self, state: State) -> State:
+    def booted(self, state: SwitchState) -> SwitchState:
         """Return what a boot brings: VLANs come from ``vlan.dat``, which no save is needed for, unless transparent."""
         if self.vtp != "transparent":
             state.vlans = {number: name for number, name in self.running.vlans.items() if number <= 1005}
         return state
 
-    def _commit(self, session: Session) -> None:
+    def _commit(self, session: EmulatedSession) -> None:
         wanted, session.pending = session.pending, set()
         taken = wanted & set(self.internal)
         extended = {number for number in wanted if number > 1005} if self.vtp != "transparent" else set()
@@ -123,51 +122,51 @@ class CiscoIos(TrunkLists):
                 if taken
                 else "Extended VLAN(s) not allowed in current VTP mode."
             )
-            failed = lists.written(taken or extended)
+            failed = vlan_lists.written(taken or extended)
             session.say(f"% Failed to create VLANs {failed}\n{why}\n%Failed to commit extended VLAN(s) changes.\n")
 
-    @says("interface", "switchport trunk encapsulation <kind>")
-    def encapsulation(self, session: Session, kind: str) -> None:
+    @accepts("interface", "switchport trunk encapsulation <kind>")
+    def encapsulation(self, session: EmulatedSession, kind: str) -> None:
         if not self.encapsulation_first:
-            raise Rejected("")
+            raise CommandRejected("")
         for port in session.ports:
             port.lines.append(f"switchport trunk encapsulation {kind}")
 
-    @says("interface", "switchport mode <mode>")
-    def switchport_mode(self, session: Session, mode: str) -> None:
+    @accepts("interface", "switchport mode <mode>")
+    def switchport_mode(self, session: EmulatedSession, mode: str) -> None:
         for port in session.ports:
             if (
                 mode == "trunk"
                 and self.encapsulation_first
                 and "switchport trunk encapsulation dot1q" not in port.lines
             ):
-                raise Rejected(
+                raise CommandRejected(
                     'Command rejected: An interface whose trunk encapsulation is "Auto" '
                     'can not be configured to "trunk" mode.'
                 )
             port.mode = mode
 
-    @says("exec", "show vlan internal usage")
-    def show_internal(self, session: Session) -> None:
+    @accepts("exec", "show vlan internal usage")
+    def show_internal(self, session: EmulatedSession) -> None:
         rows = [f"{number} {user}" for number, user in self.internal.items()]
         session.say("\n".join(["", "VLAN Usage", "---- --------------------", *rows, ""]))
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(f"Building configuration...\n\n{self.running_config()}")
 
-    @says("exec", "show running-config interface <name...>")
-    def show_running_interface(self, session: Session, name: str) -> None:
+    @accepts("exec", "show running-config interface <name...>")
+    def show_running_interface(self, session: EmulatedSession, name: str) -> None:
         block = section("\n".join(self.interface_lines()), f"^interface {self.port(name)}$")
         session.say(f"Building configuration...\n\nCurrent configuration : {len(block)} bytes\n!\n{block}\nend\n")
 
-    @says("exec", "show startup-config")
-    def show_startup(self, session: Session) -> None:
+    @accepts("exec", "show startup-config")
+    def show_startup(self, session: EmulatedSession) -> None:
         text = self.config_of(self.startup)
         session.say(f"Using {len(text)} out of 524288 bytes\n!\n{text}")
 
-    @says("exec", "show vlan")
-    def show_vlan(self, session: Session) -> None:
+    @accepts("exec", "show vlan")
+    def show_vlan(self, session: EmulatedSession) -> None:
         heads = "VLAN Type  SAID       MTU   Parent RingNo BridgeNo Stp  BrdgMode Trans1 Trans2"
         bars = "---- ----- ---------- ----- ------ ------ -------- ---- -------- ------ ------"
         rows = [
@@ -176,12 +175,14 @@ class CiscoIos(TrunkLists):
         ]
         session.say("\n".join(["", self.vlan_table(), "", heads, bars, *rows, ""]))
 
-    @says("exec", "show interfaces switchport")
-    def show_switchport(self, session: Session) -> None:
+    @accepts("exec", "show interfaces switchport")
+    def show_switchport(self, session: EmulatedSession) -> None:
         rows = []
         for name, port in self.running.ports.items():
             allowed = (
-                "ALL" if port.allowed is None else ",\n     ".join(lists.wrapped(port.allowed, "", "", 55)) or "NONE"
+                "ALL"
+                if port.allowed is None
+                else ",\n     ".join(vlan_lists.wrapped(port.allowed, "", "", 55)) or "NONE"
             )
             named = self.running.vlans.get(port.native, "Inactive")
             native = self.running.vlans.get(port.trunk_native, "Inactive")
@@ -201,8 +202,8 @@ class CiscoIos(TrunkLists):
             ]
         session.say("\n".join(rows))
 
-    @says("exec", "show lldp neighbors detail")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
     def running_config(self) -> str:

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from lxml import etree
 
-from emulators.committing import Committing
-from emulators.netconf import NetconfSession, RpcFault, command_of
-from emulators.switch import Port, State
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.netconf_server import NetconfSession, RpcFault, command_of
+from emulators.switch_device import EmulatedPort, SwitchState
 from emulators.terminal import Channel
 
 HELD = "<error-info><session-id>146959354</session-id></error-info>"
@@ -18,7 +18,7 @@ CLI = 'xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-cli-cfg"'
 
 
 @dataclass
-class Config:
+class XrConfiguration:
     """A configuration as it is written: subinterfaces with their lines, bridge domains with their interfaces."""
 
     subinterfaces: dict[str, list[str]] = field(default_factory=dict)
@@ -33,12 +33,12 @@ class LockDenied(RpcFault):
         return f"<rpc-error>{head}<error-severity>error</error-severity>{HELD}</rpc-error>"
 
 
-class CiscoXr(Committing):
+class CiscoXr(ConfirmTimerSwitch):
     """A router; what a session committed and did not confirm is gone when that session is."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="trunk", allowed=set())
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="trunk", allowed=set())
     subsystem = "netconf"
     capabilities = (
         "urn:ietf:params:netconf:base:1.0",
@@ -52,7 +52,7 @@ class CiscoXr(Committing):
         """Make a router; ``notices`` is false where it does not see that a session is gone."""
         super().__init__(**more)
         self.notices = notices
-        self.candidate: Config | None = None
+        self.candidate: XrConfiguration | None = None
         self.holder: NetconfSession | None = None
         self.committer: NetconfSession | None = None
 
@@ -144,7 +144,7 @@ class CiscoXr(Committing):
         self.holder = self.committer = self.candidate = None
 
     @property
-    def edited(self) -> Config:
+    def edited(self) -> XrConfiguration:
         return written(self.running) if self.candidate is None else self.candidate
 
     def committed(self) -> None:
@@ -157,11 +157,11 @@ class CiscoXr(Committing):
         ]  # an administrator enabled them
         return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
 
-    def checked(self, config: Config) -> State:
+    def checked(self, config: XrConfiguration) -> SwitchState:
         """Turn what is written into what it does; raises RpcFault where it cannot be."""
         named = {name: number for number, name in self.running.vlans.items()}
         vlans = {1: self.default_name}
-        ports = {name: Port("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
+        ports = {name: EmulatedPort("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
         for (_, domain), members in config.domains.items():
             ours = re.fullmatch(r"vc-(\d+)", domain)
             vlans[int(ours[1]) if ours else named[domain]] = domain
@@ -177,10 +177,10 @@ class CiscoXr(Committing):
                 ports[port].allowed.add(number)  # type: ignore[union-attr]
             else:
                 ports[port].native, ports[port].mode = number, "access"
-        return State(vlans, ports)
+        return SwitchState(vlans, ports)
 
 
-def join(port: Port, domains: list[str]) -> None:
+def join(port: EmulatedPort, domains: list[str]) -> None:
     """Put a port untagged into the VLAN of its bridge domain, if it is in one."""
     for domain in domains:
         port.mode, port.native = "access", int(domain.removeprefix("vc-"))
@@ -191,9 +191,9 @@ def data_of(text: str) -> str:
     return f"<data><cli {CLI}>{text}\n</cli></data>"
 
 
-def written(state: State) -> Config:
+def written(state: SwitchState) -> XrConfiguration:
     """Write a state down. A port that somebody uses for a number of theirs has a routed subinterface."""
-    config = Config()
+    config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:
             config.domains["virtcloud" if name.startswith("vc-") else "others", name] = []
@@ -214,7 +214,7 @@ def written(state: State) -> Config:
     return config
 
 
-def text_of(config: Config) -> Iterator[str]:
+def text_of(config: XrConfiguration) -> Iterator[str]:
     """Write a configuration as the router shows it."""
     for name, lines in config.subinterfaces.items():
         yield f"interface {name}{' l2transport' if ' l2transport' in lines else ''}"
@@ -230,7 +230,7 @@ def text_of(config: Config) -> Iterator[str]:
         yield "!"
 
 
-def loaded(config: Config, lines: list[str]) -> Config:
+def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
     """Give a configuration with lines of text; all of them or none.
 
     Indentation and ``!`` say nothing: a line is tried in the mode that the one before it left, then in the outer ones.
@@ -245,7 +245,7 @@ def loaded(config: Config, lines: list[str]) -> Config:
     return config
 
 
-def modes_after(config: Config, modes: list[str], line: str) -> list[str]:
+def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
     """Obey a line in the innermost mode that knows it; give the modes that one is in then."""
     for depth in range(len(modes), -1, -1):
         where = [*modes[:depth], line]
@@ -254,7 +254,7 @@ def modes_after(config: Config, modes: list[str], line: str) -> list[str]:
     raise RpcFault(f"invalid input: {line}", "invalid-value")
 
 
-def obeyed(config: Config, said: str) -> bool:
+def obeyed(config: XrConfiguration, said: str) -> bool:
     """Obey a line, written with the modes around it; false where it is not known there."""
     domain = r"l2vpn / bridge group (\S+) / bridge-domain (\S+)"
     if found := re.fullmatch(r"interface (\S+\.\d+) l2transport", said):

@@ -12,10 +12,9 @@ default.
 from collections.abc import Callable
 from typing import ClassVar
 
-from emulators.grammar import says
-from emulators.industry import TrunkLists
-from emulators.session import FILTERS
-from emulators.switch import Port, Rejected, Session
+from emulators.ios_like import TrunkLists
+from emulators.session import FILTERS, accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
 
 
 class CiscoNxos(TrunkLists):
@@ -23,12 +22,12 @@ class CiscoNxos(TrunkLists):
 
     platform = "cisco_nxos"
     port_names = (*(f"Ethernet1/{n}" for n in range(1, 9)), "port-channel1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed")
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed")
     first_mode = "exec"
     modes: ClassVar = {"config": "(config)", "vlan": "(config-vlan)", "interface": "(config-if)"}
     short: ClassVar = {"Ethernet": "Eth", "port-channel": "Po"}
     reserved = range(3968, 4095)
-    factory_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", down=True)
+    factory_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", down=True)
     unauthorized = "% Permission denied for the role"
     filters: ClassVar = FILTERS
     saving = f"[{'#' * 40}] 100%\n"
@@ -46,54 +45,54 @@ class CiscoNxos(TrunkLists):
         "permission": "% Permission denied for the role\n",
     }
 
-    @says("exec", "copy running-config startup-config")
-    def write_memory(self, session: Session) -> None:
+    @accepts("exec", "copy running-config startup-config")
+    def write_memory(self, session: EmulatedSession) -> None:
         self.store(session)
 
-    @says("vlan", "name <text>")
-    def vlan_name(self, session: Session, text: str) -> None:
+    @accepts("vlan", "name <text>")
+    def vlan_name(self, session: EmulatedSession, text: str) -> None:
         if any(name == text and str(number) not in session.about for number, name in self.running.vlans.items()):
-            raise Rejected("ERROR: VLAN with the same name exists")
+            raise CommandRejected("ERROR: VLAN with the same name exists")
         super().vlan_name(session, text)
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * (len(self.prompt(session)) + 1)}^\n% Invalid command at '^' marker."
 
-    @says("exec", "configure terminal")
-    def configure_terminal(self, session: Session) -> None:
+    @accepts("exec", "configure terminal")
+    def configure_terminal(self, session: EmulatedSession) -> None:
         session.say("Enter configuration commands, one per line. End with CNTL/Z.")
         session.enter("config")
 
     def creatable(self, text: str) -> set[int]:
         numbers = self.numbers(text)
         if numbers & set(self.reserved):
-            raise Rejected(f"ERROR: VLAN {min(numbers & set(self.reserved))} is reserved for internal use")
+            raise CommandRejected(f"ERROR: VLAN {min(numbers & set(self.reserved))} is reserved for internal use")
         return numbers
 
-    @says("interface", "no switchport")
-    def no_switchport(self, session: Session) -> None:
+    @accepts("interface", "no switchport")
+    def no_switchport(self, session: EmulatedSession) -> None:
         for port in session.ports:
             port.mode = "routed"
 
-    @says("interface", "switchport mode <mode>")
-    def switchport_mode(self, session: Session, mode: str) -> None:
+    @accepts("interface", "switchport mode <mode>")
+    def switchport_mode(self, session: EmulatedSession, mode: str) -> None:
         for port in session.ports:
             if port.mode == "routed":
-                raise Rejected("ERROR: Ethernet: Port is not in Layer-2 mode")
+                raise CommandRejected("ERROR: Ethernet: Port is not in Layer-2 mode")
             port.mode = mode
 
-    @says("exec", "show system vlan reserved")
-    def show_reserved(self, session: Session) -> None:
+    @accepts("exec", "show system vlan reserved")
+    def show_reserved(self, session: EmulatedSession) -> None:
         session.say(
             "system current running vlan reservation: 3968-4094\nsystem future running vlan reservation: 3968-4094"
         )
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}")
 
-    @says("exec", "show running-config interface")
-    def show_running_interface(self, session: Session) -> None:
+    @accepts("exec", "show running-config interface")
+    def show_running_interface(self, session: EmulatedSession) -> None:
         head = [
             "",
             "!Command: show running-config interface",
@@ -115,8 +114,8 @@ class CiscoNxos(TrunkLists):
             rows += [f"{indent}shutdown"] if port.down and port.mode != "routed" else []
         return rows
 
-    @says("exec", "show lldp neighbors detail")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
     def running_config(self) -> str:

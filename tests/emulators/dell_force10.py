@@ -10,10 +10,10 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import ClassVar
 
-from emulators import lists
-from emulators.grammar import says
-from emulators.industry import Industry
-from emulators.switch import Port, Rejected, Session
+from emulators import vlan_lists
+from emulators.ios_like import IosLikeSwitch
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
 
 LEGEND = """
 Codes: * - Default VLAN, G - GVRP VLANs, R - Remote Port Mirroring VLANs, P - Primary, C - Community, I - Isolated
@@ -28,15 +28,15 @@ Q: U - Untagged, T - Tagged
 """
 
 
-class DellForce10(Industry):
+class DellForce10(IosLikeSwitch):
     """An S4810. A port takes tags once it is a ``switchport``; untagged it is in VLAN 1 until it has a tag."""
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", allowed=set())
     default_name = ""
     modes: ClassVar = {"config": "(conf)", "vlan": "(conf-if-vl-{about})", "interface": "(conf-if-te-0/0)"}
-    factory_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set(), down=True)
+    factory_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", allowed=set(), down=True)
     unauthorized = "% Error: Authorization failed."
     saving = "!\n"
     saved = "3473 bytes successfully copied"
@@ -47,96 +47,96 @@ class DellForce10(Industry):
         "permission": "% Error: Authorization failed.\n",
     }
 
-    @says("exec", "write memory")
-    def write_memory(self, session: Session) -> None:
+    @accepts("exec", "write memory")
+    def write_memory(self, session: EmulatedSession) -> None:
         self.store(session)
 
-    @says("exec", "copy running-config startup-config")
-    def copy_to_startup(self, session: Session) -> None:
+    @accepts("exec", "copy running-config startup-config")
+    def copy_to_startup(self, session: EmulatedSession) -> None:
         session.later(lambda: self._copy(session))
 
-    def _copy(self, session: Session) -> None:
+    def _copy(self, session: EmulatedSession) -> None:
         question = "File with same name already exist.\nProceed to copy the file [confirm yes/no]: "
         if session.ask(question).strip().lower() == "yes":
             self.store(session)
 
-    def become_access(self, port: Port, vlan: int) -> None:
+    def become_access(self, port: EmulatedPort, vlan: int) -> None:
         port.mode, port.native, port.allowed = "access", vlan, set()
 
-    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+    def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
         port.mode, port.allowed = "trunk", set(self.running.vlans) if allowed is None else allowed
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f'{" " * (len(self.prompt(session)) + 1)}^\n% Error: Invalid input at "^" marker.'
 
-    @says("config", "interface vlan <number>")
-    def vlan(self, session: Session, number: str) -> None:
+    @accepts("config", "interface vlan <number>")
+    def vlan(self, session: EmulatedSession, number: str) -> None:
         if not number.isdigit() or not 1 <= int(number) <= 4094:
-            raise Rejected("")
+            raise CommandRejected("")
         session.enter("vlan", number)
         self.running.vlans.setdefault(int(number), "")
 
-    @says("config", "no interface vlan <number>")
-    def no_vlan(self, session: Session, number: str) -> None:
+    @accepts("config", "no interface vlan <number>")
+    def no_vlan(self, session: EmulatedSession, number: str) -> None:
         if self.running.vlans.pop(int(number), None) is None:
-            raise Rejected("% Error: No such interface.")
+            raise CommandRejected("% Error: No such interface.")
         for port in self.running.ports.values():
             port.allowed.discard(int(number))  # type: ignore[union-attr]
 
-    @says("vlan", "description <text...>")
-    def vlan_description(self, session: Session, text: str) -> None:
+    @accepts("vlan", "description <text...>")
+    def vlan_description(self, session: EmulatedSession, text: str) -> None:
         self.running.vlans[int(session.about[0])] = text
 
-    @says("vlan", "name <text>")
-    def vlan_name(self, session: Session, text: str) -> None:
+    @accepts("vlan", "name <text>")
+    def vlan_name(self, session: EmulatedSession, text: str) -> None:
         if text[0].isdigit() or len(text) > 32:
-            raise Rejected("% Error: Name must start with a letter and have at most 32 characters.")
+            raise CommandRejected("% Error: Name must start with a letter and have at most 32 characters.")
 
-    @says("vlan", "tagged <ports...>")
-    def tagged(self, session: Session, ports: str) -> None:
+    @accepts("vlan", "tagged <ports...>")
+    def tagged(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             if self.running.ports[name].mode == "routed":
-                raise Rejected(f"% Error: Port is not in Layer-2 mode {self.shortened(name)}.")
+                raise CommandRejected(f"% Error: Port is not in Layer-2 mode {self.shortened(name)}.")
             self.running.ports[name].mode = "trunk"
             self.running.ports[name].allowed.add(int(session.about[0]))  # type: ignore[union-attr]
 
-    @says("vlan", "no tagged <ports...>")
-    def no_tagged(self, session: Session, ports: str) -> None:
+    @accepts("vlan", "no tagged <ports...>")
+    def no_tagged(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             port = self.running.ports[name]
             if int(session.about[0]) not in port.allowed:  # type: ignore[operator]
-                raise Rejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
+                raise CommandRejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
             port.allowed.discard(int(session.about[0]))  # type: ignore[union-attr]
             port.mode = "trunk" if port.allowed else "access"
 
-    @says("vlan", "untagged <ports...>")
-    def untag(self, session: Session, ports: str) -> None:
+    @accepts("vlan", "untagged <ports...>")
+    def untag(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             if self.running.ports[name].mode != "access":
-                raise Rejected(f"% Error: Port is not in Layer-2 mode or has tags {self.shortened(name)}.")
+                raise CommandRejected(f"% Error: Port is not in Layer-2 mode or has tags {self.shortened(name)}.")
             self.running.ports[name].native = int(session.about[0])
 
-    @says("vlan", "no untagged <ports...>")
-    def no_untag(self, session: Session, ports: str) -> None:
+    @accepts("vlan", "no untagged <ports...>")
+    def no_untag(self, session: EmulatedSession, ports: str) -> None:
         for name in self.members(ports):
             if self.running.ports[name].native != int(session.about[0]):
-                raise Rejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
+                raise CommandRejected(f"% Error: Port is not a member of this Vlan {self.shortened(name)}.")
             self.running.ports[name].native = 1
 
-    @says("interface", "no switchport")
-    def no_switchport(self, session: Session) -> None:
+    @accepts("interface", "no switchport")
+    def no_switchport(self, session: EmulatedSession) -> None:
         for port in session.ports:
             if port.allowed or port.native != 1:
-                raise Rejected("% Error: Port is part of a non-default VLAN.")
+                raise CommandRejected("% Error: Port is part of a non-default VLAN.")
             port.mode = "routed"
 
-    @says("interface", "switchport")
-    def switchport(self, session: Session) -> None:
+    @accepts("interface", "switchport")
+    def switchport(self, session: EmulatedSession) -> None:
         for port in session.ports:
             port.mode = "access" if port.mode == "routed" else port.mode
 
-    @says("exec", "show vlan")
-    def show_vlan(self, session: Session) -> None:
+    @accepts("exec", "show vlan")
+    def show_vlan(self, session: EmulatedSession) -> None:
         rows = []
         for number, name in sorted(self.running.vlans.items()):
             members = [
@@ -161,8 +161,8 @@ class DellForce10(Industry):
         slot, _, rest = numbers.rpartition("/")
         return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]
 
-    @says("exec", "show lldp neighbors detail")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("exec", "show lldp neighbors detail")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
     def running_config(self) -> str:
@@ -196,6 +196,6 @@ def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
         numbers = [number for *_, number in group]
         slot, slash, _ = numbers[0].rpartition("/")
         found.append(
-            (how, f"{kind} {slot}{slash}" + lists.written(int(number.rpartition("/")[2]) for number in numbers))
+            (how, f"{kind} {slot}{slash}" + vlan_lists.written(int(number.rpartition("/")[2]) for number in numbers))
         )
     return found

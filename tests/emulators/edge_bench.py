@@ -1,22 +1,41 @@
-"""Emulated provider edges with their drivers, and what is particular to each platform, for the tests of all."""
+"""Emulated provider edges by platform.
 
+Emulated provider edges with their drivers, and what is particular to each platform, for the tests of all.
+"""
+
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from emulators.direct import DirectLine
-from emulators.edge import Edge as Emulated
-from emulators.edges import EDGES
-from sbf_service.converge.edge_verdict import refuse_outside
-from sbf_service.drivers.command_line_edge import CommandLineEdge
-from sbf_service.drivers.driver import Login
-from sbf_service.drivers.edge import Backbone, EdgeDriver, ManagedEdge
-from sbf_service.drivers.edge_registry import EDGE_PLATFORMS
-from sbf_service.drivers.edges import EDGE_DIALECTS
-from sbf_service.secret import Secret
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, edge_difference
+from emulators.clients import DirectLine
+from emulators.edge_device import EmulatedEdge
+from emulators.edge_device import EmulatedEdge as Emulated
+from emulators.edge_eos import EdgeEos
+from emulators.edge_iosxe import EdgeIosXe
+from emulators.edge_iosxr import EdgeIosXr
+from emulators.edge_junos import EdgeJunos
+from emulators.edge_nxos import EdgeNxos
+from emulators.ssh_server import listening
+from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgeDriver, EdgeScope
+from sbf_service.drivers.edge.command_line_edge import CommandLineEdge
+from sbf_service.drivers.edge.dialects import EDGE_DIALECTS
+from sbf_service.drivers.registry import EDGE_PLATFORMS
+from sbf_service.reconcile.read_back import check_edge_scope
+from sbf_service.secret_source import Secret
+from virtcloud.model.edge import Circuit, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.element import Edge
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
+
+EDGES: dict[str, type[EmulatedEdge]] = {
+    kind.platform: kind for kind in (EdgeIosXe, EdgeIosXr, EdgeJunos, EdgeEos, EdgeNxos)
+}
+
+
+def emulate_edge(platform: str, **options: object) -> AbstractContextManager[EmulatedEdge]:
+    """Run a provider edge for as long as the context lasts; options are those of its class."""
+    return listening(EDGES[platform](**options))
+
 
 POOL = VlanSet.parse("100-299")
 TRANSPORTS = {
@@ -39,7 +58,7 @@ PAIRS = [
     ("arista_eos", "evpn"),
     ("cisco_nxos", "evpn"),
 ]
-THEIRS = {
+FOREIGN = {
     "cisco_iosxe": (
         "l2 vfi theirs manual",
         "vpn id 500",
@@ -192,7 +211,7 @@ OTHER_FORMS = {
 
 
 @dataclass
-class Bench:
+class EdgeBench:
     """An emulated edge with two managed ports, and its driver on one transport."""
 
     device: Emulated
@@ -201,26 +220,26 @@ class Bench:
     ports: tuple[PortName, PortName]
 
     @property
-    def managed(self) -> ManagedEdge:
+    def managed(self) -> EdgeScope:
         """What is managed; every VLAN of the pool is recorded as SBF's own."""
-        return ManagedEdge(self.ports, POOL, (self.transport,), created=POOL)
+        return EdgeScope(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
         service = self.transport.shared or FIRST[self.transport.name] + vlan
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
-    def read(self) -> EdgeCarried:
+    def read(self) -> EdgeObserved:
         """Read it; all that would be taken away again must be ours to change."""
         carried = self.driver.read(self.managed)
-        refuse_outside(Name("pe1"), self.managed, edge_difference(EdgeWanted(), carried))
+        check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), carried))
         return carried
 
     def converge(self, *vlans: int) -> EdgeDifference:
         """Make the first port carry these VLANs' clusters and save; give what is left to do after reading back."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
-        self.driver.apply(edge_difference(wanted, self.read()))
+        self.driver.apply(compare_edge(wanted, self.read()))
         self.driver.save()
-        return edge_difference(wanted, self.read())
+        return compare_edge(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:
         """Say which VLANs of ours on the first port reach each service, as the device sees it."""
@@ -261,13 +280,13 @@ def backbone_of(transport: Transport) -> Backbone:
     return Backbone((transport,), {transport.name: ("10.0.0.2", "10.0.0.3")})
 
 
-def driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
+def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
     secrets = {"password": Secret(device.password), "enable": Secret(device.secret)}
-    login = Login(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
+    login = DeviceLogin(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
     return EDGE_PLATFORMS[device.platform].driver(login, backbone_of(transport))
 
 
-def directly(name: str, kind: str) -> Bench:
+def open_direct_bench(name: str, kind: str) -> EdgeBench:
     """Make a bench without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
@@ -275,4 +294,4 @@ def directly(name: str, kind: str) -> Bench:
     line = DirectLine(device, device.first_mode if device.first_mode != "user" else "exec")
     make_ready(device, *ports)
     driver = CommandLineEdge(edge_element(device, *ports), EDGE_DIALECTS[name], backbone_of(transport), line)
-    return Bench(device, driver, transport, ports)
+    return EdgeBench(device, driver, transport, ports)

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from emulators.arista_eos import AristaEos
-from emulators.edge import Edge, EdgePort, after, put
-from emulators.grammar import says
-from emulators.switch import Port, Rejected, Session
+from emulators.edge_device import EdgePort, EmulatedEdge, after, put
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
 
 
-class EdgeEos(AristaEos, Edge):
+class EdgeEos(AristaEos, EmulatedEdge):
     """A leaf: Vxlan1 and BGP are there; the ``no`` form of a VNI needs its number."""
 
-    new_port: ClassVar[Callable[[], Port]] = EdgePort
+    new_port: ClassVar[Callable[[], EmulatedPort]] = EdgePort
     modes: ClassVar = {
         **AristaEos.modes,
         "vxlan": "(config-if-Vx1)",
@@ -22,60 +22,60 @@ class EdgeEos(AristaEos, Edge):
     falls_through: ClassVar = {**AristaEos.falls_through, "vxlan": "config", "bgp": "config", "macvrf": "bgp"}
     process = "65001"
 
-    @says("config", "interface vxlan1")
-    def vxlan(self, session: Session) -> None:
+    @accepts("config", "interface vxlan1")
+    def vxlan(self, session: EmulatedSession) -> None:
         session.enter("vxlan")
 
-    @says("vxlan", "vxlan vlan <vlan> vni <vni>")
-    def map_vni(self, session: Session, vlan: str, vni: str) -> None:
+    @accepts("vxlan", "vxlan vlan <vlan> vni <vni>")
+    def map_vni(self, session: EmulatedSession, vlan: str, vni: str) -> None:
         taken = [one for one, lines in self.services.items() if lines == [vni] and one != f"vni {vlan}"]
         if taken:
-            raise Rejected(f"% VNI {vni} is already mapped to VLAN {taken[0].removeprefix('vni ')}")
+            raise CommandRejected(f"% VNI {vni} is already mapped to VLAN {taken[0].removeprefix('vni ')}")
         self.services[f"vni {vlan}"] = [vni]
 
-    @says("vxlan", "no vxlan vlan <vlan> vni <vni>")
-    def unmap_vni(self, session: Session, vlan: str, vni: str) -> None:
+    @accepts("vxlan", "no vxlan vlan <vlan> vni <vni>")
+    def unmap_vni(self, session: EmulatedSession, vlan: str, vni: str) -> None:
         if self.services.get(f"vni {vlan}") == [vni]:
             del self.services[f"vni {vlan}"]
 
-    @says("config", "router bgp <number>")
-    def bgp(self, session: Session, number: str) -> None:
+    @accepts("config", "router bgp <number>")
+    def bgp(self, session: EmulatedSession, number: str) -> None:
         if number != self.process:
-            raise Rejected(f"% BGP is already running with AS number {self.process}")
+            raise CommandRejected(f"% BGP is already running with AS number {self.process}")
         session.enter("bgp")
 
-    @says("bgp", "vlan <number>")
-    def mac_vrf(self, session: Session, number: str) -> None:
+    @accepts("bgp", "vlan <number>")
+    def mac_vrf(self, session: EmulatedSession, number: str) -> None:
         self.services.setdefault(f"bgp {number}", [])
         session.enter("macvrf", number)
 
-    @says("bgp", "no vlan <number>")
-    def no_mac_vrf(self, session: Session, number: str) -> None:
+    @accepts("bgp", "no vlan <number>")
+    def no_mac_vrf(self, session: EmulatedSession, number: str) -> None:
         self.services.pop(f"bgp {number}", None)
 
-    @says("macvrf", "rd <rd>")
-    def rd(self, session: Session, rd: str) -> None:
+    @accepts("macvrf", "rd <rd>")
+    def rd(self, session: EmulatedSession, rd: str) -> None:
         put(self.services[f"bgp {session.about[0]}"], f"rd {rd}", "rd ")
 
-    @says("macvrf", "route-target both <target>")
-    def target(self, session: Session, target: str) -> None:
+    @accepts("macvrf", "route-target both <target>")
+    def target(self, session: EmulatedSession, target: str) -> None:
         put(self.services[f"bgp {session.about[0]}"], f"route-target both {target}")
 
-    @says("macvrf", "redistribute learned")
-    def learned(self, session: Session) -> None:
+    @accepts("macvrf", "redistribute learned")
+    def learned(self, session: EmulatedSession) -> None:
         put(self.services[f"bgp {session.about[0]}"], "redistribute learned")
 
-    @says("macvrf", "exit")
-    def exit_mac_vrf(self, session: Session) -> None:
+    @accepts("macvrf", "exit")
+    def exit_mac_vrf(self, session: EmulatedSession) -> None:
         session.enter("bgp")
 
-    @says("vxlan", "exit")
-    @says("bgp", "exit")
-    def exit_block(self, session: Session) -> None:
+    @accepts("vxlan", "exit")
+    @accepts("bgp", "exit")
+    def exit_block(self, session: EmulatedSession) -> None:
         session.enter("config")
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(
             f"! Command: show running-config\n! device: {self.hostname} (EOS-4.30.1F)\n!\n{self.running_config()}"
         )

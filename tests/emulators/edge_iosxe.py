@@ -4,14 +4,14 @@ import re
 from typing import ClassVar
 
 from emulators.cisco_ios import CiscoIos
-from emulators.edge import Edge, after, put
-from emulators.grammar import says
-from emulators.switch import Rejected, Session
+from emulators.edge_device import EmulatedEdge, after, put
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedSession
 
 MOST = 4000
 
 
-class EdgeIosXe(Edge):
+class EdgeIosXe(EmulatedEdge):
     """An ASR 920: service instances up to 4000, bridge domains up to 4094, no overlapping tags on a port."""
 
     platform = "cisco_iosxe"
@@ -29,86 +29,86 @@ class EdgeIosXe(Edge):
     }
     falls_through: ClassVar = {"interface": "config", "instance": "config", "vfi": "config"}
 
-    @says("config", "l2 vfi <name> manual")
-    def vfi(self, session: Session, name: str) -> None:
+    @accepts("config", "l2 vfi <name> manual")
+    def vfi(self, session: EmulatedSession, name: str) -> None:
         self.services.setdefault(name, [])
         session.enter("vfi", name)
 
-    @says("config", "no l2 vfi <name> manual", "no l2 vfi <name>")
-    def no_vfi(self, session: Session, name: str) -> None:
+    @accepts("config", "no l2 vfi <name> manual", "no l2 vfi <name>")
+    def no_vfi(self, session: EmulatedSession, name: str) -> None:
         if self.services.pop(name, None) is None:
-            raise Rejected(f"% VFI {name} does not exist")
+            raise CommandRejected(f"% VFI {name} does not exist")
 
-    @says("vfi", "vpn id <number>")
-    def vpn_id(self, session: Session, number: str) -> None:
+    @accepts("vfi", "vpn id <number>")
+    def vpn_id(self, session: EmulatedSession, number: str) -> None:
         (name,) = session.about
         other = next((one for one, lines in self.services.items() if f"vpn id {number}" in lines and one != name), None)
         if other:
-            raise Rejected(f"% VPN ID {number} is already used by VFI {other}")
+            raise CommandRejected(f"% VPN ID {number} is already used by VFI {other}")
         put(self.services[name], f"vpn id {number}", "vpn id")
 
-    @says("vfi", "bridge-domain <number>")
-    def vfi_domain(self, session: Session, number: str) -> None:
+    @accepts("vfi", "bridge-domain <number>")
+    def vfi_domain(self, session: EmulatedSession, number: str) -> None:
         put(self.services[session.about[0]], f"bridge-domain {self._domain(number)}", "bridge-domain")
 
-    @says("vfi", "neighbor <address> encapsulation mpls")
-    def neighbour(self, session: Session, address: str) -> None:
+    @accepts("vfi", "neighbor <address> encapsulation mpls")
+    def neighbour(self, session: EmulatedSession, address: str) -> None:
         if after(self.services[session.about[0]], "vpn id ") is None:
-            raise Rejected("% VPN ID must be configured first")
+            raise CommandRejected("% VPN ID must be configured first")
         put(self.services[session.about[0]], f"neighbor {address} encapsulation mpls")
 
-    @says("interface", "service instance <number> ethernet")
-    def instance(self, session: Session, number: str) -> None:
+    @accepts("interface", "service instance <number> ethernet")
+    def instance(self, session: EmulatedSession, number: str) -> None:
         if not 1 <= int(number) <= MOST:
-            raise Rejected("")
+            raise CommandRejected("")
         (port,) = session.about
         self.units(port).setdefault(int(number), [])
         session.enter("instance", port, number)
 
-    @says("interface", "no service instance <number> ethernet")
-    def no_instance(self, session: Session, number: str) -> None:
+    @accepts("interface", "no service instance <number> ethernet")
+    def no_instance(self, session: EmulatedSession, number: str) -> None:
         self.units(session.about[0]).pop(int(number), None)
 
-    @says("instance", "description <text...>")
-    def describe(self, session: Session, text: str) -> None:
+    @accepts("instance", "description <text...>")
+    def describe(self, session: EmulatedSession, text: str) -> None:
         put(self._unit(session), f"description {text}", "description")
 
-    @says("instance", "encapsulation dot1q <tags>")
-    def encapsulation(self, session: Session, tags: str) -> None:
+    @accepts("instance", "encapsulation dot1q <tags>")
+    def encapsulation(self, session: EmulatedSession, tags: str) -> None:
         port, number = session.about
         others = [lines for one, lines in self.units(port).items() if one != int(number)]
         if any(f"encapsulation dot1q {tags}" in lines for lines in others):
-            raise Rejected(f"%Error: Encapsulation overlaps with another service instance on {port}")
+            raise CommandRejected(f"%Error: Encapsulation overlaps with another service instance on {port}")
         put(self._unit(session), f"encapsulation dot1q {tags}", "encapsulation")
 
-    @says("instance", "rewrite ingress tag pop 1 symmetric")
-    def rewrite(self, session: Session) -> None:
+    @accepts("instance", "rewrite ingress tag pop 1 symmetric")
+    def rewrite(self, session: EmulatedSession) -> None:
         self._needs_encapsulation(session)
         put(self._unit(session), "rewrite ingress tag pop 1 symmetric")
 
-    @says("instance", "bridge-domain <number>")
-    def instance_domain(self, session: Session, number: str) -> None:
+    @accepts("instance", "bridge-domain <number>")
+    def instance_domain(self, session: EmulatedSession, number: str) -> None:
         self._needs_encapsulation(session)
         put(self._unit(session), f"bridge-domain {self._domain(number)}", "bridge-domain")
 
-    @says("instance", "xconnect <address> <number> encapsulation mpls")
-    def xconnect(self, session: Session, address: str, number: str) -> None:
+    @accepts("instance", "xconnect <address> <number> encapsulation mpls")
+    def xconnect(self, session: EmulatedSession, address: str, number: str) -> None:
         put(self._unit(session), f"xconnect {address} {number} encapsulation mpls")
 
-    @says("instance", "exit")
-    def exit_instance(self, session: Session) -> None:
+    @accepts("instance", "exit")
+    def exit_instance(self, session: EmulatedSession) -> None:
         session.enter("interface", session.about[0])
 
-    @says("vfi", "exit")
-    def exit_vfi(self, session: Session) -> None:
+    @accepts("vfi", "exit")
+    def exit_vfi(self, session: EmulatedSession) -> None:
         session.enter("config")
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(self.running_config())
 
-    @says("exec", "show running-config | section <pattern...>")
-    def show_section(self, session: Session, pattern: str) -> None:
+    @accepts("exec", "show running-config | section <pattern...>")
+    def show_section(self, session: EmulatedSession, pattern: str) -> None:
         blocks = re.split(r"\n(?=\S)", self.running_config())
         found = [block for block in blocks if re.search(pattern, block, re.MULTILINE)]
         session.say("\n".join("\n".join(line for line in block.splitlines() if line.strip() != "!") for block in found))
@@ -148,12 +148,12 @@ class EdgeIosXe(Edge):
 
     def _domain(self, number: str) -> int:
         if not number.isdigit() or not 1 <= int(number) <= 4094:
-            raise Rejected("")
+            raise CommandRejected("")
         return int(number)
 
-    def _unit(self, session: Session) -> list[str]:
+    def _unit(self, session: EmulatedSession) -> list[str]:
         return self.units(session.about[0])[int(session.about[1])]
 
-    def _needs_encapsulation(self, session: Session) -> None:
+    def _needs_encapsulation(self, session: EmulatedSession) -> None:
         if after(self._unit(session), "encapsulation ") is None:
-            raise Rejected("% Encapsulation must be configured first")
+            raise CommandRejected("% Encapsulation must be configured first")

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from emulators.edge import CandidateEdge, EdgePort, EdgeState, after, put
-from emulators.grammar import says
-from emulators.switch import Rejected, Session
+from emulators.edge_device import CandidateEdge, EdgePort, EdgeState, after, put
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedSession
 
 DOMAIN = "l2vpn bridge group <group> bridge-domain <domain>"
 
@@ -24,24 +24,24 @@ class EdgeIosXr(CandidateEdge):
         "{wrong}"
     )
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         return f"RP/0/RP0/CPU0:{self.hostname}{self.modes.get(session.mode, '')}#"
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * 30}^\n% Invalid input detected at '^' marker."
 
-    @says("exec", "configure terminal")
-    def configure_terminal(self, session: Session) -> None:
+    @accepts("exec", "configure terminal")
+    def configure_terminal(self, session: EmulatedSession) -> None:
         self.candidate(session)
         session.enter("config")
 
-    @says("config", "commit")
-    def commit(self, session: Session) -> None:
+    @accepts("config", "commit")
+    def commit(self, session: EmulatedSession) -> None:
         self.activate(session)
         session.enter("config")
 
-    @says("config", "end")
-    def end(self, session: Session) -> None:
+    @accepts("config", "end")
+    def end(self, session: EmulatedSession) -> None:
         if hasattr(session, "candidate") and session.candidate != self.running:
             asked = "Uncommitted changes found, commit them before exiting(yes/no/cancel)? [cancel]: "
             if session.ask(asked).strip() != "no":
@@ -49,78 +49,78 @@ class EdgeIosXr(CandidateEdge):
         self.drop(session)
         session.enter("exec")
 
-    @says("config", "abort")
-    def abort(self, session: Session) -> None:
+    @accepts("config", "abort")
+    def abort(self, session: EmulatedSession) -> None:
         self.drop(session)
         session.enter("exec")
 
-    @says("config", "root")
-    def root(self, session: Session) -> None:
+    @accepts("config", "root")
+    def root(self, session: EmulatedSession) -> None:
         session.enter("config")
 
-    @says("config", "interface <name> l2transport")
-    def subinterface(self, session: Session, name: str) -> None:
+    @accepts("config", "interface <name> l2transport")
+    def subinterface(self, session: EmulatedSession, name: str) -> None:
         port, number = self._split(name)
         self._units(session, port).setdefault(number, ["l2transport"])
         session.enter("sub", port, str(number))
 
-    @says("config", "no interface <name>")
-    def no_subinterface(self, session: Session, name: str) -> None:
+    @accepts("config", "no interface <name>")
+    def no_subinterface(self, session: EmulatedSession, name: str) -> None:
         port, number = self._split(name)
         self._units(session, port).pop(number, None)
 
-    @says("sub", "description <text...>")
-    def describe(self, session: Session, text: str) -> None:
+    @accepts("sub", "description <text...>")
+    def describe(self, session: EmulatedSession, text: str) -> None:
         put(self._unit(session), f"description {text}", "description")
 
-    @says("sub", "encapsulation dot1q <tags>")
-    def encapsulation(self, session: Session, tags: str) -> None:
+    @accepts("sub", "encapsulation dot1q <tags>")
+    def encapsulation(self, session: EmulatedSession, tags: str) -> None:
         put(self._unit(session), f"encapsulation dot1q {tags}", "encapsulation")
 
-    @says("sub", "rewrite ingress tag pop 1 symmetric")
-    def rewrite(self, session: Session) -> None:
+    @accepts("sub", "rewrite ingress tag pop 1 symmetric")
+    def rewrite(self, session: EmulatedSession) -> None:
         put(self._unit(session), "rewrite ingress tag pop 1 symmetric")
 
-    @says("sub", "ethernet egress-filter strict")
-    def egress_filter(self, session: Session) -> None:
+    @accepts("sub", "ethernet egress-filter strict")
+    def egress_filter(self, session: EmulatedSession) -> None:
         put(self._unit(session), "ethernet egress-filter strict")
 
-    @says("config", f"{DOMAIN} vfi <vfi> vpn-id <number>")
-    def vpn_id(self, session: Session, group: str, domain: str, vfi: str, number: str) -> None:
+    @accepts("config", f"{DOMAIN} vfi <vfi> vpn-id <number>")
+    def vpn_id(self, session: EmulatedSession, group: str, domain: str, vfi: str, number: str) -> None:
         put(self._domain(session, group, domain, vfi), f"vpn-id {number}", "vpn-id")
 
-    @says("config", f"{DOMAIN} vfi <vfi> neighbor <words...>")
-    def neighbour(self, session: Session, group: str, domain: str, *words: str) -> None:
+    @accepts("config", f"{DOMAIN} vfi <vfi> neighbor <words...>")
+    def neighbour(self, session: EmulatedSession, group: str, domain: str, *words: str) -> None:
         vfi, rest = words
         if not re.fullmatch(r"[\d.]+ pw-id \d+", rest):
-            raise Rejected("")
+            raise CommandRejected("")
         put(self._domain(session, group, domain, vfi), f"neighbor {rest}")
         session.enter("domain")
 
-    @says("config", f"{DOMAIN} interface <name>")
-    def member(self, session: Session, group: str, domain: str, name: str) -> None:
+    @accepts("config", f"{DOMAIN} interface <name>")
+    def member(self, session: EmulatedSession, group: str, domain: str, name: str) -> None:
         put(self._domain(session, group, domain), "interface {}.{}".format(*self._split(name)))
         session.enter("domain")
 
-    @says("config", f"no {DOMAIN} interface <name>")
-    def no_member(self, session: Session, group: str, domain: str, name: str) -> None:
+    @accepts("config", f"no {DOMAIN} interface <name>")
+    def no_member(self, session: EmulatedSession, group: str, domain: str, name: str) -> None:
         line = "interface {}.{}".format(*self._split(name))
         lines = self.candidate(session).services.get(f"{group}/{domain}", [])
         if line in lines:
             lines.remove(line)
 
-    @says("config", "no l2vpn bridge group <group>")
-    def no_group(self, session: Session, group: str) -> None:
+    @accepts("config", "no l2vpn bridge group <group>")
+    def no_group(self, session: EmulatedSession, group: str) -> None:
         services = self.candidate(session).services
         for key in [key for key in services if key.startswith(f"{group}/")]:
             del services[key]
 
-    @says("exec", "show running-config interface")
-    def show_interfaces(self, session: Session) -> None:
+    @accepts("exec", "show running-config interface")
+    def show_interfaces(self, session: EmulatedSession) -> None:
         session.say(f"Sat Nov 21 01:00:00.123 UTC\n{self._interfaces()}")
 
-    @says("exec", "show running-config l2vpn")
-    def show_l2vpn(self, session: Session) -> None:
+    @accepts("exec", "show running-config l2vpn")
+    def show_l2vpn(self, session: EmulatedSession) -> None:
         session.say(f"Sat Nov 21 01:00:00.123 UTC\n{self._l2vpn() or '% No such configuration item(s)'}\n")
 
     def running_config(self) -> str:
@@ -174,18 +174,18 @@ class EdgeIosXr(CandidateEdge):
     def _split(self, name: str) -> tuple[str, int]:
         port, _, number = name.rpartition(".")
         if not number.isdigit():
-            raise Rejected("")
+            raise CommandRejected("")
         return self.port(port), int(number)
 
-    def _units(self, session: Session, port: str) -> dict[int, list[str]]:
+    def _units(self, session: EmulatedSession, port: str) -> dict[int, list[str]]:
         found: EdgePort = self.candidate(session).ports[port]  # type: ignore[assignment]
         return found.units
 
-    def _unit(self, session: Session) -> list[str]:
+    def _unit(self, session: EmulatedSession) -> list[str]:
         port, number = session.about
         return self._units(session, port)[int(number)]
 
-    def _domain(self, session: Session, group: str, domain: str, vfi: str = "") -> list[str]:
+    def _domain(self, session: EmulatedSession, group: str, domain: str, vfi: str = "") -> list[str]:
         lines = self.candidate(session).services.setdefault(f"{group}/{domain}", [])
         if vfi:
             put(lines, f"vfi {vfi}", "vfi ")

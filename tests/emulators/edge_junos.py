@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterator
 
-from emulators.edge import CandidateEdge, EdgeState
-from emulators.grammar import says
-from emulators.switch import Rejected, Session
+from emulators.edge_device import CandidateEdge, EdgeState
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedSession
 from emulators.terminal import Hangup
 
 STATEMENTS = re.compile(
@@ -46,34 +46,34 @@ class EdgeJunos(CandidateEdge):
         ]
         return state
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         return "[edit]\nadmin@pe1# " if session.mode == "config" else "admin@pe1> "
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * 20}^\nsyntax error."
 
-    @says("exec", "set cli <words...>")
-    def set_cli(self, session: Session, words: str) -> None:
+    @accepts("exec", "set cli <words...>")
+    def set_cli(self, session: EmulatedSession, words: str) -> None:
         what, value = words.split()
         if what == "screen-length":
             session.page = int(value)
         said = {"screen-length": "Screen length set to", "screen-width": "Screen width set to"}
         session.say(f"{said[what]} {value}" if what in said else f"Disabling {what}")
 
-    @says("exec", "configure private")
-    def configure_private(self, session: Session) -> None:
+    @accepts("exec", "configure private")
+    def configure_private(self, session: EmulatedSession) -> None:
         if self.locked:
-            raise Rejected(
+            raise CommandRejected(
                 "error: configuration database locked by:\n  alice terminal pts/0 (pid 4711) exclusive [edit]"
             )
         self.candidate(session)
         session.say("warning: uncommitted changes will be discarded on exit\nEntering configuration mode\n")
         session.enter("config")
 
-    @says("config", "set <words...>")
-    def put_statement(self, session: Session, words: str) -> None:
+    @accepts("config", "set <words...>")
+    def put_statement(self, session: EmulatedSession, words: str) -> None:
         if not STATEMENTS.fullmatch(words):
-            raise Rejected("")
+            raise CommandRejected("")
         lines = self.candidate(session).services[""]
         single = SINGLE.match(words)
         lines[:] = [
@@ -81,32 +81,32 @@ class EdgeJunos(CandidateEdge):
         ]
         lines.append(words)
 
-    @says("config", "delete <words...>")
-    def delete_statement(self, session: Session, words: str) -> None:
+    @accepts("config", "delete <words...>")
+    def delete_statement(self, session: EmulatedSession, words: str) -> None:
         lines = self.candidate(session).services[""]
         left = [one for one in lines if one != words and not one.startswith(f"{words} ")]
         if len(left) == len(lines):
             session.say("warning: statement not found")
         lines[:] = left
 
-    @says("config", "commit")
-    def commit(self, session: Session) -> None:
+    @accepts("config", "commit")
+    def commit(self, session: EmulatedSession) -> None:
         self.activate(session)
         session.say("commit complete")
 
-    @says("config", "commit and-quit")
-    def commit_and_quit(self, session: Session) -> None:
+    @accepts("config", "commit and-quit")
+    def commit_and_quit(self, session: EmulatedSession) -> None:
         self.activate(session)
         session.say("commit complete\nExiting configuration mode")
         session.enter("exec")
 
-    @says("config", "rollback 0")
-    def rollback(self, session: Session) -> None:
+    @accepts("config", "rollback 0")
+    def rollback(self, session: EmulatedSession) -> None:
         self.drop(session)
         session.say("load complete")
 
-    @says("config", "exit", "exit configuration-mode", "end")
-    def leave_configuration(self, session: Session) -> None:
+    @accepts("config", "exit", "exit configuration-mode", "end")
+    def leave_configuration(self, session: EmulatedSession) -> None:
         if hasattr(session, "candidate") and session.candidate != self.running:
             session.say("The configuration has been changed but not committed")
             session.ask("Discard uncommitted changes? [yes,no] (yes) ")
@@ -114,12 +114,12 @@ class EdgeJunos(CandidateEdge):
         session.say("Exiting configuration mode")
         session.enter("exec")
 
-    @says("exec", "exit", "quit")
-    def leave(self, session: Session) -> None:
+    @accepts("exec", "exit", "quit")
+    def leave(self, session: EmulatedSession) -> None:
         raise Hangup
 
-    @says("exec", "show configuration <part> | display set")
-    def show_part(self, session: Session, part: str) -> None:
+    @accepts("exec", "show configuration <part> | display set")
+    def show_part(self, session: EmulatedSession, part: str) -> None:
         said = "\n".join(line for line in self._written() if line.startswith(f"set {part} "))
         session.say(f"{said}\n" if said else "")
 

@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from typing import ClassVar
 
-from emulators import lists
+from emulators import vlan_lists
 from emulators.cisco_nxos import CiscoNxos
-from emulators.edge import Edge, EdgePort, after, put
-from emulators.grammar import says
-from emulators.switch import Port, Rejected, Session
+from emulators.edge_device import EdgePort, EmulatedEdge, after, put
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
 
 
-class EdgeNxos(CiscoNxos, Edge):
+class EdgeNxos(CiscoNxos, EmulatedEdge):
     """A leaf: nve1 and BGP are there; a route distinguisher is not changed in place."""
 
-    new_port: ClassVar[Callable[[], Port]] = lambda: EdgePort(mode="routed")
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EdgePort(mode="routed")
     modes: ClassVar = {
         **CiscoNxos.modes,
         "nve": "(config-if-nve)",
@@ -29,85 +29,87 @@ class EdgeNxos(CiscoNxos, Edge):
         "instance": "config",
     }
 
-    @says("vlan", "vn-segment <number>")
-    def segment(self, session: Session, number: str) -> None:
+    @accepts("vlan", "vn-segment <number>")
+    def segment(self, session: EmulatedSession, number: str) -> None:
         (vlan,) = session.about
         taken = [key for key, lines in self.services.items() if key.startswith("segment") and lines == [number]]
         if taken and taken != [f"segment {vlan}"]:
-            raise Rejected(f"ERROR: VN-Segment {number} is already mapped to VLAN {taken[0].removeprefix('segment ')}")
+            raise CommandRejected(
+                f"ERROR: VN-Segment {number} is already mapped to VLAN {taken[0].removeprefix('segment ')}"
+            )
         self.services[f"segment {vlan}"] = [number]
 
-    @says("config", "no vlan <list>")
-    def no_vlan(self, session: Session, text: str) -> None:
+    @accepts("config", "no vlan <list>")
+    def no_vlan(self, session: EmulatedSession, text: str) -> None:
         super().no_vlan(session, text)
         for number in self.numbers(text):
             self.services.pop(f"segment {number}", None)
 
-    @says("config", "interface nve1")
-    def nve(self, session: Session) -> None:
+    @accepts("config", "interface nve1")
+    def nve(self, session: EmulatedSession) -> None:
         session.enter("nve")
 
-    @says("nve", "member vni <number>")
-    def member(self, session: Session, number: str) -> None:
+    @accepts("nve", "member vni <number>")
+    def member(self, session: EmulatedSession, number: str) -> None:
         self.services.setdefault(f"member {number}", [])
         session.enter("member", number)
 
-    @says("nve", "no member vni <number>")
-    def no_member(self, session: Session, number: str) -> None:
+    @accepts("nve", "no member vni <number>")
+    def no_member(self, session: EmulatedSession, number: str) -> None:
         self.services.pop(f"member {number}", None)
 
-    @says("member", "ingress-replication protocol bgp")
-    def replicate(self, session: Session) -> None:
+    @accepts("member", "ingress-replication protocol bgp")
+    def replicate(self, session: EmulatedSession) -> None:
         put(self.services[f"member {session.about[0]}"], "ingress-replication protocol bgp")
 
-    @says("config", "evpn")
-    def evpn(self, session: Session) -> None:
+    @accepts("config", "evpn")
+    def evpn(self, session: EmulatedSession) -> None:
         session.enter("evpn")
 
-    @says("evpn", "vni <number> l2")
-    def instance(self, session: Session, number: str) -> None:
+    @accepts("evpn", "vni <number> l2")
+    def instance(self, session: EmulatedSession, number: str) -> None:
         self.services.setdefault(f"evpn {number}", [])
         session.enter("instance", number)
 
-    @says("evpn", "no vni <number> l2")
-    def no_instance(self, session: Session, number: str) -> None:
+    @accepts("evpn", "no vni <number> l2")
+    def no_instance(self, session: EmulatedSession, number: str) -> None:
         self.services.pop(f"evpn {number}", None)
 
-    @says("instance", "rd <rd>")
-    def rd(self, session: Session, rd: str) -> None:
+    @accepts("instance", "rd <rd>")
+    def rd(self, session: EmulatedSession, rd: str) -> None:
         lines = self.services[f"evpn {session.about[0]}"]
         if after(lines, "rd ") not in (None, rd):
-            raise Rejected("ERROR: RD override is not permitted")
+            raise CommandRejected("ERROR: RD override is not permitted")
         put(lines, f"rd {rd}")
 
-    @says("instance", "route-target import <target>")
-    def imported(self, session: Session, target: str) -> None:
+    @accepts("instance", "route-target import <target>")
+    def imported(self, session: EmulatedSession, target: str) -> None:
         put(self.services[f"evpn {session.about[0]}"], f"route-target import {target}")
 
-    @says("instance", "route-target export <target>")
-    def exported(self, session: Session, target: str) -> None:
+    @accepts("instance", "route-target export <target>")
+    def exported(self, session: EmulatedSession, target: str) -> None:
         put(self.services[f"evpn {session.about[0]}"], f"route-target export {target}")
 
-    @says("member", "exit")
-    def exit_member(self, session: Session) -> None:
+    @accepts("member", "exit")
+    def exit_member(self, session: EmulatedSession) -> None:
         session.enter("nve")
 
-    @says("instance", "exit")
-    def exit_instance(self, session: Session) -> None:
+    @accepts("instance", "exit")
+    def exit_instance(self, session: EmulatedSession) -> None:
         session.enter("evpn")
 
-    @says("nve", "exit")
-    @says("evpn", "exit")
-    def exit_block(self, session: Session) -> None:
+    @accepts("nve", "exit")
+    @accepts("evpn", "exit")
+    def exit_block(self, session: EmulatedSession) -> None:
         session.enter("config")
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         session.say(f"\n!Command: show running-config\n!Time: Fri Nov 20 10:00:00 2026\n\n{self.running_config()}")
 
     def running_config(self) -> str:
         rows = [f"hostname {self.hostname}", "feature nv overlay", "nv overlay evpn", ""]
-        rows += [f"vlan {lists.written(self.running.vlans)}"]
+        rows += [f"vlan {vlan_lists.written(self.running.vlans)}"]
         for number, name in sorted(self.running.vlans.items()):
             own = [] if number == 1 or name == f"VLAN{number:04}" else [f"  name {name}"]
             own += [f"  vn-segment {vni}" for vni in self.services.get(f"segment {number}", [])]

@@ -9,22 +9,21 @@ device: four forms); "Failed to save the current configuration" from H3C's log m
 from collections.abc import Callable
 from typing import ClassVar
 
-from emulators import lists
-from emulators.grammar import says
-from emulators.session import FILTERS
-from emulators.switch import Port, Rejected, Session, Switch
+from emulators import vlan_lists
+from emulators.session import FILTERS, accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, EmulatedSwitch
 from emulators.terminal import Hangup
 
 MOST_RANGES = 10
 """A command takes ten ranges of VLANs at most."""
 
 
-class HpComware(Switch):
+class HpComware(EmulatedSwitch):
     """A 5900."""
 
     platform = "hp_comware"
     port_names = (*(f"Ten-GigabitEthernet1/0/{n}" for n in range(1, 9)), "Bridge-Aggregation1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(allowed={1})
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(allowed={1})
     default_name = "VLAN 0001"
     more = "---- More ----"
     unauthorized = "Permission denied."
@@ -56,59 +55,59 @@ class HpComware(Switch):
     first_mode = "user"
     falls_through: ClassVar = {"vlan": "system", "interface": "system"}
 
-    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+    def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
         port.mode, port.allowed = "trunk", set(range(1, 4095)) if allowed is None else allowed
 
     def configure(self, *lines: str) -> None:
         super().configure("system-view", *lines)
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         if session.mode == "user":
             return f"<{self.hostname}>"
         about = "".join(session.about[:1]) if session.mode == "interface" else ""
         vlan = f"-vlan{session.about[0]}" if session.mode == "vlan" else ""
         return f"[{self.hostname}{vlan}{'-' if about else ''}{about}]"
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"{' ' * len(self.prompt(session))}^\n % Unrecognized command found at '^' position."
 
-    @says("user", "screen-length disable")
-    def no_page(self, session: Session) -> None:
+    @accepts("user", "screen-length disable")
+    def no_page(self, session: EmulatedSession) -> None:
         session.page = 0
 
-    @says("user", "system-view")
-    @says("config", "system-view")
-    def system_view(self, session: Session) -> None:
+    @accepts("user", "system-view")
+    @accepts("config", "system-view")
+    def system_view(self, session: EmulatedSession) -> None:
         session.say("System View: return to User View with Ctrl+Z.")
         session.enter("system")
 
-    @says("system", "return", "end")
-    def to_user_view(self, session: Session) -> None:
+    @accepts("system", "return", "end")
+    def to_user_view(self, session: EmulatedSession) -> None:
         session.enter("user")
 
-    @says("system", "quit")
-    def quit_system(self, session: Session) -> None:
+    @accepts("system", "quit")
+    def quit_system(self, session: EmulatedSession) -> None:
         session.enter("user")
 
-    @says("vlan", "quit")
-    @says("interface", "quit")
-    def quit_inner(self, session: Session) -> None:
+    @accepts("vlan", "quit")
+    @accepts("interface", "quit")
+    def quit_inner(self, session: EmulatedSession) -> None:
         session.enter("system")
 
-    @says("user", "quit", "exit")
-    def leave(self, session: Session) -> None:
+    @accepts("user", "quit", "exit")
+    def leave(self, session: EmulatedSession) -> None:
         raise Hangup
 
-    @says("user", "save force")
-    @says("system", "save force")
-    def save_force(self, session: Session) -> None:
+    @accepts("user", "save force")
+    @accepts("system", "save force")
+    def save_force(self, session: EmulatedSession) -> None:
         self.store(session)
 
-    @says("user", "save")
-    def save_asking(self, session: Session) -> None:
+    @accepts("user", "save")
+    def save_asking(self, session: EmulatedSession) -> None:
         session.later(lambda: self._ask_and_save(session))
 
-    def _ask_and_save(self, session: Session) -> None:
+    def _ask_and_save(self, session: EmulatedSession) -> None:
         if session.ask("The current configuration will be written to the device. Are you sure? [Y/N]:").upper() != "Y":
             return
         session.ask(
@@ -118,95 +117,97 @@ class HpComware(Switch):
         if session.ask("flash:/startup.cfg exists, overwrite? [Y/N]:").upper() == "Y":
             self.store(session)
 
-    @says("system", "vlan <list...>")
-    def vlan(self, session: Session, text: str) -> None:
+    @accepts("system", "vlan <list...>")
+    def vlan(self, session: EmulatedSession, text: str) -> None:
         numbers = self.numbers(text)
         for number in numbers:
             self.running.vlans.setdefault(number, f"VLAN {number:04}")
         if len(numbers) == 1:
             session.enter("vlan", str(*numbers))
 
-    @says("vlan", "name <text...>", "description <text...>")
-    def vlan_name(self, session: Session, text: str) -> None:
+    @accepts("vlan", "name <text...>", "description <text...>")
+    def vlan_name(self, session: EmulatedSession, text: str) -> None:
         self.running.vlans[int(session.about[0])] = text
 
-    @says("system", "undo vlan <list...>")
-    def undo_vlan(self, session: Session, text: str) -> None:
+    @accepts("system", "undo vlan <list...>")
+    def undo_vlan(self, session: EmulatedSession, text: str) -> None:
         numbers = self.numbers(text)
         if 1 in numbers:
-            raise Rejected(" Error: The default VLAN can't be deleted.")
+            raise CommandRejected(" Error: The default VLAN can't be deleted.")
         for number in numbers:
             self.running.vlans.pop(number, None)
 
-    @says("system", "interface <name...>")
-    def interface(self, session: Session, name: str) -> None:
+    @accepts("system", "interface <name...>")
+    def interface(self, session: EmulatedSession, name: str) -> None:
         try:
             session.enter("interface", self.port(name))
-        except Rejected:
-            raise Rejected(f"{' ' * len(self.prompt(session))}^\n % Wrong parameter found at '^' position.") from None
+        except CommandRejected:
+            raise CommandRejected(
+                f"{' ' * len(self.prompt(session))}^\n % Wrong parameter found at '^' position."
+            ) from None
 
-    @says("interface", "port link-type <kind>")
-    def link_type(self, session: Session, kind: str) -> None:
+    @accepts("interface", "port link-type <kind>")
+    def link_type(self, session: EmulatedSession, kind: str) -> None:
         for port in session.ports:
             port.mode, port.allowed = kind, port.allowed if port.mode == kind else {1}
 
-    @says("interface", "port access vlan <number>")
-    def access(self, session: Session, number: str) -> None:
+    @accepts("interface", "port access vlan <number>")
+    def access(self, session: EmulatedSession, number: str) -> None:
         if any(port.mode != "access" for port in session.ports):
-            raise Rejected(" Error: The port is not an access port.")
+            raise CommandRejected(" Error: The port is not an access port.")
         for port in session.ports:
             port.native = int(number)
 
-    @says("interface", "undo port access vlan")
-    def undo_access(self, session: Session) -> None:
+    @accepts("interface", "undo port access vlan")
+    def undo_access(self, session: EmulatedSession) -> None:
         self.access(session, "1")
 
-    @says("interface", "shutdown")
-    def shutdown(self, session: Session) -> None:
+    @accepts("interface", "shutdown")
+    def shutdown(self, session: EmulatedSession) -> None:
         for port in session.ports:
             port.down = True
 
-    @says("interface", "undo shutdown")
-    def undo_shutdown(self, session: Session) -> None:
+    @accepts("interface", "undo shutdown")
+    def undo_shutdown(self, session: EmulatedSession) -> None:
         for port in session.ports:
             port.down = False
 
-    @says("interface", "port trunk permit vlan <list...>")
-    def permit(self, session: Session, text: str) -> None:
+    @accepts("interface", "port trunk permit vlan <list...>")
+    def permit(self, session: EmulatedSession, text: str) -> None:
         for port in self.trunks(session):
             port.allowed = set(range(1, 4095)) if text == "all" else (port.allowed or set()) | self.numbers(text)
 
-    @says("interface", "undo port trunk permit vlan <list...>")
-    def undo_permit(self, session: Session, text: str) -> None:
+    @accepts("interface", "undo port trunk permit vlan <list...>")
+    def undo_permit(self, session: EmulatedSession, text: str) -> None:
         for port in self.trunks(session):
             port.allowed = set() if text == "all" else (port.allowed or set()) - self.numbers(text)
 
-    def trunks(self, session: Session) -> list[Port]:
+    def trunks(self, session: EmulatedSession) -> list[EmulatedPort]:
         if any(port.mode != "trunk" for port in session.ports):
-            raise Rejected(" Error: The port is not a trunk port.")
+            raise CommandRejected(" Error: The port is not a trunk port.")
         return session.ports
 
     def numbers(self, text: str) -> set[int]:
-        wrong = Rejected(f"{' ' * 20}^\n % Wrong parameter found at '^' position.")
+        wrong = CommandRejected(f"{' ' * 20}^\n % Wrong parameter found at '^' position.")
         if len(text.replace(" to ", "-").split()) > MOST_RANGES:
             raise wrong
         try:
-            return lists.parse(text, " to ")
+            return vlan_lists.parse(text, " to ")
         except ValueError:
             raise wrong from None
 
-    @says("user", "display vlan")
-    @says("system", "display vlan")
-    def display_vlan(self, session: Session) -> None:
-        shown = ["1(default)" if part == "1" else part for part in lists.ranges(self.running.vlans)]
+    @accepts("user", "display vlan")
+    @accepts("system", "display vlan")
+    def display_vlan(self, session: EmulatedSession) -> None:
+        shown = ["1(default)" if part == "1" else part for part in vlan_lists.ranges(self.running.vlans)]
         if shown[0].startswith("1-"):
-            shown[:1] = ["1(default)", *lists.ranges(set(self.running.vlans) - {1})[:1]]
+            shown[:1] = ["1(default)", *vlan_lists.ranges(set(self.running.vlans) - {1})[:1]]
         rows = [", ".join(shown[start : start + 8]) for start in range(0, len(shown), 8)]
         session.say(f" Total VLANs: {len(self.running.vlans)}\n The VLANs include:\n " + ",\n ".join(rows))
 
-    @says("user", "display current-configuration interface")
-    @says("system", "display current-configuration interface")
-    def display_interfaces(self, session: Session) -> None:
+    @accepts("user", "display current-configuration interface")
+    @accepts("system", "display current-configuration interface")
+    def display_interfaces(self, session: EmulatedSession) -> None:
         session.say("\n".join(["#", *self.interface_lines(), "return"]))
 
     def interface_lines(self) -> list[str]:
@@ -217,7 +218,7 @@ class HpComware(Switch):
             if port.native != 1:
                 rows.append(f" port {'trunk pvid' if port.mode == 'trunk' else 'access'} vlan {port.native}")
             if port.mode == "trunk":
-                permitted = lists.ranges(port.allowed or (), " to ", shortest=2)
+                permitted = vlan_lists.ranges(port.allowed or (), " to ", shortest=2)
                 rows += [
                     " port link-type trunk",
                     *([] if 1 in (port.allowed or ()) else [" undo port trunk permit vlan 1"]),
@@ -227,18 +228,18 @@ class HpComware(Switch):
             rows.append("#")
         return rows
 
-    @says("user", "display lldp neighbor-information verbose")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("user", "display lldp neighbor-information verbose")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
-    @says("user", "display current-configuration")
-    @says("system", "display current-configuration")
-    def display_current(self, session: Session) -> None:
+    @accepts("user", "display current-configuration")
+    @accepts("system", "display current-configuration")
+    def display_current(self, session: EmulatedSession) -> None:
         session.say(self.running_config())
 
-    @says("user", "display saved-configuration")
-    @says("system", "display saved-configuration")
-    def display_saved(self, session: Session) -> None:
+    @accepts("user", "display saved-configuration")
+    @accepts("system", "display saved-configuration")
+    def display_saved(self, session: EmulatedSession) -> None:
         session.say(self.config_of(self.startup))
 
     def running_config(self) -> str:

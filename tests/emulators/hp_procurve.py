@@ -9,22 +9,22 @@ import re
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from emulators import lists
-from emulators.grammar import says
-from emulators.industry import Industry
-from emulators.switch import Port, Rejected, Session
+from emulators import vlan_lists
+from emulators.ios_like import IosLikeSwitch
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession
 
 BANNER = (
     "HP J9729A 2920-48G Switch\nSoftware revision WB.16.02\n\nCopyright (C) 1991-2016 Hewlett Packard Enterprise\n\n"
 )
 
 
-class HpProcurve(Industry):
+class HpProcurve(IosLikeSwitch):
     """A 2920 with room for a number of VLANs that only a reboot can raise."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="trunk", allowed=set())
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="trunk", allowed=set())
     default_name = "DEFAULT_VLAN"
     more = "-- MORE --, next page: Space, next line: Enter, quit: Control-C"
     modes: ClassVar = {"config": "(config)", "vlan": "(vlan-{about})"}
@@ -40,58 +40,58 @@ class HpProcurve(Industry):
         super().__init__(**more)  # type: ignore[arg-type]
         self.max_vlans = max_vlans
 
-    def become_access(self, port: Port, vlan: int) -> None:
+    def become_access(self, port: EmulatedPort, vlan: int) -> None:
         port.native, port.allowed = vlan, set()
 
-    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+    def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
         port.allowed = set(self.running.vlans) - {port.native} if allowed is None else allowed
 
-    def greeting(self, session: Session) -> None:
+    def greeting(self, session: EmulatedSession) -> None:
         session.terminal.write(f"{BANNER}Press any key to continue")
         session.terminal.key()
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         shown = super().prompt(session)
         return f"\x1b[1;24r\x1b[24;1H{shown} \x1b[24;1H\x1b[?25h"
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return f"Invalid input: {line.rsplit(maxsplit=1)[-1]}"
 
-    @says("user", "enable")
-    def enable(self, session: Session) -> None:
+    @accepts("user", "enable")
+    def enable(self, session: EmulatedSession) -> None:
         if session.ask("Username: ") != self.username or session.ask("Password: ", echo=False) != self.secret:
-            raise Rejected("Invalid password")
+            raise CommandRejected("Invalid password")
         session.enter("exec")
 
-    @says("exec", "no page")
-    def no_page(self, session: Session) -> None:
+    @accepts("exec", "no page")
+    def no_page(self, session: EmulatedSession) -> None:
         session.page = 0
 
-    @says("config", "vlan <number>")
-    def vlan(self, session: Session, text: str) -> None:
+    @accepts("config", "vlan <number>")
+    def vlan(self, session: EmulatedSession, text: str) -> None:
         number = self.number(text)
         if number not in self.running.vlans and len(self.running.vlans) >= self.max_vlans:
-            raise Rejected("Maximum number of VLANs (max-vlans) has already been reached.")
+            raise CommandRejected("Maximum number of VLANs (max-vlans) has already been reached.")
         self.running.vlans.setdefault(number, f"VLAN{number}")
         session.enter("vlan", str(number))
 
-    @says("config", "vlan <number> name <text...>")
-    def named(self, session: Session, number: str, text: str) -> None:
+    @accepts("config", "vlan <number> name <text...>")
+    def named(self, session: EmulatedSession, number: str, text: str) -> None:
         self.vlan(session, number)
         session.enter("config")
         self.running.vlans[int(number)] = text.strip('"')
 
-    @says("vlan", "name <text...>")
-    def vlan_name(self, session: Session, text: str) -> None:
+    @accepts("vlan", "name <text...>")
+    def vlan_name(self, session: EmulatedSession, text: str) -> None:
         self.running.vlans[int(session.about[0])] = text.strip('"')
 
-    @says("config", "no vlan <number>")
-    def no_vlan(self, session: Session, text: str) -> None:
+    @accepts("config", "no vlan <number>")
+    def no_vlan(self, session: EmulatedSession, text: str) -> None:
         number = self.number(text)
         if number == 1:
-            raise Rejected("Default VLAN can not be deleted.")
+            raise CommandRejected("Default VLAN can not be deleted.")
         if number not in self.running.vlans:
-            raise Rejected(f"VLAN {number} not found.")
+            raise CommandRejected(f"VLAN {number} not found.")
         members = [name for name, port in self.running.ports.items() if number in (port.native, *(port.allowed or ()))]
         moved = f"The following ports will be moved to the default VLAN: {','.join(members)}"
         if members and session.ask(f"{moved}\nDo you want to continue? [y/n] ").lower() != "y":
@@ -101,60 +101,60 @@ class HpProcurve(Industry):
             port.allowed -= {number}  # type: ignore[operator]
             port.native = 1 if port.native == number else port.native
 
-    @says("config", "vlan <number> tagged <ports>")
-    def tagged(self, session: Session, text: str, ports: str) -> None:
+    @accepts("config", "vlan <number> tagged <ports>")
+    def tagged(self, session: EmulatedSession, text: str, ports: str) -> None:
         for port in self.members(text, ports):
             port.allowed |= {int(text)}  # type: ignore[operator]
 
-    @says("config", "no vlan <number> tagged <ports>")
-    def no_tagged(self, session: Session, text: str, ports: str) -> None:
+    @accepts("config", "no vlan <number> tagged <ports>")
+    def no_tagged(self, session: EmulatedSession, text: str, ports: str) -> None:
         for port in self.members(text, ports):
             port.allowed -= {int(text)}  # type: ignore[operator]
 
-    @says("config", "vlan <number> untagged <ports>")
-    def untag(self, session: Session, text: str, ports: str) -> None:
+    @accepts("config", "vlan <number> untagged <ports>")
+    def untag(self, session: EmulatedSession, text: str, ports: str) -> None:
         for port in self.members(text, ports):
             port.native = int(text)
 
-    @says("config", "no vlan <number> untagged <ports>")
-    def no_untag(self, session: Session, text: str, ports: str) -> None:
+    @accepts("config", "no vlan <number> untagged <ports>")
+    def no_untag(self, session: EmulatedSession, text: str, ports: str) -> None:
         """A port that is in no VLAN any more is in the default one."""
         for port in self.members(text, ports):
             port.native = 1 if port.native == int(text) else port.native
 
-    @says("config", "interface <ports> disable")
-    def disable_ports(self, session: Session, ports: str) -> None:
+    @accepts("config", "interface <ports> disable")
+    def disable_ports(self, session: EmulatedSession, ports: str) -> None:
         for port in self.members("1", ports):
             port.down = True
 
-    @says("config", "interface <ports> enable")
-    def enable_ports(self, session: Session, ports: str) -> None:
+    @accepts("config", "interface <ports> enable")
+    def enable_ports(self, session: EmulatedSession, ports: str) -> None:
         for port in self.members("1", ports):
             port.down = False
 
-    def is_access(self, port: Port) -> bool:
+    def is_access(self, port: EmulatedPort) -> bool:
         return True
 
-    def members(self, number: str, ports: str) -> list[Port]:
+    def members(self, number: str, ports: str) -> list[EmulatedPort]:
         if self.number(number) not in self.running.vlans:
-            raise Rejected(f"VLAN {number} not found.")
+            raise CommandRejected(f"VLAN {number} not found.")
         try:
             return [self.running.ports[self.port(name)] for name in ports.split(",")]
-        except Rejected:
-            raise Rejected(f"Module not present for port or invalid port: {ports}") from None
+        except CommandRejected:
+            raise CommandRejected(f"Module not present for port or invalid port: {ports}") from None
 
     def number(self, text: str) -> int:
         if not text.isdigit() or not 1 <= int(text) <= 4094:
-            raise Rejected(f"Invalid input: {text}")
+            raise CommandRejected(f"Invalid input: {text}")
         return int(text)
 
-    @says("exec", "show running-config")
-    def show_running(self, session: Session) -> None:
+    @accepts("exec", "show running-config")
+    def show_running(self, session: EmulatedSession) -> None:
         head = "\nRunning configuration:\n\n; J9729A Configuration Editor; Created on release #WB.16.02\n"
         session.say(head + self.running_config())
 
-    @says("exec", "show lldp info remote-device <ports>")
-    def show_neighbours(self, session: Session, ports: str) -> None:
+    @accepts("exec", "show lldp info remote-device <ports>")
+    def show_neighbours(self, session: EmulatedSession, ports: str) -> None:
         session.say(self.neighbours(ports.split(",")))
 
     def running_config(self) -> str:
@@ -174,4 +174,4 @@ class HpProcurve(Industry):
 def _port_list(names: Iterable[str]) -> str:
     found = list(names)
     numbered = [int(name) for name in found if re.fullmatch(r"\d+", name)]
-    return ",".join(filter(None, [lists.written(numbered), *(name for name in found if not name.isdigit())]))
+    return ",".join(filter(None, [vlan_lists.written(numbered), *(name for name in found if not name.isdigit())]))

@@ -11,43 +11,43 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from emulators.cisco_ios import CiscoIos
-from emulators.grammar import says
-from emulators.industry import TrunkLists
-from emulators.switch import Rejected, Session
+from emulators.ios_like import TrunkLists
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class PlainErrors(CiscoIos):
     """Refuses without any sign that a dialect of IOS knows."""
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         return "An invalid interface has been used for this function."
 
-    @says("interface", "switchport trunk allowed vlan none")
-    def allow_none(self, session: Session) -> None:
-        raise Rejected("")
+    @accepts("interface", "switchport trunk allowed vlan none")
+    def allow_none(self, session: EmulatedSession) -> None:
+        raise CommandRejected("")
 
 
 class NoEmptyList(CiscoIos):
     """Has no empty list; IOS's words for a line that is not understood."""
 
-    @says("interface", "switchport trunk allowed vlan none")
-    def allow_none(self, session: Session) -> None:
-        raise Rejected("")
+    @accepts("interface", "switchport trunk allowed vlan none")
+    def allow_none(self, session: EmulatedSession) -> None:
+        raise CommandRejected("")
 
 
 class NoneIsAll(CiscoIos):
     """Takes an empty list for no restriction."""
 
-    @says("interface", "switchport trunk allowed vlan none")
-    def allow_none(self, session: Session) -> None:
+    @accepts("interface", "switchport trunk allowed vlan none")
+    def allow_none(self, session: EmulatedSession) -> None:
         TrunkLists.allow_all(self, session)
 
 
 class AddReplaces(CiscoIos):
     """Takes ``add`` as the whole list."""
 
-    @says("interface", "switchport trunk allowed vlan add <list>")
-    def allow_more(self, session: Session, text: str) -> None:
+    @accepts("interface", "switchport trunk allowed vlan add <list>")
+    def allow_more(self, session: EmulatedSession, text: str) -> None:
         TrunkLists.allow_only(self, session, text)
 
 
@@ -75,9 +75,9 @@ class AllListed(CiscoIos):
 class NoBriefTable(CiscoIos):
     """Has ``show vlan`` and not ``show vlan brief``."""
 
-    @says("exec", "show vlan brief")
-    def show_vlan_brief(self, session: Session) -> None:
-        raise Rejected("")
+    @accepts("exec", "show vlan brief")
+    def show_vlan_brief(self, session: EmulatedSession) -> None:
+        raise CommandRejected("")
 
 
 class OtherSuccess(CiscoIos):
@@ -89,11 +89,11 @@ class OtherSuccess(CiscoIos):
 class AskingSave(CiscoIos):
     """Asks before it overwrites the startup configuration; whoever only presses Enter says no."""
 
-    @says("exec", "write memory", "write")
-    def write_memory(self, session: Session) -> None:
+    @accepts("exec", "write memory", "write")
+    def write_memory(self, session: EmulatedSession) -> None:
         session.later(lambda: self._ask(session))
 
-    def _ask(self, session: Session) -> None:
+    def _ask(self, session: EmulatedSession) -> None:
         if session.ask("Overwrite file [startup-config].... (Y/N)[N] ?").strip().upper() == "Y":
             self.store(session)
 
@@ -103,9 +103,9 @@ class AlwaysPaging(CiscoIos):
 
     page: ClassVar = 10
 
-    @says("user", "terminal length <lines>")
-    @says("exec", "terminal length <lines>")
-    def terminal_length(self, session: Session, lines: str) -> None:
+    @accepts("user", "terminal length <lines>")
+    @accepts("exec", "terminal length <lines>")
+    def terminal_length(self, session: EmulatedSession, lines: str) -> None:
         """Change nothing."""
 
 

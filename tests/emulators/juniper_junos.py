@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from lxml import etree
 
-from emulators import lists
-from emulators.committing import Committing
-from emulators.netconf import NetconfSession, RpcFault, command_of
-from emulators.switch import Port, State
+from emulators import vlan_lists
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.netconf_server import NetconfSession, RpcFault, command_of
+from emulators.switch_device import EmulatedPort, SwitchState
 from emulators.terminal import Channel
 
 HELD = """configuration database locked by:
@@ -24,7 +24,7 @@ SWITCHING = re.compile(r"(set|delete) interfaces (\S+) unit 0 family ethernet-sw
 
 
 @dataclass
-class Interface:
+class JunosInterface:
     """An interface's ``unit 0 family ethernet-switching``, as it is written."""
 
     mode: str | None = None
@@ -33,19 +33,19 @@ class Interface:
 
 
 @dataclass
-class Config:
+class JunosConfiguration:
     """A configuration as it is written."""
 
     vlans: dict[str, int]
-    interfaces: dict[str, Interface]
+    interfaces: dict[str, JunosInterface]
 
 
-class Junos(Committing):
+class Junos(ConfirmTimerSwitch):
     """A switch whose configuration is locked, loaded, committed and confirmed."""
 
     platform = "juniper_junos"
     port_names = (*(f"ge-0/0/{n}" for n in range(8)), "ae0")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="none", allowed=set())
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="none", allowed=set())
     subsystem = "netconf"
     capabilities = (
         "urn:ietf:params:netconf:base:1.0",
@@ -56,7 +56,7 @@ class Junos(Committing):
 
     def __init__(self, **more: object) -> None:
         super().__init__(**more)
-        self.candidate: Config | None = None
+        self.candidate: JunosConfiguration | None = None
         self.holder: NetconfSession | None = None
         self.revision = 1
         self.revision_time = int(time.time())
@@ -147,7 +147,7 @@ class Junos(Committing):
     # what they do
 
     @property
-    def edited(self) -> Config:
+    def edited(self) -> JunosConfiguration:
         return written(self.running) if self.candidate is None else self.candidate
 
     def committed(self) -> None:
@@ -164,37 +164,37 @@ class Junos(Committing):
     def running_config(self) -> str:
         return xml_of(written(self.running))
 
-    def checked(self, config: Config) -> State:
+    def checked(self, config: JunosConfiguration) -> SwitchState:
         """Turn what is written into what it does; raises RpcFault where it cannot be."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
                 raise RpcFault(f"vlan {name}: vlan-id {number} is in use\nconfiguration check-out failed")
         ports = {name: self.port_of(name, config) for name in self.running.ports}
-        return State({1: self.default_name, **{number: name for name, number in config.vlans.items()}}, ports)
+        return SwitchState({1: self.default_name, **{number: name for name, number in config.vlans.items()}}, ports)
 
-    def port_of(self, name: str, config: Config) -> Port:
+    def port_of(self, name: str, config: JunosConfiguration) -> EmulatedPort:
         lines = self.running.ports[name].lines
         interface = config.interfaces.get(name)
         if interface is None:
-            return Port("none", set(), lines=lines)
+            return EmulatedPort("none", set(), lines=lines)
         if "all" in interface.members:
-            return Port(interface.mode or "access", None, interface.native or 1, lines)
+            return EmulatedPort(interface.mode or "access", None, interface.native or 1, lines)
         numbers = {number for member in interface.members for number in members_of(member, name, config)}
         if interface.mode == "trunk":
-            return Port("trunk", numbers, interface.native or 1, lines)
-        return Port("access", set(), min(numbers, default=1), lines)
+            return EmulatedPort("trunk", numbers, interface.native or 1, lines)
+        return EmulatedPort("access", set(), min(numbers, default=1), lines)
 
 
-def members_of(member: str, port: str, config: Config) -> set[int]:
+def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
     """Say what a member stands for."""
     if member[0].isdigit():
-        return lists.parse(member)
+        return vlan_lists.parse(member)
     if member not in config.vlans:
         raise RpcFault(f"interface {port}.0: vlan {member} is not configured\nconfiguration check-out failed")
     return {config.vlans[member]}
 
 
-def written(state: State) -> Config:
+def written(state: SwitchState) -> JunosConfiguration:
     """Write a state down; a VLAN without a name of its own is a member by its number."""
     vlans = {name: number for number, name in state.vlans.items() if number > 1}
     interfaces = {}
@@ -202,14 +202,14 @@ def written(state: State) -> Config:
         native = port.native if port.native > 1 else None
         if port.mode == "trunk":
             allowed = ["all"] if port.allowed is None else [state.vlans.get(n, str(n)) for n in sorted(port.allowed)]
-            interfaces[name] = Interface("trunk", allowed, native)
+            interfaces[name] = JunosInterface("trunk", allowed, native)
         elif port.mode == "access":
             members = [] if native is None else [state.vlans.get(native, str(native))]
-            interfaces[name] = Interface("access", members)
-    return Config(vlans, interfaces)
+            interfaces[name] = JunosInterface("access", members)
+    return JunosConfiguration(vlans, interfaces)
 
 
-def loaded(config: Config, lines: list[str]) -> Config:
+def loaded(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
     """Give a configuration with lines of ``set`` and ``delete``; all of them or none."""
     config = deepcopy(config)
     for line in lines:
@@ -222,17 +222,17 @@ def loaded(config: Config, lines: list[str]) -> Config:
     return config
 
 
-def set_vlan(config: Config, verb: str, name: str, number: str | None) -> None:
+def set_vlan(config: JunosConfiguration, verb: str, name: str, number: str | None) -> None:
     if verb == "set":
         config.vlans[name] = int(number or 0)
     elif config.vlans.pop(name, None) is None:
         raise RpcFault("statement not found", severity="warning")
 
 
-def set_switching(config: Config, verb: str, name: str, rest: str) -> None:
+def set_switching(config: JunosConfiguration, verb: str, name: str, rest: str) -> None:
     interface = config.interfaces.get(name)
     if verb == "set":
-        interface = config.interfaces.setdefault(name, Interface())
+        interface = config.interfaces.setdefault(name, JunosInterface())
         key, _, value = rest.rpartition(" ")
         if key == "interface-mode":
             interface.mode = value
@@ -252,21 +252,21 @@ def set_switching(config: Config, verb: str, name: str, rest: str) -> None:
         raise RpcFault("statement not found", severity="warning")
 
 
-def compared(before: Config, after: Config) -> Iterator[str]:
+def compared(before: JunosConfiguration, after: JunosConfiguration) -> Iterator[str]:
     """Write a comparison, as far as tests look at it."""
     old, new = set(flat(before)), set(flat(after))
     yield from (f"-  {line}" for line in sorted(old - new))
     yield from (f"+  {line}" for line in sorted(new - old))
 
 
-def flat(config: Config) -> Iterator[str]:
+def flat(config: JunosConfiguration) -> Iterator[str]:
     yield from (f"vlans {name} vlan-id {number};" for name, number in config.vlans.items())
     for name, interface in config.interfaces.items():
         yield f"interfaces {name} interface-mode {interface.mode};"
         yield from (f"interfaces {name} vlan members {member};" for member in interface.members)
 
 
-def xml_of(config: Config) -> str:
+def xml_of(config: JunosConfiguration) -> str:
     """Write a configuration as NETCONF clients read it."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()
@@ -275,7 +275,7 @@ def xml_of(config: Config) -> str:
     return f"<configuration><interfaces>{interfaces}</interfaces><vlans>{vlans}</vlans></configuration>"
 
 
-def interface_xml(name: str, interface: Interface) -> str:
+def interface_xml(name: str, interface: JunosInterface) -> str:
     members = "".join(f"<members>{member}</members>" for member in interface.members)
     mode = f"<interface-mode>{interface.mode}</interface-mode>" if interface.mode else ""
     native = f"<native-vlan-id>{interface.native}</native-vlan-id>" if interface.native else ""

@@ -1,26 +1,76 @@
-"""One session with an emulated switch: its mode, its commands, and what goes wrong with them."""
+"""What a command line understands: words, each of which may be cut short, and values between angle brackets.
+
+``vlan <list>`` takes one word, ``name <text...>`` all that follow. Of two patterns that fit, the one with more words of
+its own wins, as on the devices.
+
+One session with an emulated switch: its mode, its commands, and what goes wrong with them.
+"""
 
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from emulators.faults import Fault
-from emulators.grammar import match
+from emulators.fault_injection import InjectedFault
 from emulators.terminal import END_OF_MODE, Hangup, Terminal, paged
 
+F = TypeVar("F", bound=Callable[..., Any])
+Grammar = dict[str, list[tuple[str, str]]]
+
+
+def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
+    """Let a method answer to ``patterns`` in ``mode``."""
+
+    def mark(function: F) -> F:
+        function.__dict__.setdefault("_says", []).extend((mode, pattern) for pattern in patterns)
+        return function
+
+    return mark
+
+
+def grammar_of(kind: type) -> Grammar:
+    """Collect what the methods of a class answer to, the most particular first."""
+    found: Grammar = {}
+    for name in dir(kind):
+        for mode, pattern in getattr(getattr(kind, name), "_says", ()):
+            found.setdefault(mode, []).append((pattern, name))
+    for patterns in found.values():
+        patterns.sort(key=lambda entry: (-_own_words(entry[0]), entry[0]))
+    return found
+
+
+def match(pattern: str, line: str) -> tuple[str, ...] | None:
+    """Give the values that ``line`` has for ``pattern``, or None where it does not fit."""
+    typed, values = line.split(), []
+    words = pattern.split()
+    for index, word in enumerate(words):
+        if index >= len(typed):
+            return None
+        if word.endswith("...>"):
+            return (*values, " ".join(typed[index:]))
+        if word.startswith("<"):
+            values.append(typed[index])
+        elif not word.lower().startswith(typed[index].lower()):
+            return None
+    return tuple(values) if len(typed) == len(words) else None
+
+
+def _own_words(pattern: str) -> int:
+    return sum(not word.startswith("<") for word in pattern.split())
+
+
 if TYPE_CHECKING:
-    from emulators.switch import Port, Switch
+    from emulators.switch_device import EmulatedPort, EmulatedSwitch
 
 
-class Rejected(Exception):
+class CommandRejected(Exception):
     """The device refuses, in these words."""
 
 
-class Session:
+class EmulatedSession:
     """One session: its mode, what it is about, and the commands that it gives."""
 
-    def __init__(self, switch: "Switch", terminal: Terminal) -> None:
+    def __init__(self, switch: "EmulatedSwitch", terminal: Terminal) -> None:
         self.switch, self.terminal = switch, terminal
         self.mode = switch.first_mode
         self.about: tuple[str, ...] = ()
@@ -55,7 +105,7 @@ class Session:
         else:
             self._go_wrong(line, fault)
 
-    def _go_wrong(self, line: str, fault: Fault) -> None:
+    def _go_wrong(self, line: str, fault: InjectedFault) -> None:
         wrong = {
             "ignore": lambda: self._ignore(line),
             "cut": lambda: self._cut(line, fault),
@@ -74,7 +124,7 @@ class Session:
             self.perform(line)
             switch.running, switch.startup, switch.saves = before
 
-    def _cut(self, line: str, fault: Fault) -> None:
+    def _cut(self, line: str, fault: InjectedFault) -> None:
         if fault.done:
             self.perform(line)
         self.switch.hang_up()
@@ -105,7 +155,7 @@ class Session:
         switch = self.switch
         try:
             self._obey(line)
-        except Rejected as no:
+        except CommandRejected as no:
             self.say(str(no) or switch.invalid(self, line))
         now = switch.carrying()
         if not switch.timeline or switch.timeline[-1][1] != now:
@@ -124,7 +174,7 @@ class Session:
                     return
             mode = self.switch.falls_through.get(mode)
         if not self._filtered(line):
-            raise Rejected("")
+            raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
         """Obey ``COMMAND | include PATTERN`` and the platform's other output filters; return whether it was one."""
@@ -149,7 +199,7 @@ class Session:
             self.enter(mode)
         try:
             getattr(self.switch, name)(self, *values)
-        except Rejected:
+        except CommandRejected:
             self.mode, self.about = before
             raise
 
@@ -183,7 +233,7 @@ class Session:
         self.mode, self.about = mode, about
 
     @property
-    def ports(self) -> list["Port"]:
+    def ports(self) -> list["EmulatedPort"]:
         """Give the ports that this session is about."""
         return [self.switch.running.ports[name] for name in self.about]
 

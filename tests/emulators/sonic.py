@@ -10,19 +10,19 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import ClassVar
 
-from emulators.grammar import says
-from emulators.switch import Port, Rejected, Session, State, Switch
+from emulators.session import accepts
+from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSession, EmulatedSwitch, SwitchState
 from emulators.terminal import Hangup
 
 SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/sonic/config_db.json\n"
 
 
-class Sonic(Switch):
+class Sonic(EmulatedSwitch):
     """A whitebox. Its ports route until ``config switchport mode`` (from 202305 on) says otherwise."""
 
     platform = "sonic"
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
-    new_port: ClassVar[Callable[[], Port]] = lambda: Port(mode="routed", allowed=set())
+    new_port: ClassVar[Callable[[], EmulatedPort]] = lambda: EmulatedPort(mode="routed", allowed=set())
     page = 0
     saving = SAVES
     saved = ""
@@ -47,12 +47,12 @@ class Sonic(Switch):
                 port.mode = "trunk"
         self.startup = deepcopy(self.running)
 
-    def factory_state(self) -> State:
+    def factory_state(self) -> SwitchState:
         state = super().factory_state()
         state.vlans.clear()
         return state
 
-    def become_trunk(self, port: Port, allowed: set[int] | None) -> None:
+    def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
         port.mode, port.allowed = "trunk", set(self.running.vlans) if allowed is None else allowed
 
     def configure(self, *lines: str) -> None:
@@ -60,92 +60,96 @@ class Sonic(Switch):
         for line in lines:
             silent.perform(f"sudo config {line}")
 
-    def prompt(self, session: Session) -> str:
+    def prompt(self, session: EmulatedSession) -> str:
         return f"{self.username}@{self.hostname}:~$ "
 
-    def invalid(self, session: Session, line: str) -> str:
+    def invalid(self, session: EmulatedSession, line: str) -> str:
         words = line.replace("sudo -n ", "").replace("sudo ", "").split()
         if words[0] == "config":
             usage = 'Usage: config [OPTIONS] COMMAND [ARGS]...\nTry "config -h" for help.\n'
             return f'{usage}\nError: No such command "{words[1]}".'
         return f"-bash: {words[0]}: command not found"
 
-    @says("exec", "exit", "logout")
-    def leave(self, session: Session) -> None:
+    @accepts("exec", "exit", "logout")
+    def leave(self, session: EmulatedSession) -> None:
         raise Hangup
 
-    @says("exec", "sudo -n config vlan add <number>", "sudo config vlan add <number>")
-    def add(self, session: Session, text: str) -> None:
+    @accepts("exec", "sudo -n config vlan add <number>", "sudo config vlan add <number>")
+    def add(self, session: EmulatedSession, text: str) -> None:
         number = self.number(text)
         if number in self.running.vlans:
             usage = "Usage: config vlan add [OPTIONS] <vid>\nTry 'config vlan add -h' for help."
-            raise Rejected(f"{usage}\n\nError: Vlan{number} already exists.")
+            raise CommandRejected(f"{usage}\n\nError: Vlan{number} already exists.")
         self.running.vlans[number] = ""
 
-    @says("exec", "sudo -n config vlan del <number>", "sudo config vlan del <number>")
-    def delete(self, session: Session, text: str) -> None:
+    @accepts("exec", "sudo -n config vlan del <number>", "sudo config vlan del <number>")
+    def delete(self, session: EmulatedSession, text: str) -> None:
         number = self.number(text)
         if number not in self.running.vlans:
-            raise Rejected(f"Error: Vlan{number} does not exist")
+            raise CommandRejected(f"Error: Vlan{number} does not exist")
         if any(number in (port.native, *(port.allowed or ())) for port in self.running.ports.values()):
-            raise Rejected(
+            raise CommandRejected(
                 f"Error: VLAN ID {number} can not be removed. First remove all members assigned to this VLAN."
             )
         del self.running.vlans[number]
 
-    @says("exec", "sudo -n config vlan member add <number> <port>", "sudo config vlan member add <number> <port>")
-    def member_add(self, session: Session, text: str, name: str) -> None:
+    @accepts("exec", "sudo -n config vlan member add <number> <port>", "sudo config vlan member add <number> <port>")
+    def member_add(self, session: EmulatedSession, text: str, name: str) -> None:
         number, port = self.number(text), self.running.ports.get(name)
         if number not in self.running.vlans:
-            raise Rejected(f"Error: Vlan{number} does not exist")
+            raise CommandRejected(f"Error: Vlan{number} does not exist")
         if port is None:
-            raise Rejected("Error: Interface name is invalid. Please enter a valid interface name!!")
+            raise CommandRejected("Error: Interface name is invalid. Please enter a valid interface name!!")
         if port.mode == "routed":
-            raise Rejected(f"Error: {name} is in routed mode!\nUse switchport mode command to change port mode")
+            raise CommandRejected(f"Error: {name} is in routed mode!\nUse switchport mode command to change port mode")
         if number in (port.allowed or ()):
-            raise Rejected(f"Error: {name} is already a member of Vlan{number}!")
+            raise CommandRejected(f"Error: {name} is already a member of Vlan{number}!")
         port.allowed |= {number}  # type: ignore[operator]
 
-    @says("exec", "sudo -n config vlan member add -u <number> <port>")
-    def member_add_untagged(self, session: Session, text: str, name: str) -> None:
+    @accepts("exec", "sudo -n config vlan member add -u <number> <port>")
+    def member_add_untagged(self, session: EmulatedSession, text: str, name: str) -> None:
         number, port = self.number(text), self.running.ports[name]
         if number not in self.running.vlans:
-            raise Rejected(f"Error: Vlan{number} does not exist")
+            raise CommandRejected(f"Error: Vlan{number} does not exist")
         if self.knows_switchport and port.mode != "access":
-            raise Rejected(f"Error: {name} is in {port.mode} mode!\nUse switchport mode command to change port mode")
+            raise CommandRejected(
+                f"Error: {name} is in {port.mode} mode!\nUse switchport mode command to change port mode"
+            )
         if port.native in self.running.vlans or port.allowed:
-            raise Rejected(f"Error: {name} is already untagged member!")
+            raise CommandRejected(f"Error: {name} is already untagged member!")
         port.native = number
 
-    def is_access(self, port: Port) -> bool:
+    def is_access(self, port: EmulatedPort) -> bool:
         return not port.allowed
 
-    @says("exec", "sudo -n config vlan member del <number> <port>", "sudo config vlan member del <number> <port>")
-    def member_del(self, session: Session, text: str, name: str) -> None:
+    @accepts("exec", "sudo -n config vlan member del <number> <port>", "sudo config vlan member del <number> <port>")
+    def member_del(self, session: EmulatedSession, text: str, name: str) -> None:
         number, port = self.number(text), self.running.ports.get(name)
         if port is not None and port.native == number:
             port.native = 1
             return
         if port is None or number not in (port.allowed or ()):
-            raise Rejected(f"Error: {name} is not a member of Vlan{number}")
+            raise CommandRejected(f"Error: {name} is not a member of Vlan{number}")
         port.allowed -= {number}  # type: ignore[operator]
 
-    @says("exec", "sudo -n config switchport mode <mode> <port>", "sudo config switchport mode <mode> <port>")
-    def switchport_mode(self, session: Session, mode: str, name: str) -> None:
+    @accepts("exec", "sudo -n config switchport mode <mode> <port>", "sudo config switchport mode <mode> <port>")
+    def switchport_mode(self, session: EmulatedSession, mode: str, name: str) -> None:
         if not self.knows_switchport:
-            raise Rejected("")
+            raise CommandRejected("")
         if self.running.ports[name].mode == mode:
-            raise Rejected(f"Error: {name} is already in {mode} mode")
+            raise CommandRejected(f"Error: {name} is already in {mode} mode")
         if mode == "access" and self.running.ports[name].allowed:
-            raise Rejected(f"Error: {name} is in {self.running.ports[name].mode} mode and have tagged member(s).")
+            raise CommandRejected(
+                f"Error: {name} is in {self.running.ports[name].mode} mode and have tagged member(s)."
+            )
         self.running.ports[name].mode = mode
 
-    @says("exec", "sudo -n config save -y", "sudo config save -y")
-    def config_save(self, session: Session) -> None:
+    @accepts("exec", "sudo -n config save -y", "sudo config save -y")
+    def config_save(self, session: EmulatedSession) -> None:
         self.store(session)
 
-    @says("exec", "show vlan config")
-    def show_vlan_config(self, session: Session) -> None:
+    @accepts("exec", "show vlan config")
+    def show_vlan_config(self, session: EmulatedSession) -> None:
         rows = [("Name", "VID", "Member", "Mode")]
         for number in sorted(self.running.vlans):
             members = [name for name, port in self.running.ports.items() if number in (port.allowed or ())]
@@ -156,11 +160,11 @@ class Sonic(Switch):
 
     def number(self, text: str) -> int:
         if not text.isdigit() or not 2 <= int(text) <= 4094:
-            raise Rejected(f"Error: Invalid VLAN ID {text} (2-4094)")
+            raise CommandRejected(f"Error: Invalid VLAN ID {text} (2-4094)")
         return int(text)
 
-    @says("exec", "show lldp neighbors")
-    def show_neighbours(self, session: Session) -> None:
+    @accepts("exec", "show lldp neighbors")
+    def show_neighbours(self, session: EmulatedSession) -> None:
         session.say(self.neighbours())
 
     def running_config(self) -> str:

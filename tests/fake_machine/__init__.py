@@ -1,9 +1,6 @@
 """A kernel, a hypervisor, a service and a machine in memory, for the agent's tests."""
 
-from fake_machine.hypervisor import FakeHypervisor
-from fake_machine.kernel import FakeKernel
-from fake_machine.loop import FakeMachine, FakeService
-from fake_machine.uplinks import FakeUplinks
-from fake_machine.volumes import FakeVolumes
+from fake_machine.host import FakeHypervisor, FakeKernel, FakeMounts, FakeUplinkRecords
+from fake_machine.reconciler import FakeElementApi, FakeMachine
 
-__all__ = ["FakeHypervisor", "FakeKernel", "FakeMachine", "FakeService", "FakeUplinks", "FakeVolumes"]
+__all__ = ["FakeElementApi", "FakeHypervisor", "FakeKernel", "FakeMachine", "FakeMounts", "FakeUplinkRecords"]

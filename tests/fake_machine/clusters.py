@@ -4,23 +4,23 @@ import json
 from datetime import UTC, datetime, timedelta
 from urllib.parse import parse_qs, urlsplit
 
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
-from virtcloud.model.views import ClusterView, PlacementView, Progress
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 Answer = tuple[int, bytes]
 LEASE_ENDS = datetime(2026, 7, 1, 12, tzinfo=UTC)
 NEXT = {
-    State.CONFIGURING: State.ACTIVE,
-    State.DRAINING: State.RELEASED,
-    State.FAILING: State.FAILED,
+    ClusterState.CONFIGURING: ClusterState.ACTIVE,
+    ClusterState.DRAINING: ClusterState.RELEASED,
+    ClusterState.FAILING: ClusterState.FAILED,
 }
 PROGRESS = {
-    State.CONFIGURING: Progress.ADDING,
-    State.ACTIVE: Progress.CONFIRMED,
-    State.DRAINING: Progress.REMOVING,
-    State.FAILING: Progress.REMOVING,
-    State.RELEASED: Progress.REMOVED,
-    State.FAILED: Progress.REMOVED,
+    ClusterState.CONFIGURING: PlacementProgress.ADDING,
+    ClusterState.ACTIVE: PlacementProgress.CONFIRMED,
+    ClusterState.DRAINING: PlacementProgress.REMOVING,
+    ClusterState.FAILING: PlacementProgress.REMOVING,
+    ClusterState.RELEASED: PlacementProgress.REMOVED,
+    ClusterState.FAILED: PlacementProgress.REMOVED,
 }
 SITE = {
     "name": "brno",
@@ -108,7 +108,7 @@ class FakeSbf:
         return 200, self.clusters[key].model_dump_json().encode()
 
     def _running(self) -> list[str]:
-        return [key for key, one in self.clusters.items() if one.state not in ENDED]
+        return [key for key, one in self.clusters.items() if one.state not in ENDED_STATES]
 
     def _network(self, key: str) -> list[str]:
         members = [one for one in self._running() if self.clusters[one].spec.joins == key]
@@ -120,23 +120,23 @@ class FakeSbf:
             if refused:
                 return _problem(*refused)
             self.requests.append(ClusterRequest.model_validate_json(body))
-            self.clusters[key] = view(key, self.requests[-1].spec, State.CONFIGURING)
+            self.clusters[key] = view(key, self.requests[-1].spec, ClusterState.CONFIGURING)
             if key in self.mute:
                 return _problem(503, "service-unreachable", "SBF made it and could not say so")
         if key not in self.clusters:
             return _problem(404, "not-found", f"cluster {key} is not known")
         found = self.clusters[key]
         if method == "DELETE":
-            found = view(key, found.spec, State.DRAINING, found.version + 1)
+            found = view(key, found.spec, ClusterState.DRAINING, found.version + 1)
         elif waits and not self.stuck and found.state in self.next:
             found = view(key, found.spec, self.next[found.state], found.version + 1)
         self.clusters[key] = found
         return 200, found.model_dump_json().encode()
 
 
-def view(key: str, spec: ClusterSpec, state: State, version: int = 1) -> ClusterView:
+def view(key: str, spec: ClusterSpec, state: ClusterState, version: int = 1) -> ClusterView:
     """Make the view of a cluster in ``state``, on a switch and a host of Brno."""
-    trouble = "it does not answer" if state in {State.FAILING, State.FAILED} else None
+    trouble = "it does not answer" if state in {ClusterState.FAILING, ClusterState.FAILED} else None
     parts = [("brno-sw", "switch"), ("brno-h1", "host")]
     placements = [
         PlacementView.model_validate({"element": name, "kind": kind, "site": "brno", "progress": PROGRESS[state]})

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Lab, LabFile, LabImpossible, Wishes, read_lab_file, take_down
-from virtcloud.lab.state import State
+from virtcloud.lab import Lab, LabFile, LabImpossible, LabOptions, read_lab_file, take_down
+from virtcloud.lab.state import LabState
 
 
-def start(file: LabFile, state: State | None = None, wishes: Wishes | None = None) -> Lab:
+def start(file: LabFile, state: LabState | None = None, wishes: LabOptions | None = None) -> Lab:
     """Start a lab; a test for which none can run here says so (and fails where a lab is required)."""
     try:
         return Lab.up(file, wishes, state=state)
@@ -19,10 +19,10 @@ def start(file: LabFile, state: State | None = None, wishes: Wishes | None = Non
 
 
 @contextmanager
-def lab_of(name: str, temporary: pytest.TempPathFactory, wishes: Wishes | None = None) -> Iterator[Lab]:
+def lab_of(name: str, temporary: pytest.TempPathFactory, wishes: LabOptions | None = None) -> Iterator[Lab]:
     """Run a lab of ``topologies/NAME.yaml`` with a state folder of its own."""
     file = read_lab_file(Path(__file__).parent / f"topologies/{name}.yaml")
-    running = start(file, State(temporary.mktemp(name) / "state"), wishes)
+    running = start(file, LabState(temporary.mktemp(name) / "state"), wishes)
     yield running
     running.down()
 
@@ -38,7 +38,7 @@ def lab() -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of network, sshd and libvirtd only."""
-    running = start(read_lab_file(), State(tmp_path_factory.mktemp("bare") / "state"), Wishes(bare=True))
+    running = start(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
     yield running
     running.down()
 
@@ -67,14 +67,14 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of two sites' switches with a Linux bridge and an Open vSwitch between them, and no SBF."""
-    with lab_of("prepared", tmp_path_factory, Wishes(bare=True)) as running:
+    with lab_of("prepared", tmp_path_factory, LabOptions(bare=True)) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab of three sites whose provider edges are on an EVPN fabric, and no SBF."""
-    with lab_of("edges", tmp_path_factory, Wishes(bare=True)) as running:
+    with lab_of("edges", tmp_path_factory, LabOptions(bare=True)) as running:
         yield running
 
 
@@ -82,13 +82,13 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Give a lab whose sites are joined in three ways; an edge that is cut off is given up soon, drift is seen soon."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
-    with lab_of("edges", tmp_path_factory, Wishes(timing=timing)) as running:
+    with lab_of("edges", tmp_path_factory, LabOptions(timing=timing)) as running:
         yield running
 
 
 @pytest.fixture
-def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+def own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabState]:
     """Give a folder for a lab of the test's own; whatever is left of it is removed."""
-    state = State(tmp_path_factory.mktemp("lab") / "state")
+    state = LabState(tmp_path_factory.mktemp("lab") / "state")
     yield state
     take_down(state)

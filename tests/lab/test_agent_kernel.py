@@ -10,7 +10,7 @@ from virtcloud.lab import Lab
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
-FILES = ("tests/unit/agent/test_kernel.py", "tests/unit/agent/kernel_with_tags.py")
+FILES = ("tests/unit/agent/network/test_kernel.py", "tests/unit/agent/network/kernel_with_tags.py")
 OPTIONS = "-q -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"  # the lab's kernel loads no such
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 

@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from virtcloud.cli import main
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.model.cables import CableState, SiteCables
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec
-from virtcloud.model.cluster import State as Life
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec
+from virtcloud.model.cluster import ClusterState as Life
+from virtcloud.model.site import CableState, SiteCables
 
 pytestmark = pytest.mark.lab
 
@@ -129,7 +129,7 @@ def test_what_a_guest_says_by_lldp_leaves_its_host_never(cabled: Lab, client: Sb
     assert listening.result().stdout.split("\n") == ["ready", "the end", ""]
     cabled.run("brno-h1", ["ip", "link", "del", "v0"], check=True)
     client.delete_cluster("talk")
-    until(client, lambda state: state in ENDED)
+    until(client, lambda state: state in ENDED_STATES)
 
 
 def until(client: SbfClient, reached: Callable[[Life], bool]) -> None:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from virtcloud.lab.state import State, remains
+from virtcloud.lab.state import LabState, find_remains
 
 pytestmark = pytest.mark.lab
 
@@ -15,7 +15,7 @@ CHAPTERS = 8
 LIMIT_S = 240
 
 
-def test_the_demonstration_holds_and_ends_with_a_table(own_state: State) -> None:
+def test_the_demonstration_holds_and_ends_with_a_table(own_state: LabState) -> None:
     """Exit code 0, each claim checked, every chapter timed, and nothing left of the lab."""
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder), "COLUMNS": "120"}
     done = subprocess.run(
@@ -33,4 +33,4 @@ def test_the_demonstration_holds_and_ends_with_a_table(own_state: State) -> None
     rows = re.findall(r"│ +(\d*) +│ (.+?) +│ +([\d.]+) +│ +(\d+) +│", table)
     assert [row[0] for row in rows] == [*(str(number) for number in range(1, CHAPTERS + 1)), ""]
     assert (rows[-1][1], int(rows[-1][3])) == ("all", claims)
-    assert remains(own_state) == []
+    assert find_remains(own_state) == []

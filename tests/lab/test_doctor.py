@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from virtcloud.cli import main
-from virtcloud.lab import Lab, doctor, kernel
-from virtcloud.lab.kernel import FEATURES, Feature
-from virtcloud.lab.services import AGENT_FILE
+from virtcloud.lab import Lab, lab_kernel, prerequisites
+from virtcloud.lab.lab_kernel import FEATURES, KernelFeature
+from virtcloud.lab.node_services import AGENT_FILE
 
 pytestmark = pytest.mark.lab
 
@@ -18,34 +18,34 @@ KERNEL_WORDS = ("Operation not supported", "Unknown device type", "Specified qdi
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
-def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: Feature) -> None:
+def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: KernelFeature) -> None:
     done = lab.run("user", ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)])
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda one: one.name)
-def test_a_probe_that_fails_here_failed_for_want_of_the_feature(feature: Feature) -> None:
+def test_a_probe_that_fails_here_failed_for_want_of_the_feature(feature: KernelFeature) -> None:
     """The kernel says that it has no such thing; ``ip`` and ``tc`` understood every word."""
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the probe itself
     assert done.returncode == 0 or any(words in done.stderr for words in KERNEL_WORDS), done.stderr
-    assert kernel.works(feature) is (done.returncode == 0)
+    assert lab_kernel.has_feature(feature) is (done.returncode == 0)
 
 
 def test_doctor_and_the_lab_choose_the_same_kernel(lab: Lab) -> None:
-    assert doctor.examine().kernel == lab.status()["kernel"]
+    assert prerequisites.diagnose().kernel == lab.status()["kernel"]
 
 
 def test_in_a_pipe_each_finding_is_a_line() -> None:
     lines = CliRunner().invoke(main, ["doctor"]).output.splitlines()
-    assert len(lines) == 1 + len(doctor.examine().findings) + 1
+    assert len(lines) == 1 + len(prerequisites.diagnose().findings) + 1
 
 
 def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json"])
     assert (done.exit_code, json.loads(done.output)["healthy"]) == (0, True)
-    monkeypatch.setattr(kernel, "works", lambda _: False)
-    monkeypatch.setattr(kernel, "UML", "/nowhere/linux.uml")
+    monkeypatch.setattr(lab_kernel, "works", lambda _: False)
+    monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
     done = CliRunner().invoke(main, ["doctor"])
     assert (done.exit_code, "no lab can run here" in done.output) == (1, True)
 

@@ -12,10 +12,10 @@ from edge_claims import KernelClaims
 from lab_clusters import active, create, ended, pings, remove, until
 from lab_edge import OnKernel
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.observe import Snapshot, forwarding, interfaces, snapshot, switch_vlans
-from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, Guest, State
+from virtcloud.lab.snapshot import Snapshot, read_forwarding, read_interfaces, read_switch_vlans, take_snapshot
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.values import Mac
 from virtcloud.model.views import ClusterView, Pool
@@ -38,7 +38,7 @@ def client(edges: Lab) -> Iterator[SbfClient]:
 @pytest.fixture(scope="module")
 def new(edges: Lab) -> Snapshot:
     """Everything as it was when the lab had just come up."""
-    return snapshot(edges, edges.topology)
+    return take_snapshot(edges, edges.topology)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
     vni = service(one)
     learnt = {
         (entry["mac"], entry["dst"])
-        for entry in forwarding(edges, "brno-pe1")
+        for entry in read_forwarding(edges, "brno-pe1")
         if entry["ifname"] == f"vni{vni}" and "extern_learn" in entry["flags"] and "dst" in entry
     }
     assert learnt == {("02:00:00:00:00:02", "10.255.0.2"), ("02:00:00:00:00:03", "10.255.0.3")}
@@ -141,7 +141,7 @@ def test_three_sites_whose_pools_do_not_intersect_are_one_segment(
     assert (ABSENT in theirs.result(), ABSENT in others.result()) == (True, False)
 
     remove(client, "one", "two")
-    assert snapshot(edges, edges.topology) == before
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_clusters_that_are_the_same_to_the_last_byte_work_side_by_side(
@@ -158,7 +158,7 @@ def test_clusters_that_are_the_same_to_the_last_byte_work_side_by_side(
     assert {tag.split(",")[0] for tag in tags} == {"vlan 2000", "vlan 2001"}
     assert not [tag for tag in tags if "802.1Q" in tag], "the customer's tag was to be taken off"
     remove(client, "one", "two")
-    assert snapshot(edges, edges.topology) == before
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_a_dedicated_circuit_passes_the_tag_and_wants_one_number(
@@ -175,7 +175,7 @@ def test_a_dedicated_circuit_passes_the_tag_and_wants_one_number(
     remove(client, "direct")
     for site, pool in pools.items():
         client.put_pool(site, pool)
-    assert snapshot(edges, edges.topology) == before
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_an_edge_that_cannot_be_reached_fails_the_cluster_and_keeps_its_numbers_until_it_confirms(
@@ -184,14 +184,14 @@ def test_an_edge_that_cannot_be_reached_fails_the_cluster_and_keeps_its_numbers_
     cut(edges, "praha-pe1", "down")
     try:
         client.put_cluster("cut", ClusterRequest(spec=spec("praha", "plzen", deadline_s=2)))
-        view = until(client, "cut", lambda seen: seen.state in ENDED | LEAVING)
+        view = until(client, "cut", lambda seen: seen.state in ENDED_STATES | LEAVING_STATES)
         assert "praha-pe1" in view.reason
         number = view.vlans["praha"]
         assert number not in next(site for site in client.sites() if site.name == "praha").free
     finally:
         cut(edges, "praha-pe1", "up")
-    assert until(client, "cut", ended).state is State.FAILED
-    assert snapshot(edges, edges.topology) == before
+    assert until(client, "cut", ended).state is ClusterState.FAILED
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_an_edge_that_dies_and_comes_back_is_converged_again(edges: Lab, client: SbfClient, before: Snapshot) -> None:
@@ -201,14 +201,14 @@ def test_an_edge_that_dies_and_comes_back_is_converged_again(edges: Lab, client:
     cut(edges, "praha-pe1", "down")
     try:
         client.delete_cluster("back")
-        wait_for(lambda: switch_vlans(edges, "plzen-pe1") == {})
-        assert client.cluster("back").state is State.DRAINING
-        assert switch_vlans(edges, "praha-pe1") != {}
+        wait_for(lambda: read_switch_vlans(edges, "plzen-pe1") == {})
+        assert client.cluster("back").state is ClusterState.DRAINING
+        assert read_switch_vlans(edges, "praha-pe1") != {}
     finally:
         cut(edges, "praha-pe1", "up")
         edges.service("praha-pe1", "sshd").start()
     until(client, "back", ended)
-    assert snapshot(edges, edges.topology) == before
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_sbf_killed_at_random_moments_converges_after_each_restart(
@@ -230,12 +230,12 @@ def test_sbf_killed_at_random_moments_converges_after_each_restart(
         if creating:
             client.put_cluster("k", request)
             view = until(client, "k", active)
-            assert {site: switch_vlans(edges, f"{site}-pe1") for site in ALL} == {
+            assert {site: read_switch_vlans(edges, f"{site}-pe1") for site in ALL} == {
                 site: {"ac": str(number), f"vni{service(view)}": str(number)} for site, number in view.vlans.items()
             }
         else:
             remove(client, "k")
-    assert snapshot(edges, edges.topology) == before
+    assert take_snapshot(edges, edges.topology) == before
 
 
 def test_when_bgpd_dies_frames_pass_again_once_it_is_back_and_nothing_is_converged(
@@ -254,7 +254,7 @@ def test_when_bgpd_dies_frames_pass_again_once_it_is_back_and_nothing_is_converg
 def test_a_service_that_somebody_took_away_is_put_back(edges: Lab, client: SbfClient, standing: ClusterView) -> None:
     device = f"vni{service(standing)}"
     edges.run("plzen-pe1", ["ip", "link", "del", device], check=True)
-    wait_for(lambda: device in interfaces(edges, "plzen-pe1"))
+    wait_for(lambda: device in read_interfaces(edges, "plzen-pe1"))
     until(client, STANDING, active)
     assert all_reach_each_other(edges, standing)
 

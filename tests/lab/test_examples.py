@@ -8,10 +8,10 @@ import pytest
 from lab_clusters import remove
 from lab_jobs import LabJob, let_in, open_job
 
-from virtcloud.client import SbfClient
-from virtcloud.jobs.cluster import Run, cluster_of, network_of
-from virtcloud.jobs.pbs import Job, admit
-from virtcloud.jobs.request import parse
+from virtcloud.client.sbf import SbfClient
+from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
+from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
+from virtcloud.jobs.request import parse_request
 from virtcloud.lab import Lab
 from virtcloud.model.cluster import ClusterSpec
 
@@ -34,15 +34,17 @@ def client(lab: Lab) -> Iterator[SbfClient]:
         yield opened
 
 
-def begin(lab: Lab, client: SbfClient, example: str, run: Run) -> LabJob:
+def begin(lab: Lab, client: SbfClient, example: str, run: JobRun) -> LabJob:
     """Let an example's job begin, with all that the scheduler and its hooks do before."""
     asked = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
-    request = parse(asked["vcluster"])
-    admit(request, Job(select=asked["select"], place=asked["place"], walltime=asked["walltime"]), 7 * 86400)
+    request = parse_request(asked["vcluster"])
+    admit_pbs_job(
+        request, JobShape(select=asked["select"], place=asked["place"], walltime=asked["walltime"]), 7 * 86400
+    )
     listed = client.clusters(network=request.net) if request.net else []
-    joined = network_of([one.model_dump(mode="json") for one in listed], run.key)
+    joined = parse_network([one.model_dump(mode="json") for one in listed], run.key)
     let_in(lab, run.hosts[0], run.owner)
-    spec = ClusterSpec.model_validate(cluster_of(request, run, joined))
+    spec = ClusterSpec.model_validate(build_cluster_spec(request, run, joined))
     return open_job(lab, client, run.key, run.hosts[0], spec)
 
 
@@ -53,7 +55,7 @@ def script(example: str) -> str:
 
 def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: SbfClient) -> None:
     """What stands for mpirun does what it does: it reads the host file, and starts programs over ssh."""
-    job = begin(lab, client, "mpi.pbs", Run("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
+    job = begin(lab, client, "mpi.pbs", JobRun("31.pbs", "alice", ("brno-h1", "brno-h2", "praha-h1"), 600))
     job.run("cat > mpirun <<'END'\n" + MPIRUN + "END\nchmod +x mpirun")
     assert job.scp("mpirun g1:").returncode == 0
     done = job.run(script("mpi.pbs"), MPIRUN="./mpirun")
@@ -62,9 +64,9 @@ def test_the_mpi_example_starts_its_program_in_every_guest(lab: Lab, client: Sbf
 
 
 def test_bob_reads_in_alices_network_what_her_job_offers(lab: Lab, client: SbfClient) -> None:
-    offer = begin(lab, client, "offer.pbs", Run("41.pbs", "alice", ("brno-h1",), 600))
+    offer = begin(lab, client, "offer.pbs", JobRun("41.pbs", "alice", ("brno-h1",), 600))
     offered = offer.run(script("offer.pbs"), SERVE="0")
-    join = begin(lab, client, "join.pbs", Run("42.pbs", "bob", ("praha-h1",), 600))
+    join = begin(lab, client, "join.pbs", JobRun("42.pbs", "bob", ("praha-h1",), 600))
     joined = join.run(script("join.pbs"))
     remove(client, "42.pbs", "41.pbs")
     assert (offered.stdout, offered.stderr) == ("g1 serves on 10.7.0.1, port 8000\n", "")

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.observe import Snapshot, snapshot
-from virtcloud.model.cluster import ENDED, LEAVING, ClusterRequest, ClusterSpec, Guest, State
+from virtcloud.lab.snapshot import Snapshot, take_snapshot
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
 from virtcloud.model.errors import Conflict, NotFound, NoVlanFree, ServiceUnreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool
@@ -37,7 +37,7 @@ def topology(client: SbfClient) -> Topology:
 def before(lab: Lab, client: SbfClient, topology: Topology) -> Snapshot:
     """Everything as it was before the test; no cluster may be left over from another one."""
     assert not [view.key for view in client.clusters()]
-    return snapshot(lab, topology)
+    return take_snapshot(lab, topology)
 
 
 def spec(**changes: object) -> ClusterSpec:
@@ -61,7 +61,7 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 
 def ended(view: ClusterView) -> bool:
-    return view.state in ENDED and not view.quarantined
+    return view.state in ENDED_STATES and not view.quarantined
 
 
 def remove(client: SbfClient, key: str) -> None:
@@ -100,11 +100,13 @@ def test_sbf_killed_at_random_moments_of_create_and_delete_settles_after_each_re
         sbf.start()
         if creating:
             assert client.put_cluster("k", request).attempt == turn // 2
-            view = until(client, "k", lambda seen: seen.state is State.ACTIVE)
-            assert carried(snapshot(lab, topology), before) == expected(view, topology), f"turn {turn}, lost {lost}"
+            view = until(client, "k", lambda seen: seen.state is ClusterState.ACTIVE)
+            assert carried(take_snapshot(lab, topology), before) == expected(view, topology), (
+                f"turn {turn}, lost {lost}"
+            )
         else:
             remove(client, "k")
-            assert snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
+            assert take_snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
 
 
 def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_are_refused(
@@ -130,10 +132,10 @@ def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_a
         assert len(refusals) == 10
         assert all(refusal.startswith("no VLAN is free at brno, praha, plzen: ") for refusal in refusals)
         accepted = [key for key, answer in zip(keys, answers, strict=True) if not answer]
-        views = [until(client, key, lambda seen: seen.state is State.ACTIVE) for key in accepted]
+        views = [until(client, key, lambda seen: seen.state is ClusterState.ACTIVE) for key in accepted]
         assert sorted(view.vlans["brno"] for view in views) == list(range(120, 160))
         assert all(len(set(view.vlans.values())) == 1 for view in views)
-        for name, ports in carried(snapshot(lab, topology), before).items():
+        for name, ports in carried(take_snapshot(lab, topology), before).items():
             assert ports == {"p1": "120-159", "uplink": "120-159"}, name
     finally:
         for view in client.clusters():
@@ -142,7 +144,7 @@ def test_of_fifty_concurrent_creates_on_forty_numbers_forty_are_active_and_ten_a
             until(client, view.key, ended)
         for site, kept in pools.items():
             client.put_pool(site, kept)
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before
 
 
 def test_an_agent_killed_during_creation_goes_on_when_it_is_back(
@@ -152,52 +154,52 @@ def test_an_agent_killed_during_creation_goes_on_when_it_is_back(
     view = client.put_cluster("a", ClusterRequest(spec=spec(guests=guests())))
     agent.kill()
     agent.start()
-    view = until(client, "a", lambda seen: seen.state is State.ACTIVE)
-    assert len(snapshot(lab, topology).guests["praha-h1"]) == 1
+    view = until(client, "a", lambda seen: seen.state is ClusterState.ACTIVE)
+    assert len(take_snapshot(lab, topology).guests["praha-h1"]) == 1
     remove(client, view.key)
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before
 
 
 def test_a_guest_that_dies_is_put_back(lab: Lab, client: SbfClient, topology: Topology, before: Snapshot) -> None:
     client.put_cluster("g", ClusterRequest(spec=spec(guests=guests())))
-    until(client, "g", lambda seen: seen.state is State.ACTIVE)
-    running = snapshot(lab, topology)
+    until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
+    running = take_snapshot(lab, topology)
     domain = running.guests["brno-h1"][0]
     agent = lab.service("brno-h1", "agent")
     agent.kill()
     lab.run("brno-h1", ["virsh", "-c", "lxc:///system", "destroy", domain], check=True)
     agent.start()
     deadline = time.monotonic() + LIMIT_S
-    while snapshot(lab, topology).guests != running.guests:
+    while take_snapshot(lab, topology).guests != running.guests:
         assert time.monotonic() < deadline, "the guest did not come back"
-    until(client, "g", lambda seen: seen.state is State.ACTIVE)
+    until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
     remove(client, "g")
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before
 
 
 def test_a_switch_that_cannot_be_reached_keeps_the_number_back_until_it_confirms(
     lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
 ) -> None:
     view = client.put_cluster("q", ClusterRequest(spec=spec()))
-    view = until(client, "q", lambda seen: seen.state is State.ACTIVE)
+    view = until(client, "q", lambda seen: seen.state is ClusterState.ACTIVE)
     number = view.vlans["brno"]
     lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
     try:
         client.delete_cluster("q")
-        view = until(client, "q", lambda seen: seen.state in ENDED | LEAVING)
+        view = until(client, "q", lambda seen: seen.state in ENDED_STATES | LEAVING_STATES)
         assert all(number not in site.free for site in client.sites())
     finally:
         lab.run("praha-sw1", ["ip", "link", "set", "mgmt0", "up"], check=True)
     until(client, "q", ended)
     assert all(number in site.free for site in client.sites())
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before
 
 
 def test_the_same_call_again_changes_nothing_and_another_spec_is_a_conflict(
     client: SbfClient, before: Snapshot
 ) -> None:
     first = client.put_cluster("same", ClusterRequest(spec=spec()))
-    until(client, "same", lambda seen: seen.state is State.ACTIVE)
+    until(client, "same", lambda seen: seen.state is ClusterState.ACTIVE)
     again = client.put_cluster("same", ClusterRequest(spec=spec()))
     assert (again.id, again.attempt, again.vlans) == (first.id, first.attempt, first.vlans)
     with pytest.raises(Conflict, match="lease_s"):
@@ -217,9 +219,9 @@ def test_an_image_that_a_host_does_not_have_fails_the_cluster_at_once_and_not_at
     wrong = Guest(name="n1", host="brno-h1", image="nosuch")
     client.put_cluster("w", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
     view = until(client, "w", ended)
-    assert view.state is State.FAILED
+    assert view.state is ClusterState.FAILED
     assert view.reason.startswith("host brno-h1 at brno refused: could not start n1: image nosuch: cannot read ")
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before
 
 
 def test_a_malformed_image_fails_the_cluster_as_fast_as_a_missing_one(
@@ -232,8 +234,8 @@ def test_a_malformed_image_fails_the_cluster_as_fast_as_a_missing_one(
     began = time.monotonic()
     client.put_cluster("m", ClusterRequest(spec=spec(guests=(wrong,), deadline_s=3600)))
     view = until(client, "m", ended)
-    assert view.state is State.FAILED
+    assert view.state is ClusterState.FAILED
     assert "image broken: its description is malformed: " in str(view.reason)
     assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in str(view.reason)
     assert time.monotonic() - began < 30, "not at the deadline of an hour; a lab on a busy machine takes a few seconds"
-    assert snapshot(lab, topology) == before
+    assert take_snapshot(lab, topology) == before

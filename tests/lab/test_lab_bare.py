@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Event, Lab, LabIsDown, LabIsUp, UnknownInLab, Wishes, read_lab_file
-from virtcloud.lab.state import State, remains, started
+from virtcloud.lab import Lab, LabEvent, LabIsDown, LabIsUp, LabOptions, UnknownInLab, read_lab_file
+from virtcloud.lab.state import LabState, find_remains, process_start_time
 
 pytestmark = pytest.mark.lab
-BARE = Wishes(bare=True)
+BARE = LabOptions(bare=True)
 
 
 def below(pid: int) -> set[int]:
@@ -32,9 +32,9 @@ def below(pid: int) -> set[int]:
 
 def gone(pids: set[int], within_s: float = 10) -> bool:
     deadline = time.monotonic() + within_s
-    while any(started(pid) is not None for pid in pids) and time.monotonic() < deadline:
+    while any(process_start_time(pid) is not None for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return not any(started(pid) is not None for pid in pids)
+    return not any(process_start_time(pid) is not None for pid in pids)
 
 
 def carry(lab: Lab, host: str, switch: str, address: str) -> None:
@@ -122,21 +122,21 @@ def test_a_second_lab_in_the_same_place_is_refused(bare: Lab) -> None:
     assert bare.is_whole()
 
 
-def test_of_two_starts_at_once_the_later_is_refused_and_spoils_nothing(own_state: State) -> None:
+def test_of_two_starts_at_once_the_later_is_refused_and_spoils_nothing(own_state: LabState) -> None:
     class EnoughError(Exception):
         pass
 
-    def start_another(_event: Event) -> None:
+    def start_another(_event: LabEvent) -> None:
         with pytest.raises(LabIsUp, match="just being started by somebody else"):
             Lab.up(read_lab_file(), BARE, state=own_state)
         raise EnoughError
 
     with pytest.raises(EnoughError):
         Lab.up(read_lab_file(), BARE, watch=start_another, state=own_state)
-    assert remains(own_state) == []
+    assert find_remains(own_state) == []
 
 
-def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_state: State) -> None:
+def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_state: LabState) -> None:
     lab = Lab.up(read_lab_file(), BARE, state=own_state)
     first = own_state.pid()
     assert first is not None
@@ -147,16 +147,16 @@ def test_after_a_crash_nothing_lives_and_the_next_start_says_what_was_left(own_s
     assert Path("/proc/mounts").read_text() == mounts
     with pytest.raises(LabIsDown):
         Lab.running(own_state)
-    assert str(own_state.folder) in remains(own_state)
-    said: list[Event] = []
+    assert str(own_state.folder) in find_remains(own_state)
+    said: list[LabEvent] = []
     Lab.up(read_lab_file(), BARE, said.append, own_state)
     assert any(event.step == "remains" and str(own_state.folder) in event.text for event in said)
     lab.down()
-    assert remains(own_state) == []
+    assert find_remains(own_state) == []
 
 
 @pytest.mark.parametrize("after_s", [0.7, 3, 4.5])
-def test_an_interrupt_leaves_nothing(own_state: State, after_s: float) -> None:
+def test_an_interrupt_leaves_nothing(own_state: LabState, after_s: float) -> None:
     """Ctrl-C while the kernel boots, while nodes start, while services start."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", "--bare"]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(own_state.folder)}
@@ -167,4 +167,4 @@ def test_an_interrupt_leaves_nothing(own_state: State, after_s: float) -> None:
     starting.communicate(timeout=30)
     assert starting.returncode == 130
     assert launcher is None or gone({launcher})
-    assert remains(own_state) == []
+    assert find_remains(own_state) == []

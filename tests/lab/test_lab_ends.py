@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.client import SbfClient
-from virtcloud.lab import Event, Lab, LabIsDown, read_lab_file, take_down
-from virtcloud.lab.state import State, remains, started
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec
-from virtcloud.model.cluster import State as ClusterState
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab, LabEvent, LabIsDown, read_lab_file, take_down
+from virtcloud.lab.state import LabState, find_remains, process_start_time
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 
 pytestmark = pytest.mark.lab
 
@@ -45,7 +44,7 @@ def nobody_in(namespaces: set[str], within_s: float = 15) -> bool:
     return not users(namespaces)
 
 
-def nobody_of(state: State, within_s: float = 15) -> bool:
+def nobody_of(state: LabState, within_s: float = 15) -> bool:
     """Say whether no process has this lab's folder among its words: one that was never noted has it, too."""
     deadline, folder = time.monotonic() + within_s, str(state.folder).encode()
     while (some := [one for one in Path("/proc").glob("[0-9]*/cmdline") if folder in words(one)]) and (
@@ -83,7 +82,7 @@ def nothing_changed_outside() -> Iterator[None]:
 
 
 @contextmanager
-def starting(state: State, until: str) -> Iterator[subprocess.Popen[str]]:
+def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
     """Start a lab as from a terminal, with a process group of its own, and wait until it has said ``until``."""
     command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(LAB)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
@@ -97,7 +96,7 @@ def starting(state: State, until: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
-def test_an_interrupt_leaves_nothing(own_state: State, until: str) -> None:
+def test_an_interrupt_leaves_nothing(own_state: LabState, until: str) -> None:
     """Ctrl-C when files are written, SBF runs, the kernel is up, and services start one after the other."""
     with nothing_changed_outside():
         with starting(own_state, until) as process:
@@ -107,21 +106,21 @@ def test_an_interrupt_leaves_nothing(own_state: State, until: str) -> None:
         assert process.returncode == 130
         assert nobody_in(made)
         assert nobody_of(own_state)
-        assert remains(own_state) == []
+        assert find_remains(own_state) == []
 
 
-def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: State) -> None:
+def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: LabState) -> None:
     with nothing_changed_outside():
         with starting(own_state, "station sbf") as process:
             process.kill()
         made = own_spaces(own_state.launcher())
         take_down(own_state)
         assert nobody_in(made)
-        assert remains(own_state) == []
+        assert find_remains(own_state) == []
 
 
 @pytest.mark.parametrize("victim", ["pid", "launcher"])
-def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state: State, victim: str) -> None:
+def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state: LabState, victim: str) -> None:
     """SIGKILL for the lab's first process, or the one that holds its namespaces, while a guest runs."""
     with nothing_changed_outside():
         lab = Lab.up(read_lab_file(LAB), state=own_state)
@@ -135,19 +134,19 @@ def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state
         pid = getattr(own_state, victim)()
         os.kill(pid, signal.SIGKILL)
         assert nobody_in(made)
-        assert started(pid) is None
+        assert process_start_time(pid) is None
         with pytest.raises(LabIsDown):
             Lab.running(own_state)
         places = (own_state.folder, own_state.cgroup, own_state.sbf_socket)  # a control group only on cgroup v2
         left = [str(one) for one in places if one.exists()]
-        assert remains(own_state) == left
+        assert find_remains(own_state) == left
         assert str(own_state.folder) in left
 
-        said: list[Event] = []
+        said: list[LabEvent] = []
         Lab.up(read_lab_file(LAB), watch=said.append, state=own_state)
         notes = [event.text for event in said if event.step == "remains"]
         assert notes == [f"a lab that ended by itself had left {', '.join(left)}; removed"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             assert client.clusters() == []
         lab.down()
-        assert remains(own_state) == []
+        assert find_remains(own_state) == []

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from virtcloud.cli import main
-from virtcloud.lab import Lab, kernel, preflight
-from virtcloud.lab.state import State, remains
+from virtcloud.lab import Lab, lab_kernel, prerequisites
+from virtcloud.lab.state import LabState, find_remains
 
 pytestmark = pytest.mark.lab
 
@@ -45,7 +45,7 @@ def refusal(tmp_path: Path, text: str) -> str:
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert remains(State(tmp_path / "state")) == []
+    assert find_remains(LabState(tmp_path / "state")) == []
     return done.stderr.replace(f"{tmp_path}/", "").strip()
 
 
@@ -132,8 +132,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[i
 
 
 def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "works", lambda feature: feature.name != "802.1ad bridges")
-    monkeypatch.setattr(kernel, "UML", "/nowhere/linux.uml")
+    monkeypatch.setattr(lab_kernel, "works", lambda feature: feature.name != "802.1ad bridges")
+    monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
     code, said = here(tmp_path, monkeypatch, "up")
     assert (code, said) == (
         2,
@@ -147,10 +147,10 @@ def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypa
 def test_programs_that_are_missing_are_named_with_their_packages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for program in preflight.PACKAGES:
+    for program in prerequisites.REQUIRED_PROGRAMS:
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
-    monkeypatch.setattr(preflight, "PATH", str(tmp_path))
+    monkeypatch.setattr(prerequisites, "PATH", str(tmp_path))
     code, said = here(tmp_path, monkeypatch, "up")
     assert (code, said) == (2, "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n")
 
@@ -158,7 +158,7 @@ def test_programs_that_are_missing_are_named_with_their_packages(
 def test_python_packages_that_are_missing_are_named_with_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
+    monkeypatch.setattr(prerequisites, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
     code, said = here(tmp_path, monkeypatch, "up")
     assert (code, said) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
 
@@ -166,7 +166,7 @@ def test_python_packages_that_are_missing_are_named_with_the_extra(
 def test_a_hypervisor_that_is_missing_is_named_with_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight, "has_driver", lambda kind: kind == "lxc")
+    monkeypatch.setattr(prerequisites, "has_driver", lambda kind: kind == "lxc")
     code, said = here(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
     assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in said) == (2, True)
 

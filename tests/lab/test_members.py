@@ -7,10 +7,10 @@ import pytest
 from lab_clusters import active, create, remove, until
 from lab_pings import pinging
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.observe import Snapshot, snapshot
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec
+from virtcloud.lab.snapshot import Snapshot, take_snapshot
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec
 from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab
@@ -25,7 +25,7 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 @pytest.fixture(scope="module")
 def before(lab: Lab, client: SbfClient) -> Snapshot:
     assert not client.clusters()
-    return snapshot(lab, lab.topology)
+    return take_snapshot(lab, lab.topology)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_no_frame_is_lost_while_members_come_and_go_at_this_site_and_at_others(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
     """Two join at once, one leaves while another joins; then all is as without them. The last ends with its network."""
-    alone = snapshot(lab, lab.topology)
+    alone = take_snapshot(lab, lab.topology)
     with pinging(lab, network, 0, "10.0.0.2") as pings, ThreadPoolExecutor() as pool:
         here = pool.submit(create, client, "here", member("brno-h1", first=11))
         there = pool.submit(create, client, "there", member("praha-h1", first=21))
@@ -66,11 +66,11 @@ def test_no_frame_is_lost_while_members_come_and_go_at_this_site_and_at_others(
         remove(client, "there", "far")
     assert (pings.answered, pings.sent > 25) == (pings.sent, True)
     assert (between.answered, between.sent > 0) == (between.sent, True)
-    assert snapshot(lab, lab.topology) == alone
+    assert take_snapshot(lab, lab.topology) == alone
     create(client, "last", member("praha-h1", first=41))
     remove(client, "root")
-    assert client.cluster("last").state in ENDED
-    assert snapshot(lab, lab.topology) == before
+    assert client.cluster("last").state in ENDED_STATES
+    assert take_snapshot(lab, lab.topology) == before
 
 
 def test_no_frame_is_lost_while_sbf_is_killed_and_a_host_that_joins_is_dead(
@@ -81,7 +81,7 @@ def test_no_frame_is_lost_while_sbf_is_killed_and_a_host_that_joins_is_dead(
     with pinging(lab, network, 0, "10.0.0.2") as pings:
         agent.stop()
         client.put_cluster("dead", ClusterRequest(spec=spec("praha-h1", first=11, joins="ring", deadline_s=2)))
-        until(client, "dead", lambda view: view.state in {"failing", *ENDED})
+        until(client, "dead", lambda view: view.state in {"failing", *ENDED_STATES})
         client.put_cluster("joins", ClusterRequest(spec=member("praha-h2", "plzen-h1", first=21)))
         sbf.kill()
         sbf.start()

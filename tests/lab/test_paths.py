@@ -9,13 +9,13 @@ from contextlib import contextmanager
 import pytest
 from lab_pings import pinging
 
-from virtcloud.client import ANY_VERSION, SbfClient
+from virtcloud.client.sbf import ANY_VERSION, SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.frames import INSIDE
-from virtcloud.lab.observe import Snapshot, guests, snapshot
-from virtcloud.model.cables import CableState
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import Snapshot, read_guests, take_snapshot
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict
+from virtcloud.model.site import CableState
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView
 
@@ -41,7 +41,7 @@ def client(paths: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def before(paths: Lab) -> Snapshot:
-    return snapshot(paths, paths.topology)
+    return take_snapshot(paths, paths.topology)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def spec(*hosts: str) -> ClusterSpec:
 
 def made(client: SbfClient, key: str, *hosts: str) -> ClusterView:
     client.put_cluster(key, ClusterRequest(spec=spec(*hosts)))
-    return until(client, key, lambda view: view.state is State.ACTIVE)
+    return until(client, key, lambda view: view.state is ClusterState.ACTIVE)
 
 
 def removed(client: SbfClient, key: str) -> None:
     client.delete_cluster(key)
-    until(client, key, lambda view: view.state in ENDED)
+    until(client, key, lambda view: view.state in ENDED_STATES)
 
 
 def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -> ClusterView:
@@ -78,7 +78,7 @@ def until(client: SbfClient, key: str, reached: Callable[[ClusterView], bool]) -
 
 
 def carried(lab: Lab) -> dict[str, dict[str, str]]:
-    return snapshot(lab, lab.topology).switches
+    return take_snapshot(lab, lab.topology).switches
 
 
 PING_ALL = """for n in $(seq $1); do
@@ -89,8 +89,8 @@ wait"""
 
 def unreached(lab: Lab, sender: str) -> list[str]:
     """Ping every guest from one, with frames of full length; gives the hosts whose guests do not answer."""
-    (domain,) = guests(lab, sender)
-    command = ("sh", "-c", INSIDE, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
+    (domain,) = read_guests(lab, sender)
+    command = ("sh", "-c", ENTER_CONTAINER, domain, "/bin/sh", "-c", PING_ALL, "sh", str(len(HOSTS)))
     return [HOSTS[int(number) - 1] for number in lab.run(sender, command, check=True).stdout.split()]
 
 
@@ -158,11 +158,11 @@ def test_only_links_on_the_way_carry_the_cluster_and_its_guests_reach_each_other
 
 def test_no_frame_is_seen_twice(paths: Lab, cluster: ClusterView) -> None:
     """Every guest hears another one's broadcasts, each of them once: there is no loop in the ring."""
-    (domain,) = guests(paths, "h1")
+    (domain,) = read_guests(paths, "h1")
     with ThreadPoolExecutor() as pool:
         ears = {host: hear(pool, paths, host) for host in HOSTS}
         time.sleep(1.5)  # until they listen
-        paths.run("h1", ("sh", "-c", INSIDE, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
+        paths.run("h1", ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", "-c", "4", "-W", "1", BROADCAST))
         heard = {host: re.findall(r"echo request, .*seq (\d+)", ear.result()) for host, ear in ears.items()}
     assert all(heard.values()), heard
     assert {host: len(set(numbers)) for host, numbers in heard.items()} == {
@@ -192,7 +192,7 @@ def test_the_way_stays_while_another_cluster_comes_and_goes(
     }
     removed(client, "other")
     assert carried(paths) == OVER_THE_EDGE
-    assert client.cluster("ring").state is State.ACTIVE
+    assert client.cluster("ring").state is ClusterState.ACTIVE
 
 
 @pytest.mark.parametrize(("host", "port"), [("h3", "sw1:h3"), ("praha-h2", "psw:h2")])
@@ -221,7 +221,7 @@ def test_a_link_that_is_taken_out_is_gone_round_over_the_rings_third_side(
             "psw": OVER_THE_EDGE["psw"],
         }
         assert becomes(paths, moved) == moved
-        until(client, "ring", lambda view: view.state is State.ACTIVE)
+        until(client, "ring", lambda view: view.state is ClusterState.ACTIVE)
         assert unreached(paths, "h2") == []
         with cut(paths, "sw2", "lag3a"):
             time.sleep(1)  # ten looks at the carrier (miimon)
@@ -250,14 +250,14 @@ def test_no_trunk_of_the_ring_is_moved_while_members_join_and_leave_here_and_at_
     paths: Lab, client: SbfClient, cluster: ClusterView
 ) -> None:
     """Guests on two sides of the ring lose no frame: their way is by the edge's switch before anybody needs that."""
-    assert cluster.state is State.ACTIVE
+    assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
-    own = until(client, "own", lambda view: view.state is State.ACTIVE)
+    own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)
     alone = carried(paths)
     with pinging(paths, own, 0, "10.0.0.2") as pings:
         for first, hosts in ((11, ("praha-h1",)), (21, ("h2", "praha-h1"))):
             client.put_cluster(f"at-{first}", ClusterRequest(spec=of_network(first, *hosts, joins="own")))
-            until(client, f"at-{first}", lambda view: view.state is State.ACTIVE)
+            until(client, f"at-{first}", lambda view: view.state is ClusterState.ACTIVE)
         joined = carried(paths)
         removed(client, "at-11")
         removed(client, "at-21")
@@ -277,10 +277,12 @@ def test_no_trunk_of_the_ring_is_moved_while_members_join_and_leave_here_and_at_
 
 
 def settled(view: ClusterView) -> bool:
-    return view.state is State.ACTIVE and all(one.progress in {"confirmed", "removed"} for one in view.placements)
+    return view.state is ClusterState.ACTIVE and all(
+        one.progress in {"confirmed", "removed"} for one in view.placements
+    )
 
 
 def test_nothing_is_left_of_it_anywhere(paths: Lab, client: SbfClient, before: Snapshot, cluster: ClusterView) -> None:
     until(client, "ring", settled)
     removed(client, "ring")
-    assert snapshot(paths, paths.topology) == before
+    assert take_snapshot(paths, paths.topology) == before

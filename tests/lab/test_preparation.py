@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sbf_service.preparation.sheets import Asked, prepare
+from sbf_service.preparation.sheets import BackboneDevice, make_sheets
 from virtcloud.lab import Lab
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -40,8 +40,8 @@ def sh(lab: Lab, node: str, *lines: str) -> None:
 def set_up(lab: Lab, site: str, address: str) -> None:
     """Type what is printed, then do what SBF and the agent do for a cluster in VLAN 100."""
     device, platform = BACKBONE[site]
-    asked = Asked(platform=platform, port="cust", core_port="core")
-    ours, theirs = prepare(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), asked).sheets
+    asked = BackboneDevice(platform=platform, port="cust", core_port="core")
+    ours, theirs = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), asked).sheets
     assert theirs.to_fill == {}
     sh(lab, f"{site}-sw1", *ours.lines)
     sh(lab, device, *theirs.lines)
@@ -85,8 +85,8 @@ def test_the_printed_lines_join_provider_edges_by_bgp_evpn_with_all_others(fabri
         sh(fabric, edge.name, "vtysh -c 'configure terminal' -c 'no router bgp 65000'")
         sh(fabric, edge.name, f"ip address del {edge.loopback}/32 dev lo")
     for site in topology.sites:
-        asked = Asked(transport=Name("overlay"), core_port="overlay")
-        theirs = prepare(topology, site, VlanSet(), asked).sheets[-1]
+        asked = BackboneDevice(transport=Name("overlay"), core_port="overlay")
+        theirs = make_sheets(topology, site, VlanSet(), asked).sheets[-1]
         assert theirs.to_fill == {}
         sh(fabric, site.edges[0].name, *theirs.lines)
     deadline = time.monotonic() + 60

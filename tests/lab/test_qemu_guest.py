@@ -5,12 +5,12 @@ import time
 import pytest
 from lab_jobs import ask
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.frames import INSIDE
-from virtcloud.lab.observe import guests, interfaces, output, snapshot
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
-from virtcloud.model.views import ClusterView, Progress
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import read_guests, read_interfaces, run_checked, take_snapshot
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.views import ClusterView, PlacementProgress
 
 pytestmark = pytest.mark.lab
 
@@ -25,7 +25,7 @@ SPEC = {
 BOOT_S = 90
 
 
-def reach(client: SbfClient, view: ClusterView, state: State) -> ClusterView:
+def reach(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterView:
     deadline = time.monotonic() + 150
     while view.state is not state and time.monotonic() < deadline:
         view = client.cluster(view.key, after=view.version, wait=5)
@@ -45,21 +45,23 @@ def barrier(lab: Lab, job: dict[str, object]) -> list[str]:
 
 
 def in_container(lab: Lab, *argv: str, given: str = "") -> str:
-    (domain,) = guests(lab, "praha-h1")
-    return lab.run("praha-h1", ("sh", "-c", INSIDE, domain, *argv), given=given).stdout
+    (domain,) = read_guests(lab, "praha-h1")
+    return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), given=given).stdout
 
 
 def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(mixed: Lab) -> None:
-    before = snapshot(mixed, mixed.topology)
+    before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         job = {"cluster": "mixed", "attempt": 1}
         ask(mixed, "praha-h1", {"do": "up", **job})
         client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC), attempt=1))
         waited = barrier(mixed, job)
         assert "guest machine does not answer at 10.0.0.1" in waited, "active is not up while it boots"
-        assert client.cluster("mixed").state is State.ACTIVE
-        (machine,) = guests(mixed, "brno-h1")
-        assert "<domain type='qemu'" in output(mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", machine)
+        assert client.cluster("mixed").state is ClusterState.ACTIVE
+        (machine,) = read_guests(mixed, "brno-h1")
+        assert "<domain type='qemu'" in run_checked(
+            mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", machine
+        )
 
         up = f"/bin/ping -c 1 -W 1 10.0.0.1 && /bin/nc -w {BOOT_S} 10.0.0.1 23"
         said = in_container(
@@ -69,13 +71,13 @@ def test_a_machine_that_is_up_and_a_container_ping_each_other_and_leave_nothing(
         assert "2 packets transmitted, 2 packets received" in said
         assert "cloud-amd64" in said, "what answered is not the machine's own kernel"
         console = f"/run/virtcloud/agent/guests/{machine}/console.log"
-        assert "machine: up" in output(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
+        assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
         assert in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
 
-        reach(client, client.delete_cluster("mixed"), State.RELEASED)
-    assert snapshot(mixed, mixed.topology) == before
+        reach(client, client.delete_cluster("mixed"), ClusterState.RELEASED)
+    assert take_snapshot(mixed, mixed.topology) == before
     assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1
-    assert output(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
+    assert run_checked(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
 
 
 DISK_SPEC = {
@@ -106,12 +108,12 @@ def in_machine(lab: Lab, commands: str) -> str:
 
 def test_a_machine_with_a_disk_is_back_after_a_power_loss_and_the_image_is_as_it_was(mixed: Lab) -> None:
     """What a guest writes is in its own overlay, in no start's way; a host that lost all but its disks starts anew."""
-    before = snapshot(mixed, mixed.topology)
+    before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         view = client.put_cluster("disk", ClusterRequest(spec=ClusterSpec.model_validate(DISK_SPEC)))
-        vlan = reach(client, view, State.ACTIVE).vlans["brno"]
+        vlan = reach(client, view, ClusterState.ACTIVE).vlans["brno"]
         assert "a disk of the lab" in in_machine(mixed, SUM)
         assert "written by a gues" in in_machine(mixed, f"{WRITE}; {SUM}")
         assert image.read_bytes() == content, "the image's disk was written to"
@@ -119,38 +121,41 @@ def test_a_machine_with_a_disk_is_back_after_a_power_loss_and_the_image_is_as_it
         agent, libvirtd = mixed.service("brno-h1", "agent"), mixed.service("brno-h1", "libvirtd")
         agent.kill()
         libvirtd.kill()
-        gone = output(mixed, "brno-h1", "sh", "-c", POWER_LOSS, "sh", str(vlan))
+        gone = run_checked(mixed, "brno-h1", "sh", "-c", POWER_LOSS, "sh", str(vlan))
         assert f"br{vlan}" not in gone
         libvirtd.start()
         agent.start()
-        reach(client, client.cluster("disk"), State.ACTIVE)
+        reach(client, client.cluster("disk"), ClusterState.ACTIVE)
         assert "a disk of the lab" in in_machine(mixed, SUM), "a guest that starts anew has the image's disk"
-        assert len(guests(mixed, "brno-h1")) == 2
-        reach(client, client.delete_cluster("disk"), State.RELEASED)
+        assert len(read_guests(mixed, "brno-h1")) == 2
+        reach(client, client.delete_cluster("disk"), ClusterState.RELEASED)
     assert image.read_bytes() == content
-    assert snapshot(mixed, mixed.topology) == before
-    assert output(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
-    assert output(mixed, "brno-h1", "sh", "-c", "ls /var/log/libvirt/qemu /var/log/libvirt/lxc | grep ^vc- || :") == ""
+    assert take_snapshot(mixed, mixed.topology) == before
+    assert run_checked(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
+    assert (
+        run_checked(mixed, "brno-h1", "sh", "-c", "ls /var/log/libvirt/qemu /var/log/libvirt/lxc | grep ^vc- || :")
+        == ""
+    )
 
 
 def test_a_hung_libvirtd_keeps_no_vlan_from_being_removed(mixed: Lab) -> None:
     """Its guest may still run, without a network: the removal is confirmed when libvirtd has answered."""
-    before = snapshot(mixed, mixed.topology)
+    before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]
         view = client.put_cluster("hung", ClusterRequest(spec=ClusterSpec.model_validate(alone)))
-        reach(client, view, State.ACTIVE)
-        output(mixed, "praha-h1", "pkill", "-STOP", "libvirtd")
+        reach(client, view, ClusterState.ACTIVE)
+        run_checked(mixed, "praha-h1", "pkill", "-STOP", "libvirtd")
         try:
             client.delete_cluster("hung")
             deadline = time.monotonic() + 60
-            while interfaces(mixed, "praha-h1") != before.hosts["praha-h1"]:
-                assert time.monotonic() < deadline, interfaces(mixed, "praha-h1")
+            while read_interfaces(mixed, "praha-h1") != before.hosts["praha-h1"]:
+                assert time.monotonic() < deadline, read_interfaces(mixed, "praha-h1")
                 time.sleep(0.5)
             view = client.cluster("hung")
             (part,) = [one for one in view.placements if one.element == "praha-h1"]
-            assert (view.state, part.progress) == (State.DRAINING, Progress.REMOVING)
+            assert (view.state, part.progress) == (ClusterState.DRAINING, PlacementProgress.REMOVING)
         finally:
-            output(mixed, "praha-h1", "pkill", "-CONT", "libvirtd")
-        reach(client, client.cluster("hung"), State.RELEASED)
-    assert snapshot(mixed, mixed.topology) == before
+            run_checked(mixed, "praha-h1", "pkill", "-CONT", "libvirtd")
+        reach(client, client.cluster("hung"), ClusterState.RELEASED)
+    assert take_snapshot(mixed, mixed.topology) == before

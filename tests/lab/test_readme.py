@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.model.cluster import ENDED
+from virtcloud.model.cluster import ENDED_STATES
 
 pytestmark = pytest.mark.lab
 
@@ -25,6 +25,6 @@ def test_the_python_example_of_the_readme_makes_a_cluster_and_removes_it(
     assert re.fullmatch(r"\{'brno': (\d+), 'praha': \1\}\n", capsys.readouterr().out)
     with SbfClient(url) as client:
         view = client.cluster("demo")
-        while view.state not in ENDED:
+        while view.state not in ENDED_STATES:
             view = client.cluster("demo", after=view.version, wait=30)
         assert view.state == "released"

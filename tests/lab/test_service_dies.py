@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Lab, LabFailed, read_lab_file, services
-from virtcloud.lab.fabric.plan import Service
-from virtcloud.lab.state import State, remains
+from virtcloud.lab import Lab, LabFailed, node_services, read_lab_file
+from virtcloud.lab.fabric.plan import NodeService
+from virtcloud.lab.state import LabState, find_remains
 
 pytestmark = pytest.mark.lab
 
@@ -14,10 +14,10 @@ PLAIN = Path(__file__).parent / "topologies/plain.yaml"
 
 
 def test_the_start_fails_with_its_last_words_and_leaves_nothing(
-    own_state: State, monkeypatch: pytest.MonkeyPatch
+    own_state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = Service("sshd", ("sh", "-c", "sleep 0.1; echo out of memory; exit 3"))
-    monkeypatch.setattr(services, "sshd", lambda _address: short)
+    short = NodeService("sshd", ("sh", "-c", "sleep 0.1; echo out of memory; exit 3"))
+    monkeypatch.setattr(node_services, "sshd", lambda _address: short)
     with pytest.raises(LabFailed, match=r"brno-sw1: sshd died \(3\) soon after its start\n .*\n    out of memory"):
         Lab.up(read_lab_file(PLAIN), state=own_state)
-    assert remains(own_state) == []
+    assert find_remains(own_state) == []

@@ -4,15 +4,15 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from batch_fakes.torque_moms import FACTS, MOM_PRIV, USER, TorqueJob, TorqueMoms, await_that, moms
 from click.testing import CliRunner
 from lab_clusters import ended, pings, until
-from torque_moms import FACTS, MOM_PRIV, USER, Job, Moms, await_that, moms
 
 import sbf_command
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.observe import snapshot
-from virtcloud.model.cluster import State
+from virtcloud.lab.snapshot import take_snapshot
+from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NotFound
 
 pytestmark = pytest.mark.lab
@@ -28,35 +28,35 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 
 @pytest.fixture(scope="module")
-def torque(lab: Lab, client: SbfClient) -> Iterator[Moms]:
+def torque(lab: Lab, client: SbfClient) -> Iterator[TorqueMoms]:
     with moms(lab, client, *HOSTS) as made:
         yield made
 
 
-def job(number: int, *hosts: str, request: str = REQUEST) -> Job:
-    return Job(f"{number}.Torque", hosts, f"neednodes=x,nodes={len(hosts)}:ppn=2,walltime=01:00:00,{request}")
+def job(number: int, *hosts: str, request: str = REQUEST) -> TorqueJob:
+    return TorqueJob(f"{number}.Torque", hosts, f"neednodes=x,nodes={len(hosts)}:ppn=2,walltime=01:00:00,{request}")
 
 
-def state(client: SbfClient, wanted: Job) -> State | None:
+def state(client: SbfClient, wanted: TorqueJob) -> ClusterState | None:
     try:
         return client.cluster(wanted.key).state
     except NotFound:
         return None
 
 
-def gone(client: SbfClient, wanted: Job) -> bool:
+def gone(client: SbfClient, wanted: TorqueJob) -> bool:
     return ended(until(client, wanted.key, ended))
 
 
 def test_a_job_has_its_cluster_from_before_its_script_to_its_epilogue(
-    torque: Moms, lab: Lab, client: SbfClient
+    torque: TorqueMoms, lab: Lab, client: SbfClient
 ) -> None:
     """The whole life of a job over two sites: nothing is left, and each step may be repeated."""
-    mine, before = job(1, "brno-h1", "praha-h1"), snapshot(lab, lab.topology)
+    mine, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(mine)
     assert (started.returncode, started.stderr) == (0, "")
     view = client.cluster(mine.key)
-    assert (view.state, view.spec.owner, view.spec.all_hosts) == (State.ACTIVE, USER, ("brno-h1", "praha-h1"))
+    assert (view.state, view.spec.owner, view.spec.all_hosts) == (ClusterState.ACTIVE, USER, ("brno-h1", "praha-h1"))
     assert pings(lab, view, 0, "-c", "1", "-W", "5", "10.0.0.2")
     assert f"export MAGRATHEA_VLANID={view.vlans['brno']}\n" in torque.facts(mine)
     assert "export VCLUSTER_GUESTS='g1 g2'\n" in torque.facts(mine)
@@ -64,11 +64,11 @@ def test_a_job_has_its_cluster_from_before_its_script_to_its_epilogue(
     assert gone(client, mine)
     assert torque.end(mine) == [0, 0]
     assert torque.shell("brno-h1", f"ls {FACTS}") == ""
-    assert snapshot(lab, lab.topology).differs(before) == ""
+    assert take_snapshot(lab, lab.topology).differs(before) == ""
 
 
 def test_a_prologue_that_is_killed_leaves_nothing_that_the_next_run_does_not_clear(
-    torque: Moms, client: SbfClient
+    torque: TorqueMoms, client: SbfClient
 ) -> None:
     """Torque kills a prologue at its time limit, maybe without an epilogue, and runs the job elsewhere."""
     first = job(2, "brno-h1", "brno-h2")
@@ -80,12 +80,12 @@ def test_a_prologue_that_is_killed_leaves_nothing_that_the_next_run_does_not_cle
     again = job(2, "brno-h2", "praha-h1")
     assert torque.start(again).returncode == 0
     view = client.cluster(again.key)
-    assert (view.attempt, view.state, view.spec.all_hosts) == (2, State.ACTIVE, ("brno-h2", "praha-h1"))
+    assert (view.attempt, view.state, view.spec.all_hosts) == (2, ClusterState.ACTIVE, ("brno-h2", "praha-h1"))
     torque.end(again)
     assert gone(client, again)
 
 
-def test_a_job_that_is_deleted_during_set_up_never_runs(torque: Moms, lab: Lab, client: SbfClient) -> None:
+def test_a_job_that_is_deleted_during_set_up_never_runs(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     mine = job(3, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
@@ -102,7 +102,7 @@ def test_a_job_that_is_deleted_during_set_up_never_runs(torque: Moms, lab: Lab, 
 
 
 def test_an_epilogue_ends_the_wait_where_nobody_heard_of_the_deletion(
-    torque: Moms, lab: Lab, client: SbfClient
+    torque: TorqueMoms, lab: Lab, client: SbfClient
 ) -> None:
     mine = job(4, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
@@ -118,7 +118,7 @@ def test_an_epilogue_ends_the_wait_where_nobody_heard_of_the_deletion(
 
 
 def test_a_host_that_does_not_do_its_part_in_time_is_named_and_the_job_goes_back(
-    torque: Moms, lab: Lab, client: SbfClient
+    torque: TorqueMoms, lab: Lab, client: SbfClient
 ) -> None:
     mine = job(5, "brno-h1", "brno-h2")
     torque.sisters(mine)
@@ -136,7 +136,9 @@ def test_a_host_that_does_not_do_its_part_in_time_is_named_and_the_job_goes_back
     assert gone(client, mine)
 
 
-def test_a_job_brings_a_running_network_to_its_hosts_by_the_old_word(torque: Moms, lab: Lab, client: SbfClient) -> None:
+def test_a_job_brings_a_running_network_to_its_hosts_by_the_old_word(
+    torque: TorqueMoms, lab: Lab, client: SbfClient
+) -> None:
     root = job(6, "brno-h1", request=f"{REQUEST}:name=lab")
     other = job(7, "brno-h2", request="net=lab")
     assert torque.start(root).returncode == 0
@@ -147,14 +149,14 @@ def test_a_job_brings_a_running_network_to_its_hosts_by_the_old_word(torque: Mom
     assert f"export MAGRATHEA_VLANID={number}\n" in torque.facts(other)
     assert f"br{number}" in torque.shell("brno-h2", "ip -brief link")
     assert torque.end(other) == [0]
-    assert state(client, root) is State.ACTIVE
+    assert state(client, root) is ClusterState.ACTIVE
     assert torque.end(root) == [0]
     assert gone(client, root)
 
 
 def test_a_scheduler_of_old_makes_a_network_and_brings_it_to_its_jobs_hosts(lab: Lab, client: SbfClient) -> None:
     """The old verbs on real switches: a number before any host, hosts that come and go, and nothing left."""
-    before = snapshot(lab, lab.topology)
+    before = take_snapshot(lab, lab.topology)
 
     def sbf(*words: str) -> tuple[int, str]:
         done = CliRunner().invoke(sbf_command.main, ["-q", "--url", f"unix://{lab.sbf_socket}", *words])
@@ -170,4 +172,4 @@ def test_a_scheduler_of_old_makes_a_network_and_brings_it_to_its_jobs_hosts(lab:
     assert sbf("removehosts", "Old4711", "brno-h1") == (0, "")
     assert f"br{number}" not in lab.run("brno-h1", ("ip", "-brief", "link")).stdout
     assert sbf("forcereleasevlan", "Old4711") == sbf("forcereleasevlan", "Old4711") == (0, "")
-    assert snapshot(lab, lab.topology).differs(before) == ""
+    assert take_snapshot(lab, lab.topology).differs(before) == ""

@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
-from batch_scenarios.lab_of_tests import HOSTS, RECONCILIATION, SETTINGS, TIMING
-from batch_scenarios.real_batch import RealBatch
-from batch_scenarios.real_world import RealWorld
-from batch_scenarios.stage import Stage
+from batch_scenarios.openpbs_lab import HOSTS, RECONCILIATION, SETTINGS, TIMING, RealBatch, RealWorld
+from batch_scenarios.stage import ScenarioStage
 
-from virtcloud.client import SbfClient
-from virtcloud.lab import Lab, LabImpossible, Wishes, read_lab_file
-from virtcloud.lab.observe import snapshot
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab, LabImpossible, LabOptions, read_lab_file
 from virtcloud.lab.pbs import LabPbs
-from virtcloud.lab.state import State as LabState
-from virtcloud.testing.fakepbs.batch import State
+from virtcloud.lab.snapshot import take_snapshot
+from virtcloud.lab.state import LabState
+from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +19,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
     """Give an OpenPBS in a lab of its own; nothing of the lab may be left afterwards."""
     try:
         file = read_lab_file()
-        running = Lab.up(file, Wishes(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
+        running = Lab.up(file, LabOptions(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
     except LabImpossible as error:
         pytest.skip(f"NO LAB: {error}")
     try:
@@ -46,16 +44,16 @@ def _started(running: Lab) -> LabPbs:
 def world(batch: LabPbs) -> Iterator[RealWorld]:
     """Give what is around it."""
     with SbfClient(f"unix://{batch.lab.sbf_socket}", timeout=20) as client:
-        yield RealWorld(batch.lab, RealBatch(batch, HOSTS), client, snapshot(batch.lab, batch.lab.topology), HOSTS)
+        yield RealWorld(batch.lab, RealBatch(batch, HOSTS), client, take_snapshot(batch.lab, batch.lab.topology), HOSTS)
 
 
 @pytest.fixture
-def stage(batch: LabPbs, world: RealWorld) -> Iterator[Stage]:
+def stage(batch: LabPbs, world: RealWorld) -> Iterator[ScenarioStage]:
     """Give a stage on which nothing is; afterwards nothing may be on it again."""
-    made = Stage(world.batch, world.batch, world)
+    made = ScenarioStage(world.batch, world.batch, world)
     yield made
     for job in made.jobs:
-        if made.batch.status(job).state is not State.FINISHED:
+        if made.batch.status(job).state is not BatchJobState.FINISHED:
             made.batch.delete(job, force=True)
     made.nothing_left()
     batch.await_free(HOSTS)

@@ -5,15 +5,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from batch_scenarios.lab_of_tests import HOSTS, SETTINGS
-from batch_scenarios.real_batch import RealBatch
+from batch_scenarios.openpbs_lab import HOSTS, SETTINGS, RealBatch
 
-from virtcloud.lab import names
+from virtcloud.lab import addressing
 from virtcloud.lab.errors import LabImpossible
-from virtcloud.lab.pbs import LabPbs, texts
-from virtcloud.testing.fakepbs.batch import State, Submission
+from virtcloud.lab.pbs import LabPbs, scripts
+from virtcloud.testing.fakepbs.batch_system import BatchJobState, BatchSubmission
 
-SBF = f"http://{names.STATION_ADDRESS}:{names.SBF_PORT}"
+SBF = f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
 LIMIT_S = 60.0
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 OTHERS = ("create hook theirs", "set hook theirs event = queuejob", "create resource theirs type=long,flag=nh")
@@ -138,16 +137,16 @@ def test_a_resource_of_another_type_is_refused(batch: LabPbs) -> None:
 def test_removal_is_refused_while_a_job_runs_with_a_cluster(batch: LabPbs) -> None:
     """It would lose who removes its cluster."""
     jobs = RealBatch(batch, HOSTS)
-    job = jobs.submit(Submission("sleep 600\n", resources={"vcluster": "image=busybox"}))
-    _reach(jobs, job, State.RUNNING)
+    job = jobs.submit(BatchSubmission("sleep 600\n", resources={"vcluster": "image=busybox"}))
+    _reach(jobs, job, BatchJobState.RUNNING)
     code, _, said = pbs(batch, "uninstall")
     jobs.delete(job)
-    _reach(jobs, job, State.FINISHED)
+    _reach(jobs, job, BatchJobState.FINISHED)
     assert code == 1
     assert f"jobs run with a cluster ({job})" in said
 
 
-def _reach(jobs: RealBatch, job: str, state: State) -> None:
+def _reach(jobs: RealBatch, job: str, state: BatchJobState) -> None:
     deadline = time.monotonic() + LIMIT_S
     while jobs.status(job).state is not state:
         assert time.monotonic() < deadline, jobs.log(job)
@@ -157,7 +156,7 @@ def _reach(jobs: RealBatch, job: str, state: State) -> None:
 def test_hosts_get_the_hooks(batch: LabPbs) -> None:
     """A copy of the MoM's hook lies on every host, the server's on none."""
     for host in HOSTS:
-        found = batch.lab.run(host, ["ls", f"{texts.HOME}/mom_priv/hooks"]).stdout.split()
+        found = batch.lab.run(host, ["ls", f"{scripts.HOME}/mom_priv/hooks"]).stdout.split()
         assert [one for one in found if one.startswith("virtcloud")] == [
             f"virtcloud_mom.{kind}" for kind in ("CF", "HK", "PY")
         ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from batch_scenarios.stage import Stage
+from batch_scenarios.stage import ScenarioStage
 
 from virtcloud.lab.pbs import LabPbs
 
@@ -26,7 +26,7 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 
 
-def test_an_array_of_it_is_deleted_and_the_scheduler_goes_on(stage: Stage, batch: LabPbs, queue: str) -> None:
+def test_an_array_of_it_is_deleted_and_the_scheduler_goes_on(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     """It would offer a part of an array that is refused in runjob for ever, and start nothing else."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.ends(stage.submit()).exit_status == 0
@@ -34,7 +34,7 @@ def test_an_array_of_it_is_deleted_and_the_scheduler_goes_on(stage: Stage, batch
 
 
 def test_a_job_of_it_that_would_share_its_host_is_held_and_its_user_can_mend_it(
-    stage: Stage, batch: LabPbs, queue: str
+    stage: ScenarioStage, batch: LabPbs, queue: str
 ) -> None:
     """A queue's place is as unseen as its request."""
     job = submit(batch, queue)

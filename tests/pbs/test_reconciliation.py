@@ -4,14 +4,13 @@ from datetime import timedelta
 
 import pytest
 from batch_scenarios.scenarios import FOREVER
-from batch_scenarios.stage import Stage
-from batch_scenarios.world import Fault
+from batch_scenarios.stage import HostFault, ScenarioStage
 
-from virtcloud.client import SbfClient
-from virtcloud.lab import names
-from virtcloud.lab.pbs import LabPbs, texts
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import addressing
+from virtcloud.lab.pbs import LabPbs, scripts
 from virtcloud.model.access import Role
-from virtcloud.model.cluster import ENDED, ClusterRequest, ClusterSpec, State
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.scheduler.status import SchedulerStatus
 
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
@@ -19,11 +18,11 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
     """Give what was done, to which cluster."""
-    text = pbs.lab.run(names.STATION, ["cat", f"{texts.SPOOL}/scheduler.json"], check=True).stdout
+    text = pbs.lab.run(addressing.STATION, ["cat", f"{scripts.SPOOL}/scheduler.json"], check=True).stdout
     return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
 
 
-def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage: Stage, batch: LabPbs) -> None:
+def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server has never heard of job 999999; the cluster 999998 was made by hand."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
@@ -37,7 +36,7 @@ def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage:
     stage.gone(f"999999.{server}")
     stage.until(lambda: ("ended", f"999999.{server}") in deeds(batch), "the deed to be told")
     assert stage.active(job).attempt == 1
-    assert client.cluster(f"999998.{server}").state is State.ACTIVE
+    assert client.cluster(f"999998.{server}").state is ClusterState.ACTIVE
     client.delete_cluster(f"999998.{server}")
     stage.batch.delete(job)
     stage.gone(job)
@@ -45,7 +44,7 @@ def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage:
 
 
 def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_leaves_nothing(
-    stage: Stage, batch: LabPbs
+    stage: ScenarioStage, batch: LabPbs
 ) -> None:
     """No hook and no agent was left to say so."""
     job = stage.submit(script=FOREVER)
@@ -59,7 +58,10 @@ def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_le
     finally:
         stage.world.start_sbf()
     try:
-        stage.until(lambda: (one := stage.cluster(job)) is not None and one.state in {State.DRAINING, *ENDED}, "an end")
+        stage.until(
+            lambda: (one := stage.cluster(job)) is not None and one.state in {ClusterState.DRAINING, *ENDED_STATES},
+            "an end",
+        )
         stage.until(lambda: ("ended", job) in deeds(batch), "the deed to be told")
     finally:
         stage.machines.start_host(host)
@@ -67,10 +69,10 @@ def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_le
 
 
 def test_a_run_whose_first_mom_died_in_begin_loses_its_cluster_though_the_job_cannot_run_again(
-    stage: Stage, batch: LabPbs
+    stage: ScenarioStage, batch: LabPbs
 ) -> None:
     """The server has no obituary of it, and does not offer the job to the hook again."""
-    with stage.world.in_begin(stage.world.hosts[0], Fault.MOM_DIES) as happens:
+    with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=3)
         happens()
         stage.waits(job, "Not enough free nodes available")
@@ -80,7 +82,7 @@ def test_a_run_whose_first_mom_died_in_begin_loses_its_cluster_though_the_job_ca
         stage.drop(job)
 
 
-def test_a_walltime_that_was_extended_while_sbf_was_away_extends_the_lease(stage: Stage, batch: LabPbs) -> None:
+def test_a_walltime_that_was_extended_while_sbf_was_away_extends_the_lease(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server's hook could not; the job's cluster lasts for the new walltime all the same."""
     job = stage.submit(script=FOREVER)
     before = stage.active(job).lease_ends

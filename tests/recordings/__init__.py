@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-from virtcloud.cli.trying import read_record
+from virtcloud.cli.element_try import read_record
 
 RECORDS = {one.stem: read_record(one) for one in sorted(Path(__file__).parent.glob("*.yaml"))}

@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
-from sbf_service.drivers.driver import Login
-from sbf_service.drivers.edge import Backbone, EdgeFacts, EdgePlatform, ManagedEdge
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, Part, in_order
+from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgeCapabilities, EdgePlatform, EdgeScope
+from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, sort_circuits
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.transport import TransportKind
@@ -21,7 +20,7 @@ class FakeEdge:
 
     name: str
     circuits: set[Circuit] = field(default_factory=set)
-    parts: set[Part] = field(default_factory=set)
+    parts: set[CircuitRemnant] = field(default_factory=set)
     startup: frozenset[Circuit] = frozenset()
     cut_off: bool = False
     cut_off_after: int | None = None
@@ -39,7 +38,7 @@ class FakeEdge:
 
     def carried(self) -> list[tuple[str, int, int]]:
         """Port, VLAN and service of each circuit."""
-        return [(one.port, int(one.vlan), one.service) for one in in_order(self.circuits)]
+        return [(one.port, int(one.vlan), one.service) for one in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
         """Forget everything, as a device that was never saved."""
@@ -62,15 +61,15 @@ class FakeEdgeDriver:
 
     edge: FakeEdge
 
-    def read(self, managed: ManagedEdge) -> EdgeCarried:
+    def read(self, managed: EdgeScope) -> EdgeObserved:
         self.edge.answer("read")
         if self.edge.unsafe:
             raise Unsafe(f"edge {self.edge.name}: expected circuits, got rubbish")
         ours = {one for one in self.edge.circuits if one.vlan in managed.vlans and _serves(one, managed)}
         parts = [one for one in self.edge.parts if _serves(one, managed)]
-        down = in_order(ours) if self.edge.shut else ()
+        down = sort_circuits(ours) if self.edge.shut else ()
         left = tuple(sorted(parts, key=lambda one: one.service))
-        return EdgeCarried(circuits=in_order(ours), parts=left, down=down)
+        return EdgeObserved(circuits=sort_circuits(ours), parts=left, down=down)
 
     def apply(self, difference: EdgeDifference) -> None:
         self.edge.answer("apply")
@@ -94,13 +93,13 @@ class FakeEdgeDriver:
         self.edge.circuits -= set(difference.remove)
         for one in difference.add:
             if self.edge.breaks:
-                self.edge.parts.add(Part(transport=one.transport, service=one.service))
+                self.edge.parts.add(CircuitRemnant(transport=one.transport, service=one.service))
                 self.edge.cut_off = True
                 self.edge.answer("the line after")
             self.edge.circuits.add(one)
 
 
-def _serves(one: Circuit | Part, managed: ManagedEdge) -> bool:
+def _serves(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
     return any(one.transport == each.name and one.service in each.numbers for each in managed.transports)
 
 
@@ -109,7 +108,7 @@ class FakeEdges:
     """All fake edges, made when first asked for; a platform for each of them."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
-    facts: EdgeFacts = field(default_factory=lambda: EdgeFacts(kinds=frozenset(TransportKind)))
+    facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))
 
     def __getitem__(self, name: str) -> FakeEdge:
         return self.found.setdefault(name, FakeEdge(name))
@@ -117,7 +116,7 @@ class FakeEdges:
     def platform_of(self, edge: Edge) -> EdgePlatform:
         return EdgePlatform(self.facts, self._driver)
 
-    def _driver(self, login: Login, backbone: Backbone) -> FakeEdgeDriver:
+    def _driver(self, login: DeviceLogin, backbone: Backbone) -> FakeEdgeDriver:
         edge = self[login.device.name]
         edge.backbones.append(backbone)
         return FakeEdgeDriver(edge)

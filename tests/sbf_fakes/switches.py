@@ -5,12 +5,12 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import Event
 
-from sbf_service.drivers.driver import DriverFacts, Login, Managed, Platform
+from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchPlatform, SwitchScope
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 
 @dataclass
@@ -75,7 +75,7 @@ class FakeDriver:
 
     switch: FakeSwitch
 
-    def read(self, managed: Managed) -> SwitchCarried:
+    def read(self, managed: SwitchScope) -> SwitchObserved:
         self.switch.answer("read")
         self.switch.ended_session = False
         if self.switch.unsafe:
@@ -90,7 +90,7 @@ class FakeDriver:
             names = {number: table[number] for number in exist}
         others = {PortName(port): VlanSet(vlans) & managed.vlans for port, vlans in self.switch.ports.items()}
         elsewhere = {port: vlans for port, vlans in others.items() if port not in managed.ports and vlans}
-        return SwitchCarried(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
+        return SwitchObserved(vlans=exist, ports=ports, open=tuple(sorted(found)), names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
         self.switch.answer("apply")
@@ -132,14 +132,14 @@ class FakeSwitches:
     """All fake switches, made when first asked for; a platform for each of them."""
 
     found: dict[str, FakeSwitch] = field(default_factory=dict)
-    facts: DriverFacts = field(default_factory=DriverFacts)
+    facts: SwitchCapabilities = field(default_factory=SwitchCapabilities)
 
     def __getitem__(self, name: str) -> FakeSwitch:
         return self.found.setdefault(name, FakeSwitch(name))
 
-    def platform_of(self, switch: Switch) -> Platform:
-        return Platform(self.facts, self._driver)
+    def platform_of(self, switch: Switch) -> SwitchPlatform:
+        return SwitchPlatform(self.facts, self._driver)
 
-    def _driver(self, login: Login) -> FakeDriver:
+    def _driver(self, login: DeviceLogin) -> FakeDriver:
         self[login.device.name].sessions += 1
         return FakeDriver(self[login.device.name])

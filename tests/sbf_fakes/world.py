@@ -10,22 +10,21 @@ from sqlalchemy.orm import Session
 
 from sbf_fakes.edges import FakeEdges
 from sbf_fakes.switches import FakeSwitches
-from sbf_service.calls import Fence
-from sbf_service.converge.candidates import candidates
-from sbf_service.converge.choose import is_due
-from sbf_service.converge.worker import Outcome
-from sbf_service.service import Service, make_service
-from sbf_service.settings import Settings
+from sbf_service.bootstrap import SbfService, build_service
+from sbf_service.domain.due_elements import is_due
+from sbf_service.domain.idempotency import AttemptFence
+from sbf_service.reconcile.transactions import read_device_statuses
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, elements
-from sbf_service.store.pools import put_pool, site_view
-from sbf_service.store.reading import read_topology
-from sbf_service.store.session import database_clock
+from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.tables import AuditRow
 from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
+from sbf_service.store.unit_of_work import read_database_clock, read_topology
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
-from virtcloud.model.device import DEVICES
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool, SiteView
 from virtcloud.model.vlans import VlanSet
@@ -103,7 +102,7 @@ class FakeClock:
     stands: bool = True
 
     def __call__(self, session: Session) -> datetime:
-        return self.now if self.stands else database_clock(session)
+        return self.now if self.stands else read_database_clock(session)
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -119,17 +118,17 @@ class World:
     switches: FakeSwitches = field(default_factory=FakeSwitches)
     edges: FakeEdges = field(default_factory=FakeEdges)
     dead_hosts: set[str] = field(default_factory=set)
-    made: list[Service] = field(default_factory=list, repr=False)
+    made: list[SbfService] = field(default_factory=list, repr=False)
     """Every service on this database; tests put another into ``service``, or use it beside that."""
 
     def __post_init__(self) -> None:
         self.service = self.restarted()
         self.service.prepare()
 
-    def restarted(self) -> Service:
+    def restarted(self) -> SbfService:
         """Make the service anew on the same database, as after a crash."""
-        settings = Settings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
-        self.made.append(make_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of))
+        settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
+        self.made.append(build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of))
         return self.made[-1]
 
     @property
@@ -162,13 +161,13 @@ class World:
         with self.store.change() as unit:
             put_pool(unit, name, Pool(vlans=VlanSet.parse(pool)), self.service.reserved)
 
-    def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> clusters.Put:
+    def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> clusters.PutResult:
         request = ClusterRequest(spec=wanted, attempt=attempt)
         return clusters.put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
 
     def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         with self.store.change() as unit:
-            return clusters.delete_cluster(unit, key, "ended by its user", Fence(attempt, owner))
+            return clusters.delete_cluster(unit, key, "ended by its user", AttemptFence(attempt, owner))
 
     def view(self, key: str) -> ClusterView:
         with self.store.read() as unit:
@@ -176,29 +175,29 @@ class World:
 
     def site(self, name: str) -> SiteView:
         with self.store.read() as unit:
-            return site_view(unit, read_topology(unit).site(name), self.service.reserved)
+            return make_site_view(unit, read_topology(unit).site(name), self.service.reserved)
 
-    def converge(self, name: str) -> Outcome:
+    def converge(self, name: str) -> ReconcileOutcome:
         """Let a worker try one device once."""
         return self.service.converger.worker.converge(name)
 
     def converge_switches(self) -> None:
         """Let workers try every device that is due, until each is at what is wanted or has failed once."""
         for one in self._due():
-            while self.converge(one) is Outcome.OVERTAKEN:
+            while self.converge(one) is ReconcileOutcome.OVERTAKEN:
                 pass
 
     def confirm_hosts(self) -> None:
         """Let every agent that lives confirm what is wanted of it."""
         with self.store.read() as unit:
-            views = elements.element_views(unit)
+            views = elements.make_element_views(unit)
         for one in views:
-            if one.kind not in DEVICES and one.name not in self.dead_hosts:
+            if one.kind not in DEVICE_KINDS and one.name not in self.dead_hosts:
                 self.confirm(one.name, one.wanted_revision)
 
     def confirm(self, name: str, revision: int) -> None:
         with self.store.change(who=name) as unit:
-            elements.confirm(unit, name, revision, self.service.settings.timing.drain)
+            elements.confirm_revision(unit, name, revision, self.service.settings.timing.drain)
 
     def sweep(self) -> None:
         self.service.converger.sweep.run()
@@ -212,7 +211,7 @@ class World:
 
     def wanted_of_host(self, name: str) -> HostWanted:
         with self.store.read() as unit:
-            return elements.wanted_document(unit, name).wanted
+            return elements.make_wanted_document(unit, name).wanted
 
     def topology(self) -> Topology:
         with self.store.read() as unit:
@@ -220,7 +219,7 @@ class World:
 
     def element(self, name: str) -> object:
         with self.store.read() as unit:
-            return elements.element_view(unit, name)
+            return elements.make_element_view(unit, name)
 
     def token(self, role: Role, name: str, *sites: str, expires_in_s: float | None = None) -> str:
         """Make a token and give it."""
@@ -237,7 +236,7 @@ class World:
     def _due(self) -> list[str]:
         interval = timedelta(seconds=self.service.settings.timing.drift_interval)
         with self.store.read() as unit:
-            return [one.name for one in candidates(unit, "nobody") if is_due(one, unit.now, interval)]
+            return [one.name for one in read_device_statuses(unit, "nobody") if is_due(one, unit.now, interval)]
 
 
 def make_world(folder: Path, **timing: float) -> World:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sbf_service.converge.converger import Converger
-from sbf_service.converge.sessions import Platforms, Sessions
-from sbf_service.converge.sweep import Sweep
-from sbf_service.converge.worker import Worker
-from sbf_service.drivers.driver import DriverFacts, Platform
-from sbf_service.drivers.edge import EdgeFacts, EdgePlatform
-from sbf_service.settings import Settings
+from sbf_service.drivers.contract import EdgeCapabilities, EdgePlatform, SwitchCapabilities, SwitchPlatform
+from sbf_service.reconcile.deadlines import DeadlineSweep
+from sbf_service.reconcile.scheduler import WorkerScheduler
+from sbf_service.reconcile.sessions import DeviceSessions, Platforms
+from sbf_service.reconcile.worker import Worker
+from sbf_service.settings import ServiceSettings
 from simulation.devices import Edge, EdgeSession, Host, Switch, SwitchSession
 from simulation.store import STARTED
 from simulation.transactions import Database, Devices, MemoryCandidates, MemoryDeadlines, MemoryTransactions
@@ -17,7 +16,7 @@ from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted
 
-SETTINGS = Settings()
+SETTINGS = ServiceSettings()
 
 
 @dataclass
@@ -28,7 +27,7 @@ class Replica:
     database: Database
     devices: Devices
     jitter: Callable[[], float]
-    converger: Converger = field(init=False)
+    converger: WorkerScheduler = field(init=False)
 
     def __post_init__(self) -> None:
         self.start()
@@ -36,9 +35,9 @@ class Replica:
     def start(self) -> None:
         """Begin a life, as ``Converger.start`` does."""
         transactions = MemoryTransactions(self.database, self.devices, self.holder)
-        worker = Worker(transactions, Sessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
-        sweep = Sweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
-        self.converger = Converger(
+        worker = Worker(transactions, DeviceSessions(SETTINGS, Platforms(self._of_switch, self._of_edge)))
+        sweep = DeadlineSweep(MemoryDeadlines(self.database), SETTINGS.timing, self.clock)
+        self.converger = WorkerScheduler(
             MemoryCandidates(self.database),
             worker,
             sweep,
@@ -59,11 +58,13 @@ class Replica:
         else:
             self.database.stage.enter(work, self.holder, element)
 
-    def _of_switch(self, _described: object) -> Platform:
-        return Platform(DriverFacts(), lambda login: SwitchSession(self._device(login.device.name), self.holder))
+    def _of_switch(self, _described: object) -> SwitchPlatform:
+        return SwitchPlatform(
+            SwitchCapabilities(), lambda login: SwitchSession(self._device(login.device.name), self.holder)
+        )
 
     def _of_edge(self, _described: object) -> EdgePlatform:
-        facts = EdgeFacts(kinds=frozenset(TransportKind))
+        facts = EdgeCapabilities(kinds=frozenset(TransportKind))
         return EdgePlatform(facts, lambda login, _: EdgeSession(self._device(login.device.name), self.holder))
 
     def _device(self, name: Name) -> Switch | Edge:

@@ -7,16 +7,15 @@ none at all. Some of what they carry is not managed by SBF.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.edge import ManagedEdge
-from sbf_service.ownership import vlan_name
+from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.drivers.contract import EdgeScope, SwitchScope
 from simulation.stage import Stage
 from simulation.store import Element
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, Part, in_order
+from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import HostWanted, SwitchCarried, SwitchDifference
+from virtcloud.model.wanted import HostWanted, SwitchDifference, SwitchObserved
 
 NONE = VlanSet()
 FAULTS = ("unreachable", "refuses", "lies", "unsafe", "cannot save")
@@ -48,7 +47,7 @@ class EdgeConfig:
     """Circuits, and what is left of broken ones."""
 
     circuits: frozenset[Circuit] = frozenset()
-    parts: frozenset[Part] = frozenset()
+    parts: frozenset[CircuitRemnant] = frozenset()
 
 
 @dataclass
@@ -206,15 +205,15 @@ class SwitchSession(Session):
 
     device: Switch
 
-    def read(self, managed: Managed) -> SwitchCarried:
+    def read(self, managed: SwitchScope) -> SwitchObserved:
         self._ask()
         config = self.device.running
         ports = {port: VlanSet(config.ports.get(port) or ()) & managed.vlans for port in managed.ports}
         opened = tuple(port for port in managed.ports if config.ports.get(port) is None)
         exist = VlanSet(config.vlans) & managed.vlans
-        names = {vlan: "theirs" if vlan in self.device.theirs else vlan_name(vlan) for vlan in exist}
+        names = {vlan: "theirs" if vlan in self.device.theirs else make_vlan_name(vlan) for vlan in exist}
         elsewhere = {OTHERS_PORT: VlanSet(config.ports.get(OTHERS_PORT) or ()) & managed.vlans}
-        return SwitchCarried(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
+        return SwitchObserved(vlans=exist, ports=ports, open=opened, names=names, elsewhere=elsewhere)
 
     def apply(self, difference: SwitchDifference) -> None:
         """Say one line after the other; anything may happen between two of them.
@@ -269,10 +268,10 @@ class EdgeSession(Session):
 
     device: Edge
 
-    def read(self, managed: ManagedEdge) -> EdgeCarried:
+    def read(self, managed: EdgeScope) -> EdgeObserved:
         self._ask()
         ours = {one for one in self.device.running.circuits if one.vlan in managed.vlans}
-        return EdgeCarried(circuits=in_order(ours), parts=tuple(self.device.running.parts))
+        return EdgeObserved(circuits=sort_circuits(ours), parts=tuple(self.device.running.parts))
 
     def apply(self, difference: EdgeDifference) -> None:
         """Say one line after the other; anything may happen between two of them."""
@@ -289,13 +288,13 @@ class EdgeSession(Session):
             raise Refused(f"{self.device.name}: % Invalid input: {', '.join(refused)}")
 
     def _add(self, circuit: Circuit, refused: list[str]) -> None:
-        half = Part(transport=circuit.transport, service=circuit.service)
+        half = CircuitRemnant(transport=circuit.transport, service=circuit.service)
         if self._change("make", refused):
             self._now(parts=self.device.running.parts | {half})
             if self._change("join", refused):
                 self._now(parts=self.device.running.parts - {half}, circuits=self.device.running.circuits | {circuit})
 
-    def _now(self, **changes: frozenset[Circuit] | frozenset[Part]) -> None:
+    def _now(self, **changes: frozenset[Circuit] | frozenset[CircuitRemnant]) -> None:
         self.device.running = replace(self.device.running, **changes)
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sbf_service.wanted import ports_for
+from sbf_service.domain.wanted import find_cluster_ports
 from simulation.devices import OTHERS_SERVICE, Edge, Host, Switch, SwitchConfig
 from simulation.stage import Stage
 from simulation.store import Cluster, MemoryStore
-from virtcloud.model.cluster import ENDED, State
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.edge import EdgeWanted
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -51,7 +51,7 @@ class Invariants:
             must(bool(row.claims) == holds, f"{row.id} is {row.state} and holds {row.claims}")
             lost = row.joined is not None and not row.settled and not row.joined.claims
             must(not lost, f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
-            if row.state is State.ACTIVE:
+            if row.state is ClusterState.ACTIVE:
                 missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
                 must(not missing, f"7.5: {row.id} is active, and not carried by {missing}")
         self.everybody_is_alone()
@@ -85,7 +85,7 @@ class Invariants:
     def way(self, row: Cluster) -> list[tuple[Name, PortName]]:
         """Return the ports that must carry a cluster, which never change."""
         if row.id not in self.ways:
-            self.ways[row.id] = [(end.element, end.port) for end in ports_for(self.store.topology, row.live())]
+            self.ways[row.id] = [(end.element, end.port) for end in find_cluster_ports(self.store.topology, row.live())]
         return self.ways[row.id]
 
     def is_gone(self, row: Cluster, name: Name) -> bool:
@@ -151,7 +151,7 @@ class Invariants:
             if not isinstance(thing, Host):
                 must(thing.startup == thing.running, f"7.3: {name} would lose {found} in a restart")
         for row in self.store.clusters:
-            rests = row.state in {State.ACTIVE, *ENDED} and not row.quarantined
+            rests = row.state in {ClusterState.ACTIVE, *ENDED_STATES} and not row.quarantined
             must(rests, f"7.3: {row.id} does not come to rest: {row.state}")
 
 

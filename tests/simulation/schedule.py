@@ -7,7 +7,7 @@ from random import Random
 
 from sbf_fakes.world import edge_site, site, spec
 
-from sbf_service.settings import Settings
+from sbf_service.settings import ServiceSettings
 from simulation.actors import Agent, Replica
 from simulation.devices import FAULTS, OTHERS_IN_POOL, Edge, Host, Switch
 from simulation.invariants import Invariants, must
@@ -25,7 +25,7 @@ from virtcloud.model.vlans import VlanSet
 SITES = ("brno", "praha")
 HOSTS = ("brno-h1", "praha-h1")
 REPLICAS = ("r1", "r2")
-DRIFT = timedelta(seconds=Settings().timing.drift_interval)
+DRIFT = timedelta(seconds=ServiceSettings().timing.drift_interval)
 TOPOLOGY = Topology.model_validate(
     {
         "name": "two",

@@ -4,17 +4,38 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from sbf_service.calls import Former, New, Same, decide, refuse_late, refuse_other
-from sbf_service.converge.choose import Candidate
-from sbf_service.paths import sites_of, transport_of
-from sbf_service.pools import SitePool, take
-from sbf_service.services import ServicePool, take_service
-from sbf_service.settings import Timing
-from sbf_service.settle import Move, Part, Standing, settle
-from sbf_service.store.saves import pause_after
-from sbf_service.wanted import LiveCluster, Network, Wanted, elements_of, ports_for, wanted
-from virtcloud.model.cluster import ENDED, LEAVING, WANTED, ClusterRequest, ClusterSpec, State, move
-from virtcloud.model.device import DEVICES
+from sbf_service.domain.allocation import ServicePool, SitePool, allocate_service_id, allocate_vlan_ids
+from sbf_service.domain.due_elements import DeviceStatus
+from sbf_service.domain.idempotency import (
+    CreateAttempt,
+    LatestAttempt,
+    NoChange,
+    check_attempt,
+    check_owner,
+    resolve_request,
+)
+from sbf_service.domain.lifecycle import ClusterStatus, ClusterTransition, PlacementStatus, find_transition
+from sbf_service.domain.paths import choose_transport, find_sites
+from sbf_service.domain.wanted import (
+    ClusterNetwork,
+    LiveCluster,
+    WantedState,
+    compute_wanted,
+    find_cluster_ports,
+    list_elements,
+)
+from sbf_service.settings import ServiceTiming
+from sbf_service.store.observed_state import compute_save_pause
+from virtcloud.model.cluster import (
+    ENDED_STATES,
+    LEAVING_STATES,
+    WANTED_STATES,
+    ClusterRequest,
+    ClusterSpec,
+    ClusterState,
+    check_transition,
+)
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind, kind_of
 from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound
 from virtcloud.model.topology import Topology
@@ -22,8 +43,8 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
-DRAIN = Timing().drain
-LEASE = Timing().lease
+DRAIN = ServiceTiming().drain
+LEASE = ServiceTiming().lease
 SEEN_STEP = timedelta(seconds=5)
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -47,7 +68,7 @@ class Cluster:
     spec: ClusterSpec
     deadline: datetime
     lease_ends: datetime
-    state: State = State.CONFIGURING
+    state: ClusterState = ClusterState.CONFIGURING
     leaving_since: datetime | None = None
     quarantined: bool = False
     transport: Name | None = None
@@ -63,12 +84,12 @@ class Cluster:
 
     @property
     def settled(self) -> bool:
-        return self.state in ENDED and not self.quarantined
+        return self.state in ENDED_STATES and not self.quarantined
 
     def live(self) -> LiveCluster:
         """Give it as elements are to carry it."""
         own = self.network
-        joined = None if self.joined is None else Network(own.id, ClusterKey(own.key), own.spec)
+        joined = None if self.joined is None else ClusterNetwork(own.id, ClusterKey(own.key), own.spec)
         return LiveCluster(self.id, ClusterKey(self.key), self.spec, own.claims, own.transport, own.service, joined)
 
 
@@ -119,11 +140,11 @@ class MemoryStore:
     def put(self, key: str, request: ClusterRequest) -> Cluster:
         """Ask for a cluster; raises what the real one raises. A blocked attempt drains the former one."""
         row = self.latest(key)
-        former = None if row is None else Former(row.attempt, row.state, row.spec)
-        decision = decide(key, request, former, self.highest(key, request.spec.owner))
-        if isinstance(decision, Same) and row is not None:
+        former = None if row is None else LatestAttempt(row.attempt, row.state, row.spec)
+        decision = resolve_request(key, request, former, self.highest(key, request.spec.owner))
+        if isinstance(decision, NoChange) and row is not None:
             return row
-        if isinstance(decision, New):
+        if isinstance(decision, CreateAttempt):
             return self._create(key, decision.attempt, request.spec)
         assert row is not None
         self.drain(row)
@@ -141,13 +162,13 @@ class MemoryStore:
         row = self.latest(key)
         if row is None:
             raise NotFound(key)
-        refuse_other(key, owner, row.spec.owner)
-        refuse_late(key, attempt, row.attempt)
+        check_owner(key, owner, row.spec.owner)
+        check_attempt(key, attempt, row.attempt)
         self.drain(row)
 
     def drain(self, row: Cluster) -> None:
-        if row.state in WANTED:
-            self._make(row, Move(State.DRAINING))
+        if row.state in WANTED_STATES:
+            self._make(row, ClusterTransition(ClusterState.DRAINING))
 
     def sweep(self) -> None:
         """Make the moves that time has made due."""
@@ -155,23 +176,23 @@ class MemoryStore:
 
     # elements
 
-    def target(self, name: Name) -> tuple[int, int, Wanted]:
+    def target(self, name: Name) -> tuple[int, int, WantedState]:
         """Read revision, confirmed revision and what is wanted, of one moment."""
         row = self.elements[name]
-        return row.wanted, row.confirmed, wanted(name, self.topology, self.live(name))
+        return row.wanted, row.confirmed, compute_wanted(name, self.topology, self.live(name))
 
     def live(self, name: Name) -> list[LiveCluster]:
         return [
             one.live()
             for one in self.clusters
-            if one.state in WANTED and name in one.parts and one.parts[name].removed is None
+            if one.state in WANTED_STATES and name in one.parts and one.parts[name].removed is None
         ]
 
-    def kept(self, name: Name) -> Wanted:
+    def kept(self, name: Name) -> WantedState:
         """Read what an element was confirmed to carry and is to carry on."""
         confirmed = self.elements[name].confirmed
         ids = {one.id for one in self.clusters if name in one.parts and one.parts[name].added <= confirmed}
-        return wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
+        return compute_wanted(name, self.topology, [one for one in self.live(name) if one.id in ids])
 
     def confirm(self, name: Name, revision: int, saved: frozenset[object] | None = None) -> None:
         row = self.elements[name]
@@ -205,7 +226,7 @@ class MemoryStore:
         self.expect_save(name)
         row = self.elements[name]
         row.failed_saves += 1
-        row.save_after = self.now + pause_after(row.failed_saves)
+        row.save_after = self.now + compute_save_pause(row.failed_saves)
 
     def heard(self, name: Name) -> None:
         """Record that an agent asks; one that was silent stays unreachable until it confirms."""
@@ -215,12 +236,12 @@ class MemoryStore:
 
     def silent(self, silence: timedelta) -> list[Name]:
         """Find the agents that are taken for well and did not ask for so long."""
-        agents = [row for row in self.elements.values() if row.kind not in DEVICES and row.reachable]
+        agents = [row for row in self.elements.values() if row.kind not in DEVICE_KINDS and row.reachable]
         return sorted(row.name for row in agents if row.seen is None or row.seen < self.now - silence)
 
     def is_overdue(self) -> bool:
         """Return whether a cluster's move is due."""
-        return any(settle(self._standing(row), self.now, DRAIN) for row in self.clusters if not row.settled)
+        return any(find_transition(self._standing(row), self.now, DRAIN) for row in self.clusters if not row.settled)
 
     # leases
 
@@ -248,9 +269,9 @@ class MemoryStore:
             if row.holder == holder:
                 row.until, row.fence = None, row.fence + 1
 
-    def candidates(self, holder: str) -> list[Candidate]:
+    def candidates(self, holder: str) -> list[DeviceStatus]:
         return [
-            Candidate(
+            DeviceStatus(
                 row.name,
                 row.wanted,
                 row.confirmed,
@@ -259,7 +280,7 @@ class MemoryStore:
                 reachable=row.reachable,
             )
             for row in self.elements.values()
-            if row.kind in DEVICES
+            if row.kind in DEVICE_KINDS
         ]
 
     # within a transaction
@@ -280,13 +301,13 @@ class MemoryStore:
         )
         own = row.network
         hosts = sorted({*own.spec.all_hosts, *spec.all_hosts})
-        transport = self.topology.transport(own.transport) if own.transport else transport_of(self.topology, hosts)
+        transport = self.topology.transport(own.transport) if own.transport else choose_transport(self.topology, hosts)
         translates = transport is not None and transport.translates
         vlans = self._numbers(own, spec, translates=translates)
-        own.service = own.service or (take_service(self._services(transport)) if translates else None)
+        own.service = own.service or (allocate_service_id(self._services(transport)) if translates else None)
         own.claims |= vlans
         row.transport = own.transport = transport and transport.name
-        elements = sorted(elements_of(ports_for(self.topology, row.live())))
+        elements = sorted(list_elements(find_cluster_ports(self.topology, row.live())))
         self.grow(elements)
         row.parts = {name: Placement(self.elements[name].wanted) for name in elements}
         self.clusters.append(row)
@@ -295,23 +316,23 @@ class MemoryStore:
 
     def _network(self, key: str) -> Cluster:
         found = self.latest(key)
-        if found is None or found.state in ENDED:
+        if found is None or found.state in ENDED_STATES:
             raise NoSuchNetwork(f"network {key} is not known")
-        if found.network.state not in WANTED:
+        if found.network.state not in WANTED_STATES:
             raise Conflict(f"network {key} is {found.network.state}")
         return found.network
 
     def _numbers(self, own: Cluster, spec: ClusterSpec, *, translates: bool) -> dict[Name, VlanId]:
-        pools = [self._pool(site.name) for site in sites_of(self.topology, spec.all_hosts)]
+        pools = [self._pool(site.name) for site in find_sites(self.topology, spec.all_hosts)]
         if not own.claims:
-            return take(pools, translates=translates)
+            return allocate_vlan_ids(pools, translates=translates)
         vlan = own.claims[min(own.claims)]
         found: dict[Name, VlanId] = {}
         for pool in pools:
             if pool.site not in own.claims and vlan in pool.free:
                 found[pool.site] = vlan
             elif pool.site not in own.claims:
-                found |= take([pool]) if translates else take([])
+                found |= allocate_vlan_ids([pool]) if translates else allocate_vlan_ids([])
         return found
 
     def members(self, row: Cluster) -> list[Cluster]:
@@ -346,8 +367,8 @@ class MemoryStore:
     def _settle(self, rows: Iterable[Cluster]) -> None:
         networks: dict[str, Cluster] = {}
         for row in sorted(rows, key=lambda one: (one.deadline, one.key)):
-            while row.state not in ENDED or row.quarantined:
-                found = settle(self._standing(row), self.now, DRAIN)
+            while row.state not in ENDED_STATES or row.quarantined:
+                found = find_transition(self._standing(row), self.now, DRAIN)
                 if found is None:
                     break
                 self._make(row, found)
@@ -356,11 +377,11 @@ class MemoryStore:
         if networks:
             self._settle(networks.values())
 
-    def _make(self, row: Cluster, found: Move) -> None:
-        row.state = row.state if found.to is row.state else move(row.state, found.to)
+    def _make(self, row: Cluster, found: ClusterTransition) -> None:
+        row.state = row.state if found.to is row.state else check_transition(row.state, found.to)
         row.quarantined = found.quarantines
         self.changes += 1
-        if found.to in LEAVING:
+        if found.to in LEAVING_STATES:
             row.leaving_since = self.now
             carrying = [name for name, part in row.parts.items() if part.removed is None]
             self.grow(carrying)
@@ -375,8 +396,8 @@ class MemoryStore:
                 self.freed_services.setdefault(row.transport, {})[row.service] = self.now
             row.claims, row.service = {}, None
 
-    def _standing(self, row: Cluster) -> Standing:
-        return Standing(
+    def _standing(self, row: Cluster) -> ClusterStatus:
+        return ClusterStatus(
             row.id,
             row.state,
             tuple(self._part(name, part) for name, part in row.parts.items()),
@@ -387,6 +408,6 @@ class MemoryStore:
             tuple(self._standing(one) for one in self.members(row) if not one.settled),
         )
 
-    def _part(self, name: Name, part: Placement) -> Part:
+    def _part(self, name: Name, part: Placement) -> PlacementStatus:
         one = self.elements[name]
-        return Part(name, one.kind, one.site, part.added, part.removed, one.confirmed, one.reachable)
+        return PlacementStatus(name, one.kind, one.site, part.added, part.removed, one.confirmed, one.reachable)

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sbf_service.converge.choose import Candidate
-from sbf_service.converge.kind import Kind
-from sbf_service.converge.task import KINDS, Task
-from sbf_service.converge.transactions import LeaseLostError
-from sbf_service.converge.trouble import Trouble
-from sbf_service.drivers.driver import Managed
-from sbf_service.drivers.edge import Backbone, ManagedEdge
-from sbf_service.edges import peers_of, transports_at
-from sbf_service.store.carried import carried_items
+from sbf_service.domain.due_elements import DeviceStatus
+from sbf_service.domain.error_report import ErrorReport
+from sbf_service.domain.wanted import find_edge_peers, find_edge_transports
+from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
+from sbf_service.reconcile.task import RECONCILED_KINDS, DeviceKind, ReconcileTask
+from sbf_service.reconcile.transactions import LeaseLostError
+from sbf_service.store.observed_state import list_observed_items
 from simulation.devices import Edge, Switch
 from simulation.stage import Stage
 from simulation.store import MemoryStore
-from virtcloud.model.device import DeviceCarried, DeviceDifference
+from virtcloud.model.edge import DeviceDifference, DeviceObserved
 from virtcloud.model.element import Edge as EdgeElement
 from virtcloud.model.element import Element
 from virtcloud.model.errors import DatabaseUnavailable, Unsafe
@@ -74,29 +72,29 @@ class MemoryTransactions:
     def give_up_lease(self, name: Name, fence: int) -> None:
         self.database.do(f"give up {name}", lambda: self.store.give_up_lease(name, fence))
 
-    def read_task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+    def read_task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
         return self.database.do(f"read the task of {name}", lambda: self._task(name, fence))
 
     def announce(
-        self, task: Task[Any, Any, Any, Any], difference: DeviceDifference, why: str, *, drifted: bool
+        self, task: ReconcileTask[Any, Any, Any, Any], difference: DeviceDifference, why: str, *, drifted: bool
     ) -> bool:
         return self.database.do(
             f"announce a change of {task.name}", lambda: self._announce(task, difference, drifted=drifted)
         )
 
-    def confirm(self, task: Task[Any, Any, Any, Any], carried: DeviceCarried, *, changed: bool) -> bool:
+    def confirm(self, task: ReconcileTask[Any, Any, Any, Any], carried: DeviceObserved, *, changed: bool) -> bool:
         return self.database.do(f"confirm {task.name}", lambda: self._confirm(task, carried, changed=changed))
 
-    def fail(self, name: Name, fence: int, trouble: Trouble) -> None:
+    def fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
         if trouble.message.startswith("fault in the service"):
             self.database.stage.broken.append(trouble.message)
         self.database.do(f"record the trouble of {name}", lambda: self._fail(name, fence, trouble))
 
-    def _task(self, name: Name, fence: int) -> Task[Any, Any, Any, Any]:
+    def _task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
         revision, confirmed, wanted = self.store.target(name)
         device, row = self.store.topology.element(name), self.store.elements[name]
-        kind: Kind[Any, Any, Any, Any] = KINDS[row.kind]
-        return Task(
+        kind: DeviceKind[Any, Any, Any, Any] = RECONCILED_KINDS[row.kind]
+        return ReconcileTask(
             kind=kind,
             device=device,
             site=row.site,
@@ -113,7 +111,9 @@ class MemoryTransactions:
             may_save=row.save_after is None or self.store.now >= row.save_after,
         )
 
-    def _announce(self, task: Task[Any, Any, Any, Any], difference: DeviceDifference, *, drifted: bool) -> bool:
+    def _announce(
+        self, task: ReconcileTask[Any, Any, Any, Any], difference: DeviceDifference, *, drifted: bool
+    ) -> bool:
         if not self.store.keep_lease(task.name, task.fence):
             raise LeaseLostError(task.name)
         try:
@@ -130,42 +130,42 @@ class MemoryTransactions:
         device.unread = device.unread and not device.is_known(self.holder)
         return True
 
-    def _confirm(self, task: Task[Any, Any, Any, Any], carried: DeviceCarried, *, changed: bool) -> bool:
+    def _confirm(self, task: ReconcileTask[Any, Any, Any, Any], carried: DeviceObserved, *, changed: bool) -> bool:
         mine = self.store.keep_lease(task.name, task.fence)
         if mine:
             device = self.devices[task.name]
             if device.is_known(self.holder):
                 device.doubtful = device.unread = False
             self.store.elements[task.name].created = task.kind.owned(task.managed, task.wanted, carried)
-            self.store.confirm(task.name, task.revision, carried_items(carried))
+            self.store.confirm(task.name, task.revision, list_observed_items(carried))
         elif changed:
             self.store.grow([task.name])
         if not mine:
             raise LeaseLostError(task.name)
         return self.store.elements[task.name].wanted > task.revision
 
-    def _fail(self, name: Name, fence: int, trouble: Trouble) -> None:
+    def _fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
         if self.store.elements[name].fence != fence:
             self.store.grow([name])
             return
         if trouble.saved is not None:
-            self.store.record_saved(name, carried_items(trouble.saved))
+            self.store.record_saved(name, list_observed_items(trouble.saved))
         if trouble.unsaved:
             self.store.record_failed_save(name)
         self.store.set_trouble(name, reachable=trouble.reachable)
 
-    def _managed(self, device: Element) -> Managed | ManagedEdge:
+    def _managed(self, device: Element) -> SwitchScope | EdgeScope:
         created = self.store.elements[device.name].created
         if isinstance(device, EdgeElement):
-            transports = transports_at(self.store.topology, device.name)
-            return ManagedEdge(device.ports, self.store.pool, transports, created)
-        return Managed(device.ports, self.store.pool, created=created)
+            transports = find_edge_transports(self.store.topology, device.name)
+            return EdgeScope(device.ports, self.store.pool, transports, created)
+        return SwitchScope(device.ports, self.store.pool, created=created)
 
     def _backbone(self, device: Element) -> Backbone | None:
         if not isinstance(device, EdgeElement):
             return None
-        transports = transports_at(self.store.topology, device.name)
-        return Backbone(transports, peers_of(self.store.topology, device.name, transports))
+        transports = find_edge_transports(self.store.topology, device.name)
+        return Backbone(transports, find_edge_peers(self.store.topology, device.name, transports))
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class MemoryCandidates:
 
     database: Database
 
-    def find(self, holder: str) -> tuple[datetime, list[Candidate]]:
+    def find(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
         store = self.database.store
         return self.database.do("look at the devices", lambda: (store.now, store.candidates(holder)))
 

@@ -5,8 +5,8 @@ from simulation.invariants import BrokenError
 from simulation.planting import plant
 from simulation.schedule import Schedule
 
-from sbf_service import ownership, settle
-from sbf_service.converge import choose, converger, sweep, task, worker
+from sbf_service.domain import due_elements, lifecycle, ownership
+from sbf_service.reconcile import deadlines, scheduler, task, worker
 
 SCHEDULES = 10_000
 AT_ONCE = 1_000
@@ -33,9 +33,9 @@ CHECKED = "kind.refuse_leftover(task.name, task.wanted, carried)"
 BUGS = {
     "frees numbers before all confirmed": (
         "7.2",
-        (settle, "all(part.progress is Progress.REMOVED for", "any(part.progress is Progress.REMOVED for"),
+        (lifecycle, "all(part.progress is Progress.REMOVED for", "any(part.progress is Progress.REMOVED for"),
     ),
-    "frees them before members let go": ("7.2", (settle, "not cluster.members and ", "")),
+    "frees them before members let go": ("7.2", (lifecycle, "not cluster.members and ", "")),
     "confirms whatever was read back": (
         "7.",
         (worker, f"try:\n        task.{CHECKED}", "try:\n        pass"),
@@ -73,9 +73,9 @@ BUGS = {
         "7.5",
         (worker, "kind.has_drifted(task.kept, carried, task.confirmed < task.revision)", "False"),
     ),
-    "never frees a device": ("7.3", (converger, "self._backlog.remember(one, outcome)\n            self._free", "str")),
-    "never tries again after a failure": ("7.3", (choose, " and clock < retry.not_before", "")),
-    "forgets deadlines": ("7.3", (sweep, "self.deadlines.settle()", "pass")),
+    "never frees a device": ("7.3", (scheduler, "self._backlog.remember(one, outcome)\n            self._free", "str")),
+    "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
+    "forgets deadlines": ("7.3", (deadlines, "self.deadlines.settle()", "pass")),
 }
 """Faults, by what is wrong: the invariant that does not hold, and the changes to the code."""
 

@@ -17,11 +17,10 @@ from sbf_fakes.edges import FakeEdge
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
-from sbf_service.store.clusters import list_clusters
-from sbf_service.store.elements import set_back, target_of
-from sbf_service.store.history import Page
-from sbf_service.store.leases import give_up_all
-from virtcloud.model.cluster import ENDED, LEAVING, ClusterSpec, State
+from sbf_service.store.clusters import ClusterPage, list_clusters
+from sbf_service.store.elements import read_wanted_revision, reset_confirmation
+from sbf_service.store.leases import release_leases_of
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId
 from virtcloud.model.views import ClusterView
@@ -130,7 +129,7 @@ class Machine(RuleBasedStateMachine):
     @rule(host=st.sampled_from(HOSTS), tells=st.booleans())
     def agent_acts(self, host: str, tells: bool) -> None:
         with self.world.store.read() as unit:
-            target = target_of(unit, host)
+            target = read_wanted_revision(unit, host)
         self.hosts[host] = {one.id: int(one.vlan) for one in target.wanted.segments}
         if tells:
             self.world.confirm(host, target.revision)
@@ -194,14 +193,14 @@ class Machine(RuleBasedStateMachine):
         self.forgot.add(host)
         if notices:
             with self.world.store.change(who=host) as unit:
-                set_back(unit, host, "restarted", self.world.service.settings.timing.drain)
+                reset_confirmation(unit, host, "restarted", self.world.service.settings.timing.drain)
 
     @rule()
     def the_service_dies_and_starts_again(self) -> None:
         self.world.close()
         self.world.service = self.world.restarted()
         with self.world.store.touch() as unit:
-            give_up_all(unit, "sbf@one")
+            release_leases_of(unit, "sbf@one")
 
     @rule(seconds=st.sampled_from([1.0, 61.0, 121.0, 301.0, 3001.0]))
     def time_passes(self, seconds: float) -> None:
@@ -229,7 +228,7 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def of_the_clusters_under_a_key_one_has_not_ended_and_no_attempt_of_an_owner_comes_twice(self) -> None:
         views = self.views()
-        live = [view.key for view in views if view.state not in ENDED]
+        live = [view.key for view in views if view.state not in ENDED_STATES]
         assert len(live) == len(set(live))
         attempts = [(view.key, view.spec.owner, view.attempt) for view in views]
         assert len(attempts) == len(set(attempts))
@@ -261,14 +260,14 @@ class Machine(RuleBasedStateMachine):
     def active_is_true(self) -> None:
         """§7.5: what is said to be active is really there, on everything that did not lose it unseen."""
         for view in self.views():
-            if view.state is State.ACTIVE:
+            if view.state is ClusterState.ACTIVE:
                 for part in view.placements:
                     assert part.element in self.forgot or self.carries(view, part.element)
 
     @invariant()
     def who_has_ended_holds_nothing_but_what_is_kept_back(self) -> None:
         for view in self.views():
-            assert bool(view.vlans) == (view.state not in ENDED or view.quarantined)
+            assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     @invariant()
     def a_member_has_the_numbers_of_its_network(self) -> None:
@@ -284,7 +283,7 @@ class Machine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return []
         with self.world.store.read() as unit:
-            return list_clusters(unit, None, Page(1000))
+            return list_clusters(unit, None, ClusterPage(1000))
 
     def carried_at(self, site: str) -> set[int]:
         if not hasattr(self, "world"):
@@ -346,7 +345,7 @@ class Machine(RuleBasedStateMachine):
                 self.agent_acts(host, tells=True)
         for name in SWITCHES:
             with self.world.store.read() as unit:
-                wanted = target_of(unit, name).wanted
+                wanted = read_wanted_revision(unit, name).wanted
             carried = self.world.switches[name].ports
             assert self.world.switches[name].table == {1: "default", **{vlan: f"vc-{vlan}" for vlan in wanted.vlans}}
             assert {port: set(vlans) for port, vlans in wanted.ports.items() if vlans} == {
@@ -354,12 +353,12 @@ class Machine(RuleBasedStateMachine):
             }
         for name in EDGES:
             with self.world.store.read() as unit:
-                must = target_of(unit, name).wanted
+                must = read_wanted_revision(unit, name).wanted
             edge = self.world.edges[name]
             assert (edge.circuits, edge.parts) == (set(must.circuits), set())
         for view in self.views():
-            assert view.state in {State.ACTIVE, *ENDED}
-            assert view.state not in LEAVING
+            assert view.state in {ClusterState.ACTIVE, *ENDED_STATES}
+            assert view.state not in LEAVING_STATES
             assert not view.quarantined
 
 

@@ -15,34 +15,33 @@ from simulation.store import LEASE, Cluster, MemoryStore
 from simulation.transactions import Database, MemoryTransactions
 from sqlalchemy import select
 
-from sbf_service.converge import transactions
-from sbf_service.converge.task import Task
-from sbf_service.converge.transactions import LeaseLostError, StoreTransactions, Transactions
-from sbf_service.converge.trouble import Trouble
-from sbf_service.ownership import vlan_name
+from sbf_service.domain.error_report import ErrorReport
+from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.reconcile import transactions
+from sbf_service.reconcile.task import ReconcileTask
+from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
 from sbf_service.store import elements, leases
-from sbf_service.store.carried import saved_items
+from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.clusters import put_cluster
-from sbf_service.store.free_numbers import NEVER_USED
-from sbf_service.store.revisions import grow
-from sbf_service.store.silence import heard
+from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.observed_state import list_saved_items
+from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import (
     ClaimRow,
     ClusterRow,
     CreatedVlanRow,
     ElementRow,
     FreedServiceRow,
-    FreeRow,
+    FreeVlanRow,
     PlacementRow,
     ServiceClaimRow,
 )
-from virtcloud.model.device import DeviceCarried, DeviceDifference
-from virtcloud.model.edge import EdgeCarried, EdgeWanted
+from virtcloud.model.edge import DeviceDifference, DeviceObserved, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchCarried
+from virtcloud.model.wanted import SwitchObserved
 
 POOL = "100-102"
 Outcome = object
@@ -63,7 +62,10 @@ class Both:
         database, timing = Database(self.double, Stage()), self.real.service.settings.timing
         made = {Name(name): self.device(Name(name)) for name in self.devices}
         self.transactions = {
-            holder: (MemoryTransactions(database, made, holder), StoreTransactions(self.real.store, timing, holder))
+            holder: (
+                MemoryTransactions(database, made, holder),
+                StoreWorkerTransactions(self.real.store, timing, holder),
+            )
             for holder in REPLICAS
         }
         self.acts: list[Callable[[], tuple[Outcome, Outcome]]] = [
@@ -119,21 +121,21 @@ class Both:
         self.double.set_trouble(name, reachable=reachable)
         with self.real.store.change() as unit:
             drain = self.real.service.settings.timing.drain
-            elements.set_trouble(unit, name, "no answer", drain, reachable=reachable)
+            elements.record_error(unit, name, "no answer", drain, reachable=reachable)
         return None, None
 
     def set_back(self) -> tuple[Outcome, Outcome]:
         name = self.element()
         self.double.set_back(name)
         with self.real.store.change() as unit:
-            elements.set_back(unit, name, "restarted", self.real.service.settings.timing.drain)
+            elements.reset_confirmation(unit, name, "restarted", self.real.service.settings.timing.drain)
         return None, None
 
     def grow(self) -> tuple[Outcome, Outcome]:
         name = self.element()
         self.double.grow([name])
         with self.real.store.change() as unit:
-            grow(unit, [name])
+            increment_revisions(unit, [name])
         return None, None
 
     def time_passes(self) -> tuple[Outcome, Outcome]:
@@ -144,7 +146,7 @@ class Both:
     def take_lease(self) -> tuple[Outcome, Outcome]:
         name, holder = self.random.choice(self.devices), self.random.choice(REPLICAS)
         with self.real.store.touch() as unit:
-            real = leases.take_lease(unit, name, holder, LEASE)
+            real = leases.acquire_lease(unit, name, holder, LEASE)
         self.fences.setdefault(name, []).append(real or 0)
         return self.double.take_lease(Name(name), holder), real
 
@@ -152,7 +154,7 @@ class Both:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
         with self.real.store.touch() as unit:
-            real = leases.keep_lease(unit, name, fence, LEASE)
+            real = leases.renew_lease(unit, name, fence, LEASE)
         return self.double.keep_lease(Name(name), fence), real
 
     def give_up_lease(self) -> tuple[Outcome, Outcome]:
@@ -160,20 +162,20 @@ class Both:
         fence = self.random.choice(self.fences.get(name, [0]))
         self.double.give_up_lease(Name(name), fence)
         with self.real.store.touch() as unit:
-            leases.give_up_lease(unit, name, fence)
+            leases.release_lease(unit, name, fence)
         return None, None
 
     def give_up_leases(self) -> tuple[Outcome, Outcome]:
         holder = self.random.choice(REPLICAS)
         self.double.give_up_leases(holder)
         with self.real.store.change() as unit:
-            leases.give_up_all(unit, holder)
+            leases.release_leases_of(unit, holder)
         return None, None
 
     def ask_as_an_agent(self) -> tuple[Outcome, Outcome]:
         name = Name(self.random.choice(HOSTS))
         self.double.heard(name)
-        heard(self.real.store, name)
+        record_agent_heartbeat(self.real.store, name)
         return None, None
 
     def announce(self) -> tuple[Outcome, Outcome]:
@@ -190,11 +192,11 @@ class Both:
             lambda one, task: one.fail(
                 task.name,
                 task.fence,
-                Trouble("no answer", reachable, unsaved=unsaved, saved=wanted_of(task) if saves else None),
+                ErrorReport("no answer", reachable, unsaved=unsaved, saved=wanted_of(task) if saves else None),
             )
         )
 
-    def both(self, call: Callable[[Transactions, Task], Outcome]) -> tuple[Outcome, Outcome]:
+    def both(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
         """Make a worker's call about a device, under a fencing token that may be an old one, in both stores."""
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
@@ -278,12 +280,12 @@ class Both:
                 },
                 "readings": {(row.name, row.checked_at, row.last_seen) for row in scalars(select(ElementRow))},
                 "saves": {
-                    (row.name, row.unsaved_since, row.failed_saves, row.save_after, saved_items(row))
+                    (row.name, row.unsaved_since, row.failed_saves, row.save_after, list_saved_items(row))
                     for row in scalars(select(ElementRow))
                 },
                 "created": {(row.element, row.vlan) for row in scalars(select(CreatedVlanRow))},
                 "freed": {
-                    (row.site, row.vlan, row.since) for row in scalars(select(FreeRow)) if row.since != NEVER_USED
+                    (row.site, row.vlan, row.since) for row in scalars(select(FreeVlanRow)) if row.since != NEVER_USED
                 },
                 "services": {
                     (row.transport, row.number, *names[row.cluster_id]) for row in scalars(select(ServiceClaimRow))
@@ -309,22 +311,24 @@ def outcome(call: Callable[[], object]) -> Outcome:
         return type(error).__name__
 
 
-def known(task: Task) -> Outcome:
+def known(task: ReconcileTask) -> Outcome:
     """Return what a task tells a worker, but for who uses the VLANs."""
     return {one.name: getattr(task, one.name) for one in fields(task) if one.name != "users"}
 
 
-def wanted_of(task: Task) -> DeviceCarried:
+def wanted_of(task: ReconcileTask) -> DeviceObserved:
     """Return what a device shows that carries exactly what its task wants."""
     if isinstance(task.wanted, EdgeWanted):
-        return EdgeCarried(circuits=task.wanted.circuits)
-    names = {vlan: vlan_name(vlan) for vlan in task.wanted.vlans}
-    return SwitchCarried(vlans=task.wanted.vlans, ports=task.wanted.ports, names=names)
+        return EdgeObserved(circuits=task.wanted.circuits)
+    names = {vlan: make_vlan_name(vlan) for vlan in task.wanted.vlans}
+    return SwitchObserved(vlans=task.wanted.vlans, ports=task.wanted.ports, names=names)
 
 
-def missing(task: Task) -> DeviceDifference:
+def missing(task: ReconcileTask) -> DeviceDifference:
     """Return the change of a device that carries nothing yet."""
-    empty = EdgeCarried() if isinstance(task.wanted, EdgeWanted) else SwitchCarried(vlans=VlanSet(), ports={}, names={})
+    empty = (
+        EdgeObserved() if isinstance(task.wanted, EdgeWanted) else SwitchObserved(vlans=VlanSet(), ports={}, names={})
+    )
     return task.kind.difference(task.wanted, task.kind.judge(task.managed, empty))
 
 

@@ -7,13 +7,12 @@ from typing import Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from virtcloud.model.admission import EVERYBODY, Admits
-from virtcloud.model.document import Document
+from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule
+from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.faults import explain, faults
 from virtcloud.model.values import Name
-from virtcloud.scheduler.settings import SchedulerKeys
+from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 
 class GuestKeys(Document):
@@ -25,7 +24,7 @@ class GuestKeys(Document):
         "`/dev/kvm` is there and does not work.",
     )
     confined: bool = Field(default=True, description="`false` runs guests without libvirt's security driver.")
-    admits: Admits = EVERYBODY
+    admits: AdmissionRule = ADMIT_EVERYBODY
     users_images: tuple[Name, ...] | None = Field(
         None,
         description="Images that users may name who ask for clusters themselves, without a batch system; any without "
@@ -98,7 +97,7 @@ class AgentSettings(Document):
     )
     guests: GuestKeys = GuestKeys()
     timing: TimingKeys = TimingKeys()
-    scheduler: SchedulerKeys | None = Field(
+    scheduler: SchedulerSettings | None = Field(
         None, description="The role of the scheduler's host, beside that of `element` or without it."
     )
 
@@ -118,7 +117,9 @@ def read_settings(path: Path) -> AgentSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadDocument(f"{path}: not TOML: {error}") from error
     except ValidationError as error:
-        raise BadDocument("\n".join(f"{path}: {_key(one)}: {explain(one)}" for one in faults(error))) from error
+        raise BadDocument(
+            "\n".join(f"{path}: {_key(one)}: {explain_validation_error(one)}" for one in list_validation_errors(error))
+        ) from error
 
 
 def _key(fault: ErrorDetails) -> str:

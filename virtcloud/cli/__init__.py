@@ -1,4 +1,4 @@
-"""The ``virtcloud`` command. Exit codes: see :mod:`virtcloud.cli.ends`."""
+"""The ``virtcloud`` command. Exit codes: see :mod:`virtcloud.cli.groups`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 
 from virtcloud import __version__
-from virtcloud.cli.lazy import LazyGroup
+from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
-    "agent": ("virtcloud.cli.agent:agent", "Converge this machine: its segments and guests."),
+    "agent": ("virtcloud.cli.host:agent", "Converge this machine: its segments and guests."),
     "audit": ("virtcloud.cli.audit:audit", "Say who changed what, when and why."),
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
     "doctor": (
@@ -17,13 +17,13 @@ COMMANDS = {
         "Check this machine: for a lab, or as a host of guests.",
     ),
     "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
-    "image": ("virtcloud.cli.image:image", "Look at this machine's images of guests."),
+    "image": ("virtcloud.cli.host:image", "Look at this machine's images of guests."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
     "login": ("virtcloud.cli.access:login", "Keep your token for later commands."),
     "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
     "pbs": ("virtcloud.cli.pbs:pbs", "Install the hooks in OpenPBS, and look after them."),
     "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
-    "quota": ("virtcloud.cli.quota:quota", "Say how much a user may have."),
+    "quota": ("virtcloud.cli.access:quota", "Say how much a user may have."),
     "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
     "token": ("virtcloud.cli.access:token", "Make, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),
@@ -33,7 +33,7 @@ COMMANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ConnectionOptions:
     """Where and as whom commands ask SBF, as the command line says."""
 
     url: str | None
@@ -78,4 +78,4 @@ def main(
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox
     """
-    context.obj = Asking(url, token_file, ca_file, certificate)
+    context.obj = ConnectionOptions(url, token_file, ca_file, certificate)

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from virtcloud.cli import show
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.differences import change_lines
-from virtcloud.client import SbfClient
-from virtcloud.model.audit import AuditEntry
+from virtcloud.cli import printing
+from virtcloud.cli.differences import format_change
+from virtcloud.cli.options import json_option, open_client
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.changes import AuditEntry
 
 WAIT_S = 30.0
 
@@ -20,7 +20,7 @@ WAIT_S = 30.0
 @click.option("--element", metavar="NAME", help="Only what was changed on this element.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many rows at first.")
 @click.option("--follow", is_flag=True, help="Go on with new rows until Ctrl-C.")
-@as_json
+@json_option
 @click.pass_context
 def audit(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context, /, *, cluster: str | None, element: str | None, limit: int, follow: bool, as_json: bool
@@ -29,7 +29,7 @@ def audit(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud audit --cluster demo --follow
     """
-    sbf = client(context).sbf
+    sbf = open_client(context).sbf
     rows = sbf.audit(element, cluster, limit=limit)
     _tell(rows, as_json=as_json)
     if follow:
@@ -53,6 +53,6 @@ def _tell(rows: Sequence[AuditEntry], *, as_json: bool) -> None:
 def _line(row: AuditEntry) -> str:
     of = [f"element {row.element}"] if row.element else []
     of += [f"cluster {row.cluster}"] if row.cluster else []
-    said = f"{show.moment(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
-    changes = [f"    {line}" for line in change_lines(row.difference)] if row.difference else []
+    said = f"{printing.format_time(row.at)}  {row.who}  {row.what}  {', '.join(of)}".rstrip()
+    changes = [f"    {line}" for line in format_change(row.difference)] if row.difference else []
     return "\n".join([f"{said}: {row.why}" if row.why else said, *changes])

@@ -2,16 +2,14 @@
 
 import click
 
-from virtcloud.cli import differences, show
-from virtcloud.cli.agreeing import require_yes
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.durations import Duration
-from virtcloud.cli.flags import unreached
-from virtcloud.cli.specs import Wishes, read_spec
-from virtcloud.cli.watching import watch
-from virtcloud.cli.whole import Group
-from virtcloud.cluster import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.cli import differences, printing
+from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
+from virtcloud.cli.confirmation import require_confirmation
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import DurationType, json_option, open_client
+from virtcloud.cli.progress import wait_with_progress
+from virtcloud.client.api import Client, Cluster
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import GuestTaken
 from virtcloud.model.views import ClusterView, PlacementView
 
@@ -21,7 +19,7 @@ RENAME = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def cluster() -> None:
     """Create, watch and delete virtual clusters.
 
@@ -60,14 +58,14 @@ def cluster() -> None:
     help="A site from which others will join: reserve a VLAN ID there now; may be repeated.",
 )
 @click.option("--vlan", type=click.IntRange(1, 4094), help="The VLAN number to take.  [default: the longest unused]")
-@click.option("--lease", type=Duration(), help="When it ends unless extended.  [default: 4h]")
-@click.option("--deadline", type=Duration(), help="How long setting up may take.  [default: 2m]")
+@click.option("--lease", type=DurationType(), help="When it ends unless extended.  [default: 4h]")
+@click.option("--deadline", type=DurationType(), help="How long setting up may take.  [default: 2m]")
 @click.option(
     "--attempt", type=click.IntRange(0), help="For a caller that may try again: counts up; a lower one is refused."
 )
 @click.option("--no-wait", is_flag=True, help="Return when SBF has taken it on, before it is active.")
 @click.option("--dry-run", is_flag=True, help="Only say what would happen; nothing is claimed or changed.")
-@as_json
+@json_option
 @click.pass_context
 def create(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context,
@@ -88,22 +86,23 @@ def create(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m --network 10.0.0.50/24
     """
-    spec = read_spec(Wishes(**wishes), lambda: client(context).sbf.whoami().name)  # type: ignore[arg-type]
+    spec = build_spec(ClusterOptions(**wishes), lambda: open_client(context).sbf.whoami().name)  # type: ignore[arg-type]
     if dry_run:
-        preview = client(context).preview(key, spec, attempt=attempt)
-        show.json_document(preview) if as_json else differences.tell_preview(preview)
+        preview = open_client(context).preview(key, spec, attempt=attempt)
+        printing.print_json(preview) if as_json else differences.print_cluster_dry_run(preview)
         return
-    made = _create(client(context), key, spec, attempt)
-    seconds = None if no_wait else watch(context, made, "goes on being set up", State.ACTIVE)
+    made = _create(open_client(context), key, spec, attempt)
+    seconds = None if no_wait else wait_with_progress(context, made, "goes on being set up", ClusterState.ACTIVE)
     if as_json:
-        show.json_document(made.view)
+        printing.print_json(made.view)
     elif seconds is None:
         click.echo(f"cluster {key} is {made.state}; wait for it: virtcloud cluster wait {key}")
     else:
         click.echo(
-            f"cluster {key} is active after {seconds:.1f} s: {show.vlans(made.view)}; lease ends {_time(made.view)}"
+            f"cluster {key} is active after {seconds:.1f} s: {printing.format_vlans(made.view)}; "
+            f"lease ends {_time(made.view)}"
         )
-    _warn_of_unreached(client(context), made.view)
+    _warn_of_unreached(open_client(context), made.view)
 
 
 def _create(asked: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
@@ -118,7 +117,7 @@ def _warn_of_unreached(asked: Client, view: ClusterView) -> None:
     """Name the sites from which nobody can join a network that is there to be joined."""
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
-    for line in unreached(view, asked.sbf.sites()):
+    for line in find_unreachable_sites(view, asked.sbf.sites()):
         click.echo(f"virtcloud: {line}", err=True)
 
 
@@ -127,7 +126,7 @@ def _warn_of_unreached(asked: Client, view: ClusterView) -> None:
 @click.option("--ended", is_flag=True, help="Also those that have ended: the newest of all.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="With --ended: how many.")
 @click.option("--before", metavar="ID", help="With --ended: those older than the cluster with this id.")
-@as_json
+@json_option
 @click.pass_context
 def list_(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context, /, *, owner: str | None, ended: bool, limit: int, before: str | None, as_json: bool
@@ -136,11 +135,11 @@ def list_(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud cluster list --owner eva
     """
-    views = [one.view for one in client(context).list(owner, ended=ended, limit=limit, before=before)]
+    views = [one.view for one in open_client(context).list(owner, ended=ended, limit=limit, before=before)]
     if ended and len(views) == limit:
         click.echo(f"there may be older ones: --before {views[0].id}", err=True)
     if as_json:
-        show.json_documents(views)
+        printing.print_json_list(views)
         return
     columns = ("cluster", "owner", "state", "VLANs", "guests", "network", "lease ends", "reason")
     rows = [
@@ -148,7 +147,7 @@ def list_(  # noqa: PLR0913 - click gives each option by its name
             one.key,
             one.spec.owner,
             one.state,
-            show.vlans(one),
+            printing.format_vlans(one),
             len(one.spec.guests),
             _network(one),
             _time(one),
@@ -156,33 +155,33 @@ def list_(  # noqa: PLR0913 - click gives each option by its name
         )
         for one in views
     ]
-    show.table(columns, rows, "no clusters")
+    printing.print_table(columns, rows, "no clusters")
 
 
 @cluster.command("show")
 @click.argument("key")
-@as_json
+@json_option
 @click.pass_context
 def show_(context: click.Context, key: str, as_json: bool) -> None:
     """Show the cluster KEY: its VLANs, its guests, and how far each element is.
 
     Example: virtcloud cluster show demo
     """
-    view = client(context).get(key).view
+    view = open_client(context).get(key).view
     if as_json:
-        show.json_document(view)
+        printing.print_json(view)
         return
     name = f" ({view.spec.name})" if view.spec.name else ""
     reason = f": {view.reason}" if view.reason else ""
     click.echo(f"cluster {view.key}{name} of {view.spec.owner} is {view.state}{reason}")
-    click.echo(f"attempt {view.attempt}, id {view.id}, {show.vlans(view)}, lease ends {_time(view)}")
+    click.echo(f"attempt {view.attempt}, id {view.id}, {printing.format_vlans(view)}, lease ends {_time(view)}")
     if view.network:
         click.echo(f"it is a member of the network of cluster {view.network}")
     elif view.members:
         members = (f"{member} of {owner}" for member, owner in view.members.items())
         click.echo(f"members of its network: {', '.join(members)}")
     if view.joined:
-        click.echo(f"its sites are joined by {differences.joined(view.joined)}")
+        click.echo(f"its sites are joined by {differences.format_transport_service(view.joined)}")
     if view.quarantined:
         click.echo("its VLANs are quarantined until the elements below are clean")
     click.echo()
@@ -190,12 +189,14 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
         (one.name, one.host, one.image, " ".join(one.addresses), f"{one.memory_mb} MiB", one.cpus)
         for one in view.spec.guests
     ]
-    show.table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
+    printing.print_table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
     click.echo()
-    parts = [(one.element, one.kind, one.site, _progress(one), show.short(one.trouble)) for one in view.placements]
-    show.table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
+    parts = [
+        (one.element, one.kind, one.site, _progress(one), printing.shorten(one.trouble)) for one in view.placements
+    ]
+    printing.print_table(("element", "kind", "site", "progress", "trouble"), parts, "on no element")
     for one in view.placements:
-        if one.trouble != show.short(one.trouble):
+        if one.trouble != printing.shorten(one.trouble):
             named = f"{one.kind} {one.element}"
             click.echo(f"\n{'' if (one.trouble or '').startswith(named) else f'{named}: '}{one.trouble}")
 
@@ -204,7 +205,7 @@ def _progress(part: PlacementView) -> str:
     """Return how far an element is, and of an unreachable one when it was last heard."""
     if part.reachable:
         return part.progress
-    return f"{part.progress} as of {show.moment(part.seen_at)}" if part.seen_at else "never heard"
+    return f"{part.progress} as of {printing.format_time(part.seen_at)}" if part.seen_at else "never heard"
 
 
 @cluster.command()
@@ -212,34 +213,36 @@ def _progress(part: PlacementView) -> str:
 @click.option(
     "--for", "goal", type=click.Choice(["active", "gone"]), default="active", show_default=True, help="What for."
 )
-@click.option("--timeout", type=Duration(), help="How long at most.  [default: as long as it takes]")
-@as_json
+@click.option("--timeout", type=DurationType(), help="How long at most.  [default: as long as it takes]")
+@json_option
 @click.pass_context
 def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_json: bool) -> None:
     """Wait until the cluster KEY is active, or gone.
 
     Example: virtcloud cluster wait demo --for gone --timeout 2m
     """
-    found = client(context).get(key)
-    seconds = watch(context, found, "goes on", State.ACTIVE if goal == "active" else State.RELEASED, timeout)
-    show.json_document(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
+    found = open_client(context).get(key)
+    seconds = wait_with_progress(
+        context, found, "goes on", ClusterState.ACTIVE if goal == "active" else ClusterState.RELEASED, timeout
+    )
+    printing.print_json(found.view) if as_json else click.echo(f"cluster {key} is {found.state} after {seconds:.1f} s")
 
 
 @cluster.command()
 @click.argument("key")
-@click.argument("length", type=Duration())
-@as_json
+@click.argument("length", type=DurationType())
+@json_option
 @click.pass_context
 def extend(context: click.Context, key: str, length: float, as_json: bool) -> None:
     """Let the cluster KEY last for LENGTH from now, at least; a lease is never shortened (delete it for that).
 
     Example: virtcloud cluster extend demo 4h
     """
-    found = client(context).get(key)
+    found = open_client(context).get(key)
     before = found.view.lease_ends
     view = found.extend(length).view
     if as_json:
-        show.json_document(view)
+        printing.print_json(view)
     elif view.lease_ends == before:
         click.echo(
             f"cluster {key} is {view.state}; its lease ends {_time(view)}, which is later than asked for: unchanged "
@@ -252,32 +255,32 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
 @cluster.command()
 @click.argument("key")
 @click.argument("users", nargs=-1, required=True, metavar="USER...")
-@as_json
+@json_option
 @click.pass_context
 def share(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
     """Allow clusters of each USER to join the network of the cluster KEY, from now on. Idempotent.
 
     Example: virtcloud cluster share demo bob carol
     """
-    _show_shares(client(context).get(key).share(*users).view, as_json=as_json)
+    _show_shares(open_client(context).get(key).share(*users).view, as_json=as_json)
 
 
 @cluster.command()
 @click.argument("key")
 @click.argument("users", nargs=-1, required=True, metavar="USER...")
-@as_json
+@json_option
 @click.pass_context
 def unshare(context: click.Context, key: str, users: tuple[str, ...], as_json: bool) -> None:
     """Forbid new clusters of each USER to join the network of the cluster KEY; those that joined stay. Idempotent.
 
     Example: virtcloud cluster unshare demo bob
     """
-    _show_shares(client(context).get(key).unshare(*users).view, as_json=as_json)
+    _show_shares(open_client(context).get(key).unshare(*users).view, as_json=as_json)
 
 
 def _show_shares(view: ClusterView, *, as_json: bool) -> None:
     if as_json:
-        show.json_document(view)
+        printing.print_json(view)
     else:
         click.echo(f"the network of cluster {view.key} is shared with: {', '.join(view.spec.shares_with) or 'nobody'}")
 
@@ -286,7 +289,7 @@ def _show_shares(view: ClusterView, *, as_json: bool) -> None:
 @click.argument("key")
 @click.option("--no-wait", is_flag=True, help="Return at once; it drains by itself.")
 @click.option("--yes", is_flag=True, help="Do not ask before clusters that joined its network end with it.")
-@as_json
+@json_option
 @click.pass_context
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
     """Delete the cluster KEY and wait until nothing of it is left anywhere. May be repeated.
@@ -295,12 +298,12 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
 
     Example: virtcloud cluster delete demo
     """
-    found = client(context).get(key)
+    found = open_client(context).get(key)
     _agree_to_members(found.view, yes=yes)
     going = found.delete()
-    seconds = None if no_wait else watch(context, going, "goes on being removed", State.RELEASED)
+    seconds = None if no_wait else wait_with_progress(context, going, "goes on being removed", ClusterState.RELEASED)
     if as_json:
-        show.json_document(going.view)
+        printing.print_json(going.view)
     else:
         click.echo(
             f"cluster {key} is {going.state}"
@@ -314,7 +317,7 @@ def _agree_to_members(view: ClusterView, *, yes: bool) -> None:
         return
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())
     click.echo(f"clusters that joined the network of cluster {view.key} end with it: {members}", err=True)
-    require_yes("Delete them all?", yes=yes, otherwise=f"cluster {view.key} was not deleted")
+    require_confirmation("Delete them all?", yes=yes, otherwise=f"cluster {view.key} was not deleted")
 
 
 def _network(view: ClusterView) -> str | None:

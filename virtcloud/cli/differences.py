@@ -1,38 +1,44 @@
-"""What would be changed, as commands print it: ``+ p1: VLAN 100`` and ``- p1: VLAN 139``."""
+"""What would be changed, as commands print it: ``+ p1: VLAN 100`` and ``- p1: VLAN 139``.
 
-from collections.abc import Iterator
+PURE. The difference between a document that is in force and one that shall be, as text.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from typing import Any
 
 import click
+import yaml
 
-from virtcloud.cli.show import moment
-from virtcloud.model.device import DEVICES, DeviceDifference
-from virtcloud.model.edge import NO_SERVICE, Circuit, EdgeDifference, Part
-from virtcloud.model.preview import ClusterPreview, ElementDifference, ElementReconciliation, HostDifference
+from virtcloud.cli.printing import format_time
+from virtcloud.model.changes import ClusterDryRun, ElementDifference, ElementReconciliation, HostDifference
+from virtcloud.model.document import Document
+from virtcloud.model.edge import DEVICE_KINDS, NO_SERVICE, Circuit, CircuitRemnant, DeviceDifference, EdgeDifference
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import PortName
-from virtcloud.model.views import Joined
+from virtcloud.model.views import ClusterTransport
 from virtcloud.model.wanted import SwitchDifference
 
-SERVICES = {TransportKind.QINQ: "S-tag", TransportKind.VPLS: "VPN id", TransportKind.EVPN: "VNI"}
-OPEN = "it carries every VLAN: an empty list"
+SERVICE_ID_NAMES = {TransportKind.QINQ: "S-tag", TransportKind.VPLS: "VPN id", TransportKind.EVPN: "VNI"}
+CARRIES_ALL_VLANS = "it carries every VLAN: an empty list"
 
 
-def tell_preview(preview: ClusterPreview) -> None:
+def print_cluster_dry_run(preview: ClusterDryRun) -> None:
     """Say what asking for a cluster would do."""
     numbers = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(preview.vlans.items())) or "no VLAN"
     verb = "would take" if preview.created else "is there already, with"
-    over = f", joined by {joined(preview.joined)}" if preview.joined else ""
+    over = f", joined by {format_transport_service(preview.joined)}" if preview.joined else ""
     click.echo(f"cluster {preview.key} {verb} {numbers}{over}; nothing was changed")
     for one in preview.elements:
-        tell(one)
+        print_difference(one)
 
 
-def joined(found: Joined) -> str:
+def format_transport_service(found: ClusterTransport) -> str:
     """Say what joins a cluster's sites, such as ``evpn: VNI 10100``."""
-    return f"{found.transport}: {SERVICES[found.kind]} {found.service}" if found.service else found.transport
+    return f"{found.transport}: {SERVICE_ID_NAMES[found.kind]} {found.service}" if found.service else found.transport
 
 
-def tell(found: ElementDifference) -> None:
+def print_difference(found: ElementDifference) -> None:
     """Say what would be changed on an element."""
     click.echo(f"{found.kind} {found.element} at {found.site}, {_since(found)}:")
     for line in _lines(found) or ["nothing to change"]:
@@ -42,7 +48,7 @@ def tell(found: ElementDifference) -> None:
         click.echo("\n".join(f"  {line}" for line in found.lines))
 
 
-def tell_reconciliation(found: ElementReconciliation) -> None:
+def print_reconciliation(found: ElementReconciliation) -> None:
     """Print what was changed on a device; a device that could not be read to the end was not found as wanted."""
     name = f"{found.element.kind} {found.element.name}"
     if found.mended is None:
@@ -50,11 +56,11 @@ def tell_reconciliation(found: ElementReconciliation) -> None:
         click.echo(f"{name} {read}; nothing was changed")
         return
     click.echo(f"{name} was read and changed:")
-    for line in change_lines(found.mended):
+    for line in format_change(found.mended):
         click.echo(f"  {line}")
 
 
-def change_lines(change: DeviceDifference | HostDifference) -> list[str]:
+def format_change(change: DeviceDifference | HostDifference) -> list[str]:
     """Write a change, line by line: ports and numbers of a switch, circuits of an edge, clusters of a host."""
     if isinstance(change, HostDifference):
         return list(_host(change))
@@ -63,7 +69,7 @@ def change_lines(change: DeviceDifference | HostDifference) -> list[str]:
 
 def _lines(found: ElementDifference) -> list[str]:
     change = found.switch or found.edge or found.host
-    return change_lines(change) if change else []
+    return format_change(change) if change else []
 
 
 def _edge(change: EdgeDifference) -> Iterator[str]:
@@ -72,7 +78,7 @@ def _edge(change: EdgeDifference) -> Iterator[str]:
     yield from (f"+ {_circuit(one)}" for one in change.add)
 
 
-def _circuit(one: Circuit | Part) -> str:
+def _circuit(one: Circuit | CircuitRemnant) -> str:
     port = "" if one.port is None else f"{one.port}: "
     if one.service == NO_SERVICE:
         return f"{port}VLAN {one.vlan} in no service"
@@ -82,7 +88,7 @@ def _circuit(one: Circuit | Part) -> str:
 
 def _switch(change: SwitchDifference) -> Iterator[str]:
     for port in change.close:
-        yield f"! {port}: {'taken out of all VLANs' if port in change.access else OPEN} first"
+        yield f"! {port}: {'taken out of all VLANs' if port in change.access else CARRIES_ALL_VLANS} first"
     yield from (f"- {_port(change, port)}: VLAN {vlans}" for port, vlans in change.remove.items())
     if change.delete:
         yield f"- VLAN {change.delete}"
@@ -106,5 +112,20 @@ def _host(change: HostDifference) -> Iterator[str]:
 
 
 def _since(found: ElementDifference) -> str:
-    verb = "read" if found.kind in DEVICES else "last heard of"
-    return f"{verb} {moment(found.read_at)}" if found.read_at else f"never {verb}"
+    verb = "read" if found.kind in DEVICE_KINDS else "last heard of"
+    return f"{verb} {format_time(found.read_at)}" if found.read_at else f"never {verb}"
+
+
+def format_yaml(document: Document, **first: object) -> str:
+    """Return a document as YAML, with keys of its file first; what is as by default is left out."""
+    plain: Mapping[str, Any] = first | document.model_dump(mode="json", exclude_defaults=True)
+    return str(yaml.safe_dump(dict(plain), sort_keys=False, allow_unicode=True))
+
+
+def unified_yaml_diff(former: Document | None, wanted: Document, name: str) -> str:
+    """Return a unified difference of both as YAML; empty when they are the same."""
+    before = "" if former is None else format_yaml(former)
+    lines = unified_diff(
+        before.splitlines(), format_yaml(wanted).splitlines(), f"{name} now", f"{name} then", lineterm=""
+    )
+    return "\n".join(lines)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from virtcloud.cli import show
-from virtcloud.cli.agent import DEFAULT as AGENT_SETTINGS
+from virtcloud.cli import printing
 from virtcloud.cli.doctor_host import doctor_host
-from virtcloud.lab.doctor import Diagnosis, Finding, examine
+from virtcloud.cli.host import AGENT_SETTINGS_FILE as AGENT_SETTINGS
+from virtcloud.lab.prerequisites import Diagnosis, Prerequisite, diagnose
 
-VERDICTS = {
+KERNEL_SUMMARIES = {
     "direct": "a lab runs here directly, on this machine's kernel",
     "uml": "a lab runs here inside User-mode Linux, since this machine's kernel lacks something",
     None: "no lab can run here",
@@ -36,7 +36,7 @@ def doctor(host: bool, config: Path, as_json: bool) -> None:
     """
     if host:
         sys.exit(doctor_host(config, as_json=as_json))
-    diagnosis = examine()
+    diagnosis = diagnose()
     click.echo(_as_json(diagnosis)) if as_json else _show(diagnosis)
     sys.exit(0 if diagnosis.healthy else 1)
 
@@ -48,13 +48,13 @@ def _as_json(diagnosis: Diagnosis) -> str:
 
 def _show(diagnosis: Diagnosis) -> None:
     rows = [(one.group, one.name, _word(one), "" if one.present else one.remedy) for one in diagnosis.findings]
-    show.table(("", "what", "is it there", "what to do"), rows, "nothing")
+    printing.print_table(("", "what", "is it there", "what to do"), rows, "nothing")
     lacking = [one.name for one in diagnosis.findings if one.needed and not one.present]
-    verdict = VERDICTS[diagnosis.kernel]
+    verdict = KERNEL_SUMMARIES[diagnosis.kernel]
     click.echo(f"{verdict}, once there is: {', '.join(lacking)}" if diagnosis.kernel and lacking else verdict)
 
 
-def _word(finding: Finding) -> str:
+def _word(finding: Prerequisite) -> str:
     if finding.present:
         return "yes"
     return "no" if finding.needed else "no (can do without)"

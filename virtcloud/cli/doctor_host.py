@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from virtcloud.agent.doctor import Check, examine
+from virtcloud.agent.host_checks import HostCheck, check_host
 
 
 def doctor_host(config: Path, *, as_json: bool) -> int:
     """Print every check; return the exit code: 1 when something is missing without which no cluster runs here."""
-    checks = examine(config)
+    checks = check_host(config)
     lacking = [one for one in checks if one.needed and not one.ok]
     if as_json:
         document = {"healthy": not lacking, "checks": [asdict(one) for one in checks]}
@@ -22,7 +22,7 @@ def doctor_host(config: Path, *, as_json: bool) -> int:
     return 1 if lacking else 0
 
 
-def _show(checks: Sequence[Check], lacking: Sequence[Check]) -> None:
+def _show(checks: Sequence[HostCheck], lacking: Sequence[HostCheck]) -> None:
     """Print a line for each check, and what to do below each that failed: no table, since errors are long."""
     for one in checks:
         word = "ok  " if one.ok else "NO  " if one.needed else "warn"

@@ -1,26 +1,89 @@
-"""``virtcloud job``: the cluster of a job, as its user wants to see it."""
+"""``virtcloud job``: the cluster of a job, as its user wants to see it.
+
+PURE. Which cluster a job's is, and what of it is missing.
+"""
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 
 import click
 
-from virtcloud.cli import differences, show
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.durations import Duration
-from virtcloud.cli.jobs_cluster import JobView, job_of, missing, no_cluster, whole_id
-from virtcloud.cli.watching import watch
-from virtcloud.client import SbfClient
-from virtcloud.cluster import Client, Cluster
-from virtcloud.model.cluster import ENDED, State
-from virtcloud.model.errors import NotFound
-from virtcloud.model.views import ClusterView
+from virtcloud.cli import differences, printing
+from virtcloud.cli.options import DurationType, json_option, open_client
+from virtcloud.cli.progress import format_progress, wait_with_progress
+from virtcloud.client.api import Client, Cluster
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView, PlacementProgress
+
+JOB_ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
+JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
+"""What a job's environment has: the key of its cluster, once that is up; the job's id."""
+
+
+class JobSummary(Document):
+    """A job's cluster, what of it is missing, and all clusters of its network that the caller may see."""
+
+    job: ClusterKey
+    missing: tuple[str, ...]
+    cluster: ClusterView
+    network: tuple[ClusterView, ...]
+
+
+def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
+    """Give the id of the job that is meant, lower case; raises BadInput."""
+    found = given or next((environment[one] for one in JOB_VARIABLES if environment.get(one)), None)
+    if found is None:
+        names = " nor ".join(JOB_VARIABLES)
+        raise BadInput(
+            f"expected the id of a job, or to be run within one (neither {names} is set); 'qstat' lists your jobs"
+        )
+    if "[" in found:
+        raise BadInput(f"job {found} is of an array: those have no clusters; submit one job for each cluster")
+    if not JOB_ID.fullmatch(found.lower()):
+        raise BadInput(f"expected the id of a job, such as 12.pbssrv, got {found!r}; 'qstat' lists your jobs")
+    return found.lower()
+
+
+def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
+    """Give the whole id of a job that was given by its number; raises BadInput when that is of several servers."""
+    if not re.fullmatch("[0-9]+", job):
+        return job
+    found = sorted({one.key for one in clusters if one.key.startswith(f"{job}.")})
+    if len(found) > 1:
+        raise BadInput(f"job {job}: expected one, got {', '.join(found)}; give the whole id")
+    return found[0] if found else job
+
+
+def job_not_found(job: str) -> NotFound:
+    """Say that a job has no cluster, and why that may be."""
+    ended = "has ended (then give its whole id), " if job.isdecimal() else ""
+    return NotFound(
+        f"job {job} has no cluster: it asked for none (-l vcluster=…), has not been started yet, {ended}or is another "
+        f"user's; see 'qstat -f {job}'"
+    )
+
+
+def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
+    """Say for each element that is not as it should be what it is at, and what it says went wrong."""
+    late = [
+        part
+        for part in view.placements
+        if part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or part.trouble
+    ]
+    at = "" if view.state not in ENDED_STATES else "at its end "
+    return tuple(f"{at}{part.kind} {part.element} at {part.site}: {format_progress(part, view)}" for part in late)
 
 
 @click.command()
 @click.argument("job_id", metavar="[ID]", required=False)
 @click.option("--wait", is_flag=True, help="Wait until it is active.")
-@click.option("--timeout", type=Duration(), help="How long at most.  [default: as long as it takes]")
-@as_json
+@click.option("--timeout", type=DurationType(), help="How long at most.  [default: as long as it takes]")
+@json_option
 @click.pass_context
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
     """Show the cluster of the job ID: its network, its guests, and what is missing. Within a job: of that job.
@@ -29,49 +92,51 @@ def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: f
 
     Example: virtcloud job 12.pbssrv
     """
-    asked = client(context)
-    found = _find(asked, job_of(job_id, os.environ))
+    asked = open_client(context)
+    found = _find(asked, parse_job_id(job_id, os.environ))
     if wait:
-        watch(context, found, "goes on being set up", State.ACTIVE, timeout)
+        wait_with_progress(context, found, "goes on being set up", ClusterState.ACTIVE, timeout)
     made = _view(asked.sbf, found.view)
-    show.json_document(made) if as_json else _tell(made)
+    printing.print_json(made) if as_json else _tell(made)
 
 
 def _find(asked: Client, given: str) -> Cluster:
-    name = whole_id(given, asked.sbf.clusters() if given.isdecimal() else [])
+    name = complete_job_id(given, asked.sbf.clusters() if given.isdecimal() else [])
     try:
         return asked.get(name)
     except NotFound as error:
-        raise no_cluster(name) from error
+        raise job_not_found(name) from error
 
 
-def _view(sbf: SbfClient, view: ClusterView) -> JobView:
-    network = () if view.state in ENDED else tuple(sbf.clusters(network=view.network or view.key))
-    return JobView(job=view.key, missing=missing(view), cluster=view, network=network)
+def _view(sbf: SbfClient, view: ClusterView) -> JobSummary:
+    network = () if view.state in ENDED_STATES else tuple(sbf.clusters(network=view.network or view.key))
+    return JobSummary(job=view.key, missing=list_unconfirmed(view), cluster=view, network=network)
 
 
-def _tell(found: JobView) -> None:
+def _tell(found: JobSummary) -> None:
     view = found.cluster
     reason = f": {view.reason}" if view.reason else ""
     click.echo(f"the cluster of job {found.job} ({view.spec.owner}, attempt {view.attempt}) is {view.state}{reason}")
-    if view.state not in ENDED:
+    if view.state not in ENDED_STATES:
         _tell_network(view)
     for line in found.missing:
         click.echo(f"missing: {line}")
     click.echo()
     guests = [(one.name, one.host, " ".join(one.addresses), one.image) for one in view.spec.guests]
-    show.table(("guest", "host", "addresses", "image"), guests, f"no guests, on {', '.join(view.spec.all_hosts)}")
+    printing.print_table(
+        ("guest", "host", "addresses", "image"), guests, f"no guests, on {', '.join(view.spec.all_hosts)}"
+    )
     others = [one for one in found.network if one.key != view.key]
     if others:
         click.echo()
-        show.table(("also in this network", "owner", "state", "guests"), [_row(one) for one in others], "")
+        printing.print_table(("also in this network", "owner", "state", "guests"), [_row(one) for one in others], "")
 
 
 def _tell_network(view: ClusterView) -> None:
     name = f"{view.spec.name}: " if view.spec.name else ""
-    over = f", joined by {differences.joined(view.joined)}" if view.joined else ""
-    click.echo(f"network: {name}{show.vlans(view)}{over}")
-    click.echo(f"lease ends {show.moment(view.lease_ends)}")
+    over = f", joined by {differences.format_transport_service(view.joined)}" if view.joined else ""
+    click.echo(f"network: {name}{printing.format_vlans(view)}{over}")
+    click.echo(f"lease ends {printing.format_time(view.lease_ends)}")
 
 
 def _row(view: ClusterView) -> tuple[object, ...]:

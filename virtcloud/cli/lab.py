@@ -10,22 +10,22 @@ from typing import Self
 import click
 from rich.console import Console
 
-from virtcloud.cli import show
-from virtcloud.cli.whole import Group
-from virtcloud.client import DEFAULT_URL
-from virtcloud.lab import Event, Lab, LabFile, Wishes, read_lab_file, take_down
-from virtcloud.lab.demo.report import Report
-from virtcloud.lab.demo.story import DEMO_TIMING, tell
+from virtcloud.cli import printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.client.sbf import DEFAULT_URL
+from virtcloud.lab import Lab, LabEvent, LabFile, LabOptions, read_lab_file, take_down
+from virtcloud.lab.control_client import run_attached
+from virtcloud.lab.demo.chapters import DEMO_TIMING, run_demo
+from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.pbs import LabPbs, as_user
-from virtcloud.lab.session import attach
-from virtcloud.lab.state import State
+from virtcloud.lab.state import LabState
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
-as_whom = click.option("--user", help="As this user, who has logged in (of 'virtcloud lab pbs': alice, bob).")
+user_option = click.option("--user", help="As this user, who has logged in (of 'virtcloud lab pbs': alice, bob).")
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def lab() -> None:
     """Run a whole installation of several sites on this machine, for trying and testing."""
 
@@ -43,8 +43,8 @@ def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
     sites joined by BGP EVPN over VXLAN, by FRR; no VLAN number is free at two of them).
     """
     described = read_lab_file(topology)
-    with Progress(Console(stderr=True)) as progress:
-        running = Lab.up(described, Wishes(bare=bare, kernel=kernel), progress.watch)
+    with LabProgress(Console(stderr=True)) as progress:
+        running = Lab.up(described, LabOptions(bare=bare, kernel=kernel), progress.watch)
         seconds = progress.seconds
     click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summary(described)}")
     click.echo("look at it: virtcloud lab status; into a node: virtcloud lab shell NODE; end it: virtcloud lab down")
@@ -66,7 +66,7 @@ def _summary(described: LabFile) -> str:
 @lab.command()
 def down() -> None:
     """Stop the lab and remove everything of it, also what a crashed one left."""
-    state = State.of_machine()
+    state = LabState.of_machine()
     lived = state.pid() is not None
     found = take_down(state)
     if not found:
@@ -88,7 +88,7 @@ def status(as_json: bool) -> None:
     kernels = {"direct": "this machine's kernel", "uml": "User-mode Linux"}
     click.echo(f"lab {found['name']} on {kernels[found['kernel']]}; SBF: {found['sbf'] or 'none (bare)'}")
     rows = [(name, node["kind"], node["address"], _services(node["services"])) for name, node in found["nodes"].items()]
-    show.table(("node", "kind", "address", "services"), rows, "no nodes")
+    printing.print_table(("node", "kind", "address", "services"), rows, "no nodes")
 
 
 def _services(states: Mapping[str, str]) -> str:
@@ -106,7 +106,7 @@ def pbs(hosts: tuple[str, ...]) -> None:
     """
     running = Lab.running()
     batch = LabPbs.of(running)
-    with Progress(Console(stderr=True)) as progress:
+    with LabProgress(Console(stderr=True)) as progress:
         batch.start(hosts or _hosts(running.topology), progress.watch)
         batch.install_hooks()
         batch.reconcile()
@@ -120,7 +120,7 @@ def _hosts(topology: Topology) -> list[str]:
 
 
 @lab.command(name="exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@as_whom
+@user_option
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
@@ -129,16 +129,16 @@ def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
     As from a shell, 127 says that NODE has no such program, and 126 that it cannot be run.
     """
     words = command if user is None else as_user(user, command)
-    sys.exit(attach(Lab.running().state, node, words, terminal=False))
+    sys.exit(run_attached(Lab.running().state, node, words, terminal=False))
 
 
 @lab.command()
-@as_whom
+@user_option
 @click.argument("node")
 def shell(user: str | None, node: str) -> None:
     """Open a shell on NODE."""
     words = SHELL if user is None else as_user(user, ())
-    sys.exit(attach(Lab.running().state, node, words, terminal=True))
+    sys.exit(run_attached(Lab.running().state, node, words, terminal=True))
 
 
 @lab.command()
@@ -161,19 +161,19 @@ def demo() -> None:
     Example: virtcloud lab demo
     """
     console = Console()
-    report = Report(console)
+    report = DemoReport(console)
 
     def bring_up() -> Lab:
-        with Progress(console) as progress:
-            return Lab.up(read_lab_file(None), Wishes(timing=DEMO_TIMING), progress.watch)
+        with LabProgress(console) as progress:
+            return Lab.up(read_lab_file(None), LabOptions(timing=DEMO_TIMING), progress.watch)
 
-    holds = tell(report, bring_up)
+    holds = run_demo(report, bring_up)
     console.print()
     console.print(report.table())
     sys.exit(0 if holds else 1)
 
 
-class Progress:
+class LabProgress:
     """Shows what is being waited for and for how long, and what is done."""
 
     def __init__(self, console: Console) -> None:
@@ -201,7 +201,7 @@ class Progress:
         """Give the line that is shown now."""
         return f"{self.seconds:5.1f} s  waiting for {', '.join(list(self._open)[:4]) or 'the next step'}"
 
-    def watch(self, event: Event) -> None:
+    def watch(self, event: LabEvent) -> None:
         """Take in one event."""
         now = time.monotonic()
         if event.state == "begin":

@@ -10,28 +10,25 @@ from typing import Any
 
 import click
 
+from pbs_hooks.openpbs import install as installation
+from pbs_hooks.openpbs import qmgr
+from pbs_hooks.openpbs.hook_status import check_installation
+from pbs_hooks.openpbs.install import BUNDLED_SOURCES, HOOK_NAMES, RequestedSettings
+from pbs_hooks.openpbs.qmgr import Qmgr, list_jobs_with_cluster
+from pbs_hooks.openpbs.server_state import InstallationChange
 from virtcloud.agent.settings import read_settings
-from virtcloud.cli import show
-from virtcloud.cli.agent import DEFAULT
-from virtcloud.cli.ends import FAILED
-from virtcloud.cli.whole import Group
+from virtcloud.cli import printing
+from virtcloud.cli.groups import EXIT_FAILED, SummaryGroup
+from virtcloud.cli.host import AGENT_SETTINGS_FILE
 from virtcloud.model.errors import BadInput
-from virtcloud.pbs import install as installation
-from virtcloud.pbs import place, qmgr
-from virtcloud.pbs.difference import Change
-from virtcloud.pbs.install import KINDS, Wishes
-from virtcloud.pbs.parts import PARTS
-from virtcloud.pbs.qmgr import Qmgr
-from virtcloud.pbs.running import running
-from virtcloud.pbs.status import findings
-from virtcloud.scheduler.settings import SchedulerKeys
+from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 FILES = ("token_file", "ca_file", "images")
-in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-dry_run = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
+pbs_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+pbs_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def pbs() -> None:
     """Install virtcloud's hooks in OpenPBS. To be run as root on the host of the PBS server.
 
@@ -46,8 +43,8 @@ def pbs() -> None:
     "--ca-file", type=click.Path(path_type=Path), help="File with the authority that SBF's certificate is of."
 )
 @click.option("--settings", type=click.Path(path_type=Path), help='More of them: JSON, {"server": {…}, "mom": {…}}.')
-@dry_run
-@in_json
+@pbs_dry_run_option
+@pbs_json_option
 def install(  # noqa: PLR0913 - click gives each option by its name
     *,
     sbf: str | None,
@@ -66,11 +63,13 @@ def install(  # noqa: PLR0913 - click gives each option by its name
     given = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
     read = _read(settings) if settings is not None else {}
     server = {**read.get("server", {}), **{key: value for key, value in given.items() if value is not None}}
-    at = place.find()
-    changes = installation.plan(Qmgr(at), at, PARTS, Wishes({**read, "server": server}))
+    at = qmgr.find_installation()
+    changes = installation.plan_installation(
+        Qmgr(at), at, BUNDLED_SOURCES, RequestedSettings({**read, "server": server})
+    )
     _check_files(server)
     for change in _shown(changes, dry_run=dry_run, as_json=as_json):
-        qmgr.apply(Qmgr(at), change)
+        qmgr.apply_change(Qmgr(at), change)
     if as_json:
         _print(changes, dry_run=dry_run)
     elif not changes:
@@ -79,16 +78,16 @@ def install(  # noqa: PLR0913 - click gives each option by its name
 
 @pbs.command()
 @click.option("--force", is_flag=True, help="Even while jobs run with a cluster.")
-@dry_run
-@in_json
+@pbs_dry_run_option
+@pbs_json_option
 def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
     """Delete the hooks, and the resources that no job names any more.
 
     Example: virtcloud pbs uninstall --dry-run
     """
-    at = place.find()
-    changes = installation.plan_removal(Qmgr(at), lambda: running(at), force=force)
-    kept = installation.remove(Qmgr(at), _shown(changes, dry_run=dry_run, as_json=as_json))
+    at = qmgr.find_installation()
+    changes = installation.plan_removal(Qmgr(at), lambda: list_jobs_with_cluster(at), force=force)
+    kept = installation.apply_removal(Qmgr(at), _shown(changes, dry_run=dry_run, as_json=as_json))
     for reason in kept:
         click.echo(f"kept, {reason}", err=True)
     if as_json:
@@ -101,25 +100,25 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
 @click.option(
     "--agent-config",
     type=click.Path(path_type=Path),
-    default=DEFAULT,
+    default=AGENT_SETTINGS_FILE,
     show_default=True,
     help="Settings of the agent that reconciles here.",
 )
-@in_json
+@pbs_json_option
 def status(agent_config: Path, as_json: bool) -> None:
     """Say how the hooks are, and whether SBF and the hosts' agents answer. Exit code 1 when something is wrong.
 
     Example: virtcloud pbs status
     """
-    at = place.find()
-    found = list(findings(Qmgr(at), at, PARTS, _reconciled(agent_config), datetime.now(UTC)))
+    at = qmgr.find_installation()
+    found = list(check_installation(Qmgr(at), at, BUNDLED_SOURCES, _reconciled(agent_config), datetime.now(UTC)))
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     else:
         rows = [("ok" if one.good else "WRONG", one.subject, one.seen) for one in found]
-        show.table(("", "what", "seen"), rows, "nothing")
+        printing.print_table(("", "what", "seen"), rows, "nothing")
     if not all(one.good for one in found):
-        click.get_current_context().exit(FAILED)
+        click.get_current_context().exit(EXIT_FAILED)
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
@@ -131,10 +130,10 @@ def _check_files(server: Mapping[str, Any]) -> None:
 def _reconciled(agent_config: Path) -> Path:
     """Give the file in which the agent of this host says what it saw; the usual one where there are no settings."""
     keys = read_settings(agent_config).scheduler if agent_config.exists() else None
-    return (keys or SchedulerKeys()).status
+    return (keys or SchedulerSettings()).status
 
 
-def _shown(changes: Sequence[Change], *, dry_run: bool, as_json: bool) -> Sequence[Change]:
+def _shown(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
     """Say the changes; give those that are to be done."""
     if changes and dry_run and not as_json:
         click.echo("nothing is changed yet; this would be:")
@@ -143,7 +142,7 @@ def _shown(changes: Sequence[Change], *, dry_run: bool, as_json: bool) -> Sequen
     return () if dry_run else changes
 
 
-def _print(changes: Sequence[Change], *, dry_run: bool) -> None:
+def _print(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
     """Print changes as JSON; ``done`` says whether they were made."""
     click.echo(json.dumps({"done": not dry_run, "changes": [one.says for one in changes]}, indent=2))
 
@@ -155,7 +154,7 @@ def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
         raise BadInput(f"settings {path}: expected a readable file of JSON, got: {error}") from error
     if (
         not isinstance(read, dict)
-        or not set(read) <= set(KINDS)
+        or not set(read) <= set(HOOK_NAMES)
         or not all(isinstance(one, dict) for one in read.values())
     ):
         raise BadInput(

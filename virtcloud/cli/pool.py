@@ -2,18 +2,18 @@
 
 import click
 
-from virtcloud.cli import agreeing, show
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.whole import Group
+from virtcloud.cli import confirmation, printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import json_option, open_client
 from virtcloud.model.values import VlanId
-from virtcloud.model.views import Pool, Quarantine, VlanInOtherUse
+from virtcloud.model.views import Pool, QuarantinedVlan, VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
 
 COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
 OTHER_USE = ("in other use", "on", "name", "unmanaged ports", "since", "read", "cluster")
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def pool() -> None:
     """Say which VLAN numbers a site gives to virtual clusters.
 
@@ -23,7 +23,7 @@ def pool() -> None:
 
 @pool.command("show")
 @click.argument("site")
-@as_json
+@json_option
 @click.pass_context
 def show_(context: click.Context, site: str, as_json: bool) -> None:
     """Show the pool of SITE, which of its VLAN IDs are quarantined, and which are in other use and left out.
@@ -33,25 +33,25 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 
     Example: virtcloud pool show brno
     """
-    found = client(context).sbf.site(site)
+    found = open_client(context).sbf.site(site)
     if as_json:
-        show.json_document(found)
+        printing.print_json(found)
         return
     click.echo(str(found.pool))
     if found.quarantine:
         click.echo()
-        show.table(COLUMNS, [_row(one) for one in found.quarantine], "")
+        printing.print_table(COLUMNS, [_row(one) for one in found.quarantine], "")
     if found.other_use:
         click.echo()
-        show.table(OTHER_USE, [_other_use(one) for one in found.other_use], "")
+        printing.print_table(OTHER_USE, [_other_use(one) for one in found.other_use], "")
 
 
 @pool.command("set")
 @click.argument("site")
 @click.argument("vlans")
-@agreeing.dry_run
-@agreeing.yes
-@as_json
+@confirmation.dry_run_option
+@confirmation.yes_option
+@json_option
 @click.pass_context
 def set_(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
@@ -63,21 +63,21 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
-    sbf, pool = client(context).sbf, Pool(vlans=VlanSet.parse(vlans))
+    sbf, pool = open_client(context).sbf, Pool(vlans=VlanSet.parse(vlans))
     preview = sbf.preview_pool(site, pool)
     if dry_run:
-        agreeing.show_preview(preview, as_json=as_json)
+        confirmation.print_dry_run(preview, as_json=as_json)
         return
-    agreeing.require_agreement(preview, yes=yes)
+    confirmation.confirm_change(preview, yes=yes)
     found = sbf.put_pool(site, pool)
-    show.json_document(found) if as_json else click.echo(f"site {site} gives {found.vlans or 'no number'}")
+    printing.print_json(found) if as_json else click.echo(f"site {site} gives {found.vlans or 'no number'}")
 
 
 @pool.command()
 @click.argument("site")
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
 @click.option("--reason", required=True, metavar="TEXT", help="Why it is clean; kept in the audit log.")
-@as_json
+@json_option
 @click.pass_context
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
     """Say that the number VLAN, which is in quarantine, is clean on all elements of SITE. Your name is kept with it.
@@ -86,24 +86,24 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
-    found = client(context).sbf.say_clean(site, vlan, reason=reason)
+    found = open_client(context).sbf.say_clean(site, vlan, reason=reason)
     kept = [one for one in found.quarantine if one.vlan == vlan]
     if as_json:
-        show.json_document(found)
+        printing.print_json(found)
     elif kept:
         click.echo(f"VLAN {vlan} is still kept back by {_elements(kept[0])}: say it is clean there too")
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")
 
 
-def _row(one: Quarantine) -> tuple[object, ...]:
-    return (one.vlan, one.cluster, show.moment(one.since), _elements(one))
+def _row(one: QuarantinedVlan) -> tuple[object, ...]:
+    return (one.vlan, one.cluster, printing.format_time(one.since), _elements(one))
 
 
 def _other_use(one: VlanInOtherUse) -> tuple[object, ...]:
-    read = show.moment(one.read_at) if one.read_at else "never"
-    return (one.vlan, one.element, one.name, ", ".join(one.ports), show.moment(one.since), read, one.cluster)
+    read = printing.format_time(one.read_at) if one.read_at else "never"
+    return (one.vlan, one.element, one.name, ", ".join(one.ports), printing.format_time(one.since), read, one.cluster)
 
 
-def _elements(one: Quarantine) -> str:
+def _elements(one: QuarantinedVlan) -> str:
     return ", ".join(f"{element} at {site}" for element, site in sorted(one.elements.items()))

@@ -1,4 +1,7 @@
-"""A cluster's progress: a line per element, live on a terminal, a line per change elsewhere; always on stderr."""
+"""A cluster's progress: a line per element, live on a terminal, a line per change elsewhere; always on stderr.
+
+Waiting for a cluster before the user's eyes.
+"""
 
 import sys
 import time
@@ -6,17 +9,26 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from virtcloud.model.device import DEVICES
-from virtcloud.model.views import ClusterView, PlacementView, Progress
+from virtcloud.cli import groups
+from virtcloud.client.api import Cluster
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
-MARKS = {Progress.ADDING: "…", Progress.CONFIRMED: "✓", Progress.REMOVING: "…", Progress.REMOVED: "✓"}
+MARKS = {
+    PlacementProgress.ADDING: "…",
+    PlacementProgress.CONFIRMED: "✓",
+    PlacementProgress.REMOVING: "…",
+    PlacementProgress.REMOVED: "✓",
+}
 
 
-class ShowProgress:
+class ProgressDisplay:
     """Called with each view of the cluster; a context, so that the terminal is left as it was."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
@@ -24,7 +36,7 @@ class ShowProgress:
         self._clock = clock
         self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
         self._begun = clock()
-        self._ended: dict[str, tuple[Progress, float]] = {}
+        self._ended: dict[str, tuple[PlacementProgress, float]] = {}
         self._said: dict[str, str] = {}
         self._live = (
             Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
@@ -58,7 +70,10 @@ class ShowProgress:
         picture.add_row("", view.key, str(view.state), f"{self.seconds:.1f} s")
         for placement in view.placements:
             picture.add_row(
-                MARKS[placement.progress], placement.element, words(placement, view), f"{self._since(placement):.1f} s"
+                MARKS[placement.progress],
+                placement.element,
+                format_progress(placement, view),
+                f"{self._since(placement):.1f} s",
             )
         return picture
 
@@ -70,7 +85,7 @@ class ShowProgress:
 
     def _since(self, placement: PlacementView) -> float:
         """Give the seconds that an element took or, while it is waited for, has taken."""
-        if placement.progress in {Progress.ADDING, Progress.REMOVING}:
+        if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
         if progress != placement.progress:
@@ -79,14 +94,14 @@ class ShowProgress:
         return seconds
 
 
-def words(placement: PlacementView, view: ClusterView) -> str:
+def format_progress(placement: PlacementView, view: ClusterView) -> str:
     """PURE. Say what an element is at, and what is being waited for."""
     what = _what(placement, view)
     said = {
-        Progress.ADDING: f"waiting for {what}",
-        Progress.CONFIRMED: f"has {what}",
-        Progress.REMOVING: f"waiting until {what} is gone",
-        Progress.REMOVED: "clean",
+        PlacementProgress.ADDING: f"waiting for {what}",
+        PlacementProgress.CONFIRMED: f"has {what}",
+        PlacementProgress.REMOVING: f"waiting until {what} is gone",
+        PlacementProgress.REMOVED: "clean",
     }[placement.progress]
     return f"{said}; trouble: {placement.trouble}" if placement.trouble else said
 
@@ -95,7 +110,7 @@ def _what(placement: PlacementView, view: ClusterView) -> str:
     vlan = view.vlans.get(placement.site)
     guests = [guest.name for guest in view.spec.guests if guest.host == placement.element]
     segment = f"VLAN {vlan}" if vlan else "its VLAN"
-    if placement.kind in DEVICES:
+    if placement.kind in DEVICE_KINDS:
         return f"{segment} on its ports"
     return f"{segment} and {', '.join(guests)}" if guests else segment
 
@@ -103,4 +118,18 @@ def _what(placement: PlacementView, view: ClusterView) -> str:
 def _lines(view: ClusterView) -> Iterator[tuple[str, str]]:
     yield view.key, f"{view.state}" + (f": {view.reason}" if view.reason else "")
     for placement in view.placements:
-        yield placement.element, words(placement, view)
+        yield placement.element, format_progress(placement, view)
+
+
+def wait_with_progress(
+    context: click.Context, watched: Cluster, goes_on: str, goal: ClusterState, timeout: float | None = None
+) -> float:
+    """Wait for ``goal`` with progress shown, and give the seconds that it took."""
+    try:
+        with ProgressDisplay() as progress:
+            (watched.wait_active if goal == ClusterState.ACTIVE else watched.wait_ended)(progress, timeout)
+            return progress.seconds
+    except KeyboardInterrupt:
+        key = watched.key
+        delete = f"; delete it: virtcloud cluster delete {key}" if goal == ClusterState.ACTIVE else ""
+        groups.exit_interrupted(context, f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}{delete}")

@@ -1,17 +1,86 @@
-"""``virtcloud site``: sites, their hosts and the state of their pools."""
+"""``virtcloud site``: sites, their hosts and the state of their pools.
+
+What was found of a site's cables, as ``site verify`` prints it: what is wrong, what could not be told, and why.
+
+One-time configuration, as ``site prepare`` prints it: a sheet for each device, which can be handed on as it is.
+"""
 
 import click
 
-from virtcloud.cli import cables, preparation, show
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.whole import Group
+from virtcloud.cli import printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import json_option, open_client
 from virtcloud.model.errors import ElementError
+from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
 from virtcloud.model.views import SiteView
+
+CABLE_REMEDIES = {
+    CableState.OTHER_NEIGHBOUR: "another neighbour: move the cable, or correct the topology",
+    CableState.OTHER_PORT: "another port: move the cable, or correct the topology",
+    CableState.ELSEWHERE: "it is elsewhere: move the cable, or correct the topology",
+    CableState.UNLISTED: "not in the topology: take the cable out, or add the link",
+}
+
+
+def print_cables(found: SiteCables) -> None:
+    """Print every cable that is not right, with what was heard and what to do, then how many are right."""
+    for cable in found.wrong:
+        _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
+    for cable in found.cables:
+        if cable.state is CableState.UNKNOWN:
+            _print_cable(cable, f"could not be told: {cable.a} - {cable.b}")
+    for why in found.unread.values():
+        click.echo(f"not asked: {why}")
+    counted = {state: sum(one.state is state for one in found.cables) for state in CableState}
+    click.echo(
+        f"site {found.site}: {counted[CableState.RIGHT]} cables are right, {len(found.wrong)} wrong, "
+        f"{counted[CableState.UNKNOWN]} could not be told"
+    )
+
+
+def format_cable_errors(found: SiteCables) -> str:
+    """Say in a line what is wrong; empty when nothing is."""
+    wrong = [f"{len(found.wrong)} cables are not where the topology says"] if found.wrong else []
+    unread = [f"{len(found.unread)} switches could not be asked: {', '.join(found.unread)}"] if found.unread else []
+    return f"site {found.site}: {'; '.join([*wrong, *unread])}" if wrong or unread else ""
+
+
+def _print_cable(cable: CableView, head: str) -> None:
+    click.echo(head)
+    for words in cable.found:
+        click.echo(f"  {words}")
+
+
+SHEET_SIDES = {
+    PreparationSide.SITE: "the site's own side",
+    PreparationSide.BACKBONE: "for the backbone's administrators",
+}
+
+
+def print_preparation(found: SitePreparation) -> None:
+    """Print all sheets, an empty line between them."""
+    for number, sheet in enumerate(found.sheets):
+        if number:
+            click.echo()
+        _print_sheet(sheet)
+
+
+def _print_sheet(sheet: PreparationSheet) -> None:
+    click.echo(f"# {SHEET_SIDES[sheet.side]}: {sheet.device} ({sheet.platform}), once")
+    for note in sheet.notes:
+        click.echo(f"# - {note}")
+    for line in sheet.lines:
+        click.echo(line)
+    if sheet.to_fill:
+        click.echo("# to be filled in:")
+        for word, meaning in sheet.to_fill.items():
+            click.echo(f"#   {word}  {meaning}")
+
 
 COLUMNS = ("site", "pool", "claimed", "quarantined", "free", "hosts")
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def site() -> None:
     """Look at sites, their hosts and their pools.
 
@@ -20,33 +89,35 @@ def site() -> None:
 
 
 @site.command("list")
-@as_json
+@json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
     """List all sites.
 
     Example: virtcloud site list
     """
-    views = client(context).sbf.sites()
-    show.json_documents(views) if as_json else show.table(COLUMNS, [_row(one) for one in views], "no sites")
+    views = open_client(context).sbf.sites()
+    printing.print_json_list(views) if as_json else printing.print_table(
+        COLUMNS, [_row(one) for one in views], "no sites"
+    )
 
 
 @site.command("show")
 @click.argument("name")
-@as_json
+@json_option
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
     """Show the site NAME: its hosts, its pool, and which numbers are claimed, quarantined, free.
 
     Example: virtcloud site show brno
     """
-    view = client(context).sbf.site(name)
-    show.json_document(view) if as_json else show.table(COLUMNS, [_row(view)], "")
+    view = open_client(context).sbf.site(name)
+    printing.print_json(view) if as_json else printing.print_table(COLUMNS, [_row(view)], "")
 
 
 @site.command()
 @click.argument("name")
-@as_json
+@json_option
 @click.pass_context
 def verify(context: click.Context, name: str, as_json: bool) -> None:
     """Ask the switches of the site NAME for their LLDP neighbours, and list every cable that is not where it should be.
@@ -55,9 +126,9 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud site verify brno
     """
-    found = client(context).sbf.verify(name)
-    show.json_document(found) if as_json else cables.tell(found)
-    if fault := cables.fault(found):
+    found = open_client(context).sbf.verify(name)
+    printing.print_json(found) if as_json else print_cables(found)
+    if fault := format_cable_errors(found):
         raise ElementError(fault)
 
 
@@ -67,7 +138,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @click.option("--port", help="The backbone's port that the site is attached to.")
 @click.option("--core-port", help="That device's port towards the rest of the backbone.")
 @click.option("--transport", help="Only for this transport.")
-@as_json
+@json_option
 @click.pass_context
 def prepare(context: click.Context, /, name: str, as_json: bool, **asked: str | None) -> None:
     """Print what is to be configured once for the site NAME: on its uplinks, and in the backbone by its administrators.
@@ -76,8 +147,8 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **asked: str | 
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """
-    found = client(context).sbf.preparation(name, **asked)
-    show.json_document(found) if as_json else preparation.tell(found)
+    found = open_client(context).sbf.preparation(name, **asked)
+    printing.print_json(found) if as_json else print_preparation(found)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:

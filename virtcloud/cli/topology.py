@@ -7,16 +7,15 @@ from typing import IO, Generic, TypeVar
 
 import click
 
-from virtcloud.cli import agreeing, show
-from virtcloud.cli.asking import as_json, client
-from virtcloud.cli.text_difference import as_yaml, difference
-from virtcloud.cli.whole import Group
-from virtcloud.client import ANY_VERSION, SbfClient
-from virtcloud.model.document import Document
-from virtcloud.model.documents import read_document
+from virtcloud.cli import confirmation, printing
+from virtcloud.cli.differences import format_yaml, unified_yaml_diff
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import json_option, open_client
+from virtcloud.client.sbf import ANY_VERSION, SbfClient
+from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.document import Document, read_document
 from virtcloud.model.errors import BadInput, NotFound
-from virtcloud.model.preview import ChangePreview
-from virtcloud.model.site_part import SitePart
+from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
 
 D = TypeVar("D", Topology, SitePart)
@@ -36,24 +35,24 @@ class SiteFile(SitePart):
 
 
 @dataclass(frozen=True, slots=True)
-class Subject(Generic[D]):
+class TopologyScope(Generic[D]):
     """What is shown or set: the whole topology, or one site's part, and the calls for it."""
 
     name: str
     read: Callable[[], tuple[D, str | None]]
-    preview: Callable[[D], ChangePreview]
+    preview: Callable[[D], ChangeDryRun]
     put: Callable[[D, str | None], D]
 
 
-def _whole(sbf: SbfClient) -> Subject[Topology]:
-    return Subject("topology", sbf.versioned_topology, sbf.preview_topology, sbf.put_topology)
+def _whole(sbf: SbfClient) -> TopologyScope[Topology]:
+    return TopologyScope("topology", sbf.versioned_topology, sbf.preview_topology, sbf.put_topology)
 
 
-def _part(sbf: SbfClient, site: str) -> Subject[SitePart]:
-    return Subject(f"site {site}", lambda: sbf.site_part(site), sbf.preview_site_part, sbf.put_site_part)
+def _part(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
+    return TopologyScope(f"site {site}", lambda: sbf.site_part(site), sbf.preview_site_part, sbf.put_site_part)
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def topology() -> None:
     """Sites, elements, links and transports, as administrators describe them.
 
@@ -63,30 +62,30 @@ def topology() -> None:
 
 @topology.command("show")
 @SITE
-@as_json
+@json_option
 @click.pass_context
 def show_(context: click.Context, site: str | None, as_json: bool) -> None:
     """Show the topology as YAML with its version, in the form in which 'topology set' takes it.
 
     Example: virtcloud topology show --site brno > brno.yaml
     """
-    sbf = client(context).sbf
+    sbf = open_client(context).sbf
     found: Topology | SitePart
     found, version = sbf.versioned_topology() if site is None else sbf.site_part(site)
     if as_json:
-        show.json_document(found)
+        printing.print_json(found)
     else:
         shown = {} if version is None else {"version": int(version) if site is None else version}
-        click.echo(as_yaml(found, **shown), nl=False)
+        click.echo(format_yaml(found, **shown), nl=False)
 
 
 @topology.command("set")
 @click.argument("file", type=click.File())
 @SITE
 @click.option("--force", is_flag=True, help="Replace it whatever its version; another's change is lost.")
-@agreeing.dry_run
-@agreeing.yes
-@as_json
+@confirmation.dry_run_option
+@confirmation.yes_option
+@json_option
 @click.pass_context
 def set_(  # noqa: PLR0913 - click gives each option by its name
     context: click.Context,
@@ -107,8 +106,8 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
-    sbf, text = client(context).sbf, file.read()
-    asked = _Asked(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    sbf, text = open_client(context).sbf, file.read()
+    asked = _SetOptions(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
         given = read_document(text, file.name, TopologyFile)
         made = _set(_whole(sbf), _without_version(given, Topology), given.version, asked)
@@ -130,7 +129,7 @@ def _told(what: str, elements: Sized, links: Sized) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _SetOptions:
     """The file and the flags of ``topology set``."""
 
     file: str
@@ -144,36 +143,36 @@ def _without_version(given: Document, kind: type[D]) -> D:
     return kind.model_validate(given.model_dump(exclude={"version"}, exclude_unset=True))
 
 
-def _set(subject: Subject[D], wanted: D, version: str | int | None, asked: _Asked) -> D | None:
+def _set(subject: TopologyScope[D], wanted: D, version: str | int | None, asked: _SetOptions) -> D | None:
     """Show the difference, ask where that is needed, and replace; None for a dry run."""
     former, current = None, None
     with suppress(NotFound):
         former, current = subject.read()
-    text = difference(former, wanted, subject.name)
+    text = unified_yaml_diff(former, wanted, subject.name)
     preview = subject.preview(wanted)
     if asked.dry_run:
         if text and not asked.as_json:
             click.echo(text)
-        agreeing.show_preview(preview, as_json=asked.as_json)
+        confirmation.print_dry_run(preview, as_json=asked.as_json)
         return None
     is_change = bool(text) and former is not None
     if is_change:
         click.echo(text, err=True)
-    agreeing.require_agreement(preview, yes=asked.yes)
+    confirmation.confirm_change(preview, yes=asked.yes)
     chosen = _version(subject.name, version, current, asked) if is_change else version
     made = subject.put(wanted, ANY_VERSION if asked.force else None if chosen is None else str(chosen))
     if asked.as_json:
-        show.json_document(made)
+        printing.print_json(made)
     return made
 
 
-def _version(name: str, given: str | int | None, current: str | None, asked: _Asked) -> str | int | None:
+def _version(name: str, given: str | int | None, current: str | None, asked: _SetOptions) -> str | int | None:
     """Return the version that is replaced: that of the file or, where somebody agrees to the difference, the shown one.
 
     Raise Conflict when the answer is no, BadInput for a file without a version where nobody can be asked.
     """
-    if agreeing.is_terminal():
-        agreeing.require_yes(f"Change {name}?", yes=asked.yes)
+    if confirmation.is_terminal():
+        confirmation.require_confirmation(f"Change {name}?", yes=asked.yes)
         return current if given is None else given
     if given is None and current is not None and not asked.force:
         raise BadInput(

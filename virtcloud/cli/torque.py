@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from virtcloud.cli.whole import Group
+from pbs_hooks.kit.hook_settings import SettingsError
+from pbs_hooks.torque import script_files
+from pbs_hooks.torque.scripts.script_settings import read_script_settings
+from virtcloud.cli.groups import SummaryGroup
 from virtcloud.model.errors import BadInput
-from virtcloud.pbs.hooks.settings import SettingsError
-from virtcloud.torque import files
-from virtcloud.torque.scripts.settings import script_settings
 
 settings_file = click.option(
     "--settings",
@@ -21,10 +21,10 @@ settings_file = click.option(
 )
 
 
-in_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+torque_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(cls=Group)
+@click.group(cls=SummaryGroup)
 def torque() -> None:
     """Write the scripts that Torque runs; as root, on each host.
 
@@ -35,7 +35,7 @@ def torque() -> None:
 @torque.command()
 @click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="A MoM's folder mom_priv.")
 @settings_file
-@in_json
+@torque_json_option
 def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
@@ -46,36 +46,36 @@ def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     if not folder.is_dir():
         raise BadInput(f"{folder}: expected the folder mom_priv of a MoM, found none")
     text = _program(settings)
-    if script_settings(str(settings)).sbf is None:
+    if read_script_settings(str(settings)).sbf is None:
         raise BadInput(f"{settings}: expected the setting sbf, the address that the scripts ask, got none")
-    _write(files.scripts(folder, text, os.geteuid()), text, as_json=as_json)
+    _write(script_files.plan_scripts(folder, text, os.geteuid()), text, as_json=as_json)
 
 
 @torque.command("filter")
 @click.option("--to", "path", type=click.Path(path_type=Path), required=True, help="Where qsub looks for its filter.")
 @settings_file
-@in_json
+@torque_json_option
 def filter_(path: Path, settings: Path, as_json: bool) -> None:
     """Write the submit filter, on each host where users submit jobs. May be repeated.
 
     Example: virtcloud torque filter --to /usr/local/sbin/torque_submitfilter
     """
     text = _program(settings)
-    _write(files.submit_filter(path, text, os.geteuid()), text, as_json=as_json)
+    _write(script_files.plan_submit_filter(path, text, os.geteuid()), text, as_json=as_json)
 
 
 def _program(settings: Path) -> str:
     """Give the program, once its settings are as they must be; a host without any has the defaults."""
     try:
-        script_settings(str(settings))
+        read_script_settings(str(settings))
     except SettingsError as error:
         raise BadInput(str(error)) from error
-    return files.program(settings)
+    return script_files.build_program(settings)
 
 
-def _write(found: list[files.File], text: str, *, as_json: bool) -> None:
+def _write(found: list[script_files.ScriptFile], text: str, *, as_json: bool) -> None:
     if os.geteuid() != 0:
         raise BadInput("expected to be run by root: Torque runs no script that is another's")
-    files.write(found, text)
+    script_files.write_files(found, text)
     told = [{"path": str(one.path), "mode": f"{one.mode:04o}", "written": not one.is_right} for one in found]
-    click.echo(json.dumps(told, indent=2) if as_json else "\n".join(files.changes(found)))
+    click.echo(json.dumps(told, indent=2) if as_json else "\n".join(script_files.describe_files(found)))

@@ -8,16 +8,15 @@ import re
 from collections import OrderedDict
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from virtcloud.jobs import values
-from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.values import NAME_PATTERN, Kind, families
+from virtcloud.jobs import request_values
+from virtcloud.jobs.request_values import NAME_PATTERN, RequestError, ValueKind, ip_versions
 
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
-LATER = ("access", "publish", "outside", "services")
+RESERVED_KEYS = ("access", "publish", "outside", "services")
 """Keys that have a meaning in the papers, and none here yet."""
 
 
-class Wish(NamedTuple):
+class GuestRequest(NamedTuple):
     """One guest. Memory is in MiB. No name or address: one is found; ``addresses`` that are empty: it gets none."""
 
     image: str
@@ -28,18 +27,18 @@ class Wish(NamedTuple):
     addresses: Optional[Tuple[str, ...]] = None
 
 
-Part = Tuple[Wish, ...]
+HostGuests = Tuple[GuestRequest, ...]
 """The guests of one host."""
 
 
-class Request(NamedTuple):
+class JobRequest(NamedTuple):
     """What was asked for. ``parts`` go host by host; the last one holds for all hosts that follow.
 
     ``net`` is the name of a running network to join, nothing for one of its own, which owners in ``share`` may join
     too. ``spec`` is the file that has the rest; its parts are here once it was read.
     """
 
-    parts: Tuple[Part, ...] = ()
+    parts: Tuple[HostGuests, ...] = ()
     name: Optional[str] = None
     net: Optional[str] = None
     share: Tuple[str, ...] = ()
@@ -47,7 +46,7 @@ class Request(NamedTuple):
     vlan: Optional[int] = None
     spec: Optional[str] = None
 
-    def part(self, host: int) -> Part:
+    def part(self, host: int) -> HostGuests:
         """Give the guests of the host with this number (from 0)."""
         return self.parts[min(host, len(self.parts) - 1)]
 
@@ -57,56 +56,64 @@ class Request(NamedTuple):
         return tuple(OrderedDict.fromkeys(wish.image for part in self.parts for wish in part))
 
 
-class Key(NamedTuple):
+class RequestKey(NamedTuple):
     """A key of the line: what its value is, and what it is for."""
 
-    kind: Kind
+    kind: ValueKind
     meaning: str
     example: str
 
 
-KEYS = OrderedDict(
+REQUEST_KEYS = OrderedDict(
     [
-        ("image", Key(values.NAME, "The guests' image. Required, unless `spec` names a file.", "debian12")),
-        ("name", Key(values.NAME, "A name for the network, by which others join it.", "mine")),
+        (
+            "image",
+            RequestKey(request_values.NAME, "The guests' image. Required, unless `spec` names a file.", "debian12"),
+        ),
+        ("name", RequestKey(request_values.NAME, "A name for the network, by which others join it.", "mine")),
         (
             "net",
-            Key(
-                values.NETWORK,
+            RequestKey(
+                request_values.NETWORK,
                 "The running network to join, by its name; `private`: one of its own (as always).",
                 "mine",
             ),
         ),
-        ("share", Key(values.OWNERS, "Other users who may join the network.", "bob+carol")),
-        ("guests", Key(values.GUESTS, "Guests on each host; one if not said.", "2")),
-        ("mem", Key(values.MEMORY, "Memory of each guest; 256mb if not said.", "4gb")),
-        ("ncpus", Key(values.CPUS, "Processors of each guest; one if not said.", "2")),
+        ("share", RequestKey(request_values.OWNERS, "Other users who may join the network.", "bob+carol")),
+        ("guests", RequestKey(request_values.GUESTS, "Guests on each host; one if not said.", "2")),
+        ("mem", RequestKey(request_values.MEMORY, "Memory of each guest; 256mb if not said.", "4gb")),
+        ("ncpus", RequestKey(request_values.CPUS, "Processors of each guest; one if not said.", "2")),
         (
             "subnet",
-            Key(
-                values.SUBNET,
+            RequestKey(
+                request_values.SUBNET,
                 "Where the guests' addresses are: a network, from its first address on, or an address to begin at. "
                 "One of IPv4, one of IPv6, or both: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),
         ),
-        ("vlan", Key(values.VLAN, "The VLAN number, where it must be a certain one of the site's pool.", "112")),
+        (
+            "vlan",
+            RequestKey(
+                request_values.VLAN, "The VLAN number, where it must be a certain one of the site's pool.", "112"
+            ),
+        ),
         (
             "spec",
-            Key(
-                values.PATH,
+            RequestKey(
+                request_values.PATH,
                 "A file that says the rest; only `name` and `net` may stand beside it.",
                 "/home/alice/c.yaml",
             ),
         ),
     ]
-)  # type: Dict[str, Key]
-WITH_SPEC = ("spec", "name", "net")
-ALONE = ("name", "vlan", "share")
+)  # type: Dict[str, RequestKey]
+KEYS_BESIDE_SPEC = ("spec", "name", "net")
+OWN_NETWORK_KEYS = ("name", "vlan", "share")
 """Keys for a network of one's own."""
 
 
-class _Word(NamedTuple):
+class _Pair(NamedTuple):
     """A key and its value, and where the pair starts (characters from 1)."""
 
     key: str
@@ -114,37 +121,37 @@ class _Word(NamedTuple):
     place: int
 
 
-def parse(text: str) -> Request:
+def parse_request(text: str) -> JobRequest:
     """Read a request; raises RequestError that names the key, what it expects, what it got, and where."""
-    words = OrderedDict()  # type: OrderedDict[str, _Word]
-    for word in _words(text):
+    words = OrderedDict()  # type: OrderedDict[str, _Pair]
+    for word in _parse_pairs(text):
         if word.key in words:
-            raise _wrong(word, "the key once", "it twice")
+            raise _wrong_value(word, "the key once", "it twice")
         words[word.key] = word
-    read = {key: _read(word) for key, word in words.items()}
+    read = {key: _read_value(word) for key, word in words.items()}
     _check_together(words)
-    for key, expected in conflicts(read):
-        raise _wrong(words[key], expected, repr(words[key].value))
-    return _request(read)
+    for key, expected in find_conflicts(read):
+        raise _wrong_value(words[key], expected, repr(words[key].value))
+    return _build_request(read)
 
 
-def conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
+def find_conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
     """Give the keys that cannot stand with the others, each with what is expected of it."""
     if read.get("net"):
-        for key in (one for one in ALONE if read.get(one)):
+        for key in (one for one in OWN_NETWORK_KEYS if read.get(one)):
             yield key, "none, since net=%s has its own" % read["net"]
-    found = families(read.get("subnet", ()))
+    found = ip_versions(read.get("subnet", ()))
     if len(set(found)) < len(found):
         yield "subnet", "one of IPv4 and one of IPv6 at most"
 
 
-def _request(read: Dict[str, Any]) -> Request:
-    wish = Wish(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
+def _build_request(read: Dict[str, Any]) -> JobRequest:
+    wish = GuestRequest(read.pop("image", ""), read.pop("mem", 256), read.pop("ncpus", 1))
     guests = read.pop("guests", 1)
-    return Request(parts=() if "spec" in read else ((wish,) * guests,), **read)
+    return JobRequest(parts=() if "spec" in read else ((wish,) * guests,), **read)
 
 
-def _words(text: str) -> Iterator[_Word]:
+def _parse_pairs(text: str) -> Iterator[_Pair]:
     if not text.strip():
         raise RequestError("expected a request such as image=debian12:guests=2, got nothing")
     place = 0
@@ -152,24 +159,24 @@ def _words(text: str) -> Iterator[_Word]:
         found = PAIR.match(text, place)
         if found is None or (found.end() < len(text) and text[found.end()] != ":"):
             raise RequestError("expected key=value pairs joined by ':', got %r (character %d)" % (text, place + 1))
-        yield _word(found, place + 1)
+        yield _parse_pair(found, place + 1)
         place = found.end() + 1
 
 
-def _word(found: "re.Match[str]", place: int) -> _Word:
+def _parse_pair(found: "re.Match[str]", place: int) -> _Pair:
     key, equals, value = found.group(1).strip(), found.group(2), found.group(3)
-    word = _Word(key, value.strip("[]") if value.startswith("[") else value, place)
-    if key in LATER:
+    word = _Pair(key, value.strip("[]") if value.startswith("[") else value, place)
+    if key in RESERVED_KEYS:
         raise RequestError("'%s' is not offered here (character %d)" % (key, place))
-    if key not in KEYS:
-        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(KEYS), key, place))
+    if key not in REQUEST_KEYS:
+        raise RequestError("expected one of %s, got %r (character %d)" % (", ".join(REQUEST_KEYS), key, place))
     if not equals or not word.value:
-        raise _wrong(word, "a value", "none")
+        raise _wrong_value(word, "a value", "none")
     return word
 
 
-def _read(word: _Word) -> object:
-    kind = KEYS[word.key].kind
+def _read_value(word: _Pair) -> object:
+    kind = REQUEST_KEYS[word.key].kind
     try:
         if kind.many:
             return tuple(OrderedDict.fromkeys(kind.read(one) for one in word.value.split("+")))
@@ -177,17 +184,17 @@ def _read(word: _Word) -> object:
     except ValueError:
         if word.key == "name":
             raise RequestError("name must match %s, got %r" % (NAME_PATTERN, word.value)) from None
-        raise _wrong(word, kind.expected, repr(word.value)) from None
+        raise _wrong_value(word, kind.expected, repr(word.value)) from None
 
 
-def _wrong(word: _Word, expected: str, got: str) -> RequestError:
+def _wrong_value(word: _Pair, expected: str, got: str) -> RequestError:
     return RequestError("%s: expected %s, got %s (character %d)" % (word.key, expected, got, word.place))
 
 
-def _check_together(words: Dict[str, _Word]) -> None:
+def _check_together(words: Dict[str, _Pair]) -> None:
     """Refuse keys beside a file that stand in the file, and a request without an image."""
     if "spec" in words:
-        for key in (one for one in words if one not in WITH_SPEC):
-            raise _wrong(words[key], "it in the file %s" % words["spec"].value, "it beside spec")
+        for key in (one for one in words if one not in KEYS_BESIDE_SPEC):
+            raise _wrong_value(words[key], "it in the file %s" % words["spec"].value, "it beside spec")
     elif "image" not in words:
         raise RequestError("image: expected the name of an image, got none; see 'virtcloud image list'")

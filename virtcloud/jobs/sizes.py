@@ -10,7 +10,7 @@ STEPS = (24, 60, 60)
 """Hours in a day, minutes in an hour, seconds in a minute."""
 
 
-def bytes_of(text: str) -> int:
+def parse_bytes(text: str) -> int:
     """Read a size in bytes; raises ValueError. A number alone is bytes; ``w`` are words of 8 bytes."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
@@ -20,7 +20,7 @@ def bytes_of(text: str) -> int:
     return int(found.group(1)) * UNITS[unit.replace("w", "b")] * words
 
 
-def seconds_of(text: str) -> int:
+def parse_seconds(text: str) -> int:
     """Read ``seconds``, ``minutes:seconds`` and so on up to Torque's ``days:hours:minutes:seconds``.
 
     Raises ValueError for anything else.
@@ -34,6 +34,6 @@ def seconds_of(text: str) -> int:
     return total
 
 
-def clock(seconds: int) -> str:
+def format_seconds(seconds: int) -> str:
     """Write seconds as PBS does: ``168:00:00``."""
     return "%02d:%02d:%02d" % (seconds // 3600, seconds // 60 % 60, seconds % 60)

@@ -7,39 +7,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from virtcloud.lab.errors import LabError, LabFailed, LabImpossible, LabIsDown, LabIsUp, UnknownInLab
-    from virtcloud.lab.event import Event
-    from virtcloud.lab.file import LabFile, read_lab_file
+    from virtcloud.lab.fabric.events import LabEvent
     from virtcloud.lab.lab import Lab, ServiceHandle, take_down
-    from virtcloud.lab.launch import Wishes
+    from virtcloud.lab.lab_file import LabFile, read_lab_file
+    from virtcloud.lab.launch import LabOptions
 
 _HOMES = {
-    "Event": "event",
+    "LabEvent": "fabric.events",
     "Lab": "lab",
     "LabError": "errors",
     "LabFailed": "errors",
-    "LabFile": "file",
+    "LabFile": "lab_file",
     "LabImpossible": "errors",
     "LabIsDown": "errors",
     "LabIsUp": "errors",
     "ServiceHandle": "lab",
     "UnknownInLab": "errors",
-    "Wishes": "launch",
-    "read_lab_file": "file",
+    "LabOptions": "launch",
+    "read_lab_file": "lab_file",
     "take_down": "lab",
 }
 
 __all__ = [
-    "Event",
     "Lab",
     "LabError",
+    "LabEvent",
     "LabFailed",
     "LabFile",
     "LabImpossible",
     "LabIsDown",
     "LabIsUp",
+    "LabOptions",
     "ServiceHandle",
     "UnknownInLab",
-    "Wishes",
     "read_lab_file",
     "take_down",
 ]

@@ -7,12 +7,12 @@ zebra writes into the bridge what bgpd learns: a cluster is no line of this.
 from collections.abc import Iterator
 from ipaddress import IPv4Address
 
-from virtcloud.lab.backbone import core_wires, is_fabric, peers_of
-from virtcloud.lab.fabric.plan import Service
+from virtcloud.lab.fabric.plan import NodeService
+from virtcloud.lab.network import core_wires, is_fabric, peer_loopbacks
 from virtcloud.model.element import Edge
 from virtcloud.model.topology import Topology
 
-PROGRAMS = "/usr/lib/frr"
+FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
 """vtysh saves beside this file; on a node that folder is the node's own."""
@@ -38,12 +38,12 @@ router bgp {asn}
 """Timers as they suit one machine; ``advertise-all-vni`` is what makes a device enough (FRR: EVPN)."""
 
 
-def files(edge: Edge, topology: Topology) -> dict[str, str]:
+def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
     """Give the settings of an edge's daemons; nothing when it is in no EVPN fabric."""
     ours = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
     if not ours:
         return {}
-    peers = sorted({IPv4Address(peer) for one in ours for peer in peers_of(topology, one)})
+    peers = sorted({IPv4Address(peer) for one in ours for peer in peer_loopbacks(topology, one)})
     told = BGP.format(
         name=edge.name,
         asn=ours[0].transport.asn,
@@ -61,13 +61,13 @@ def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
         yield f" neighbor {peer} passive"
 
 
-def services(edge: Edge, topology: Topology) -> tuple[Service, ...]:
+def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
     """Run an edge's daemons; none when it is in no EVPN fabric."""
-    if not files(edge, topology):
+    if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))
 
 
-def _daemon(name: str, socket: str) -> Service:
-    argv = (f"{PROGRAMS}/{name}", "-f", f"{FOLDER}/{name}.conf", "-u", "root", "-g", "root", "-P", "0")
-    return Service(name, (*argv, "--log", "stdout"), ready=f"unix:{FOLDER}/{socket}")
+def _daemon(name: str, socket: str) -> NodeService:
+    argv = (f"{FRR_PROGRAMS}/{name}", "-f", f"{FOLDER}/{name}.conf", "-u", "root", "-g", "root", "-P", "0")
+    return NodeService(name, (*argv, "--log", "stdout"), ready=f"unix:{FOLDER}/{socket}")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtcloud.lab.errors import LabImpossible
-from virtcloud.lab.event import Event, Watcher
-from virtcloud.lab.services import CACHE
+from virtcloud.lab.fabric.events import LabEvent, Watcher
+from virtcloud.lab.node_services import CACHE
 
 METAPACKAGE = "linux-image-cloud-amd64"
 MODULES = (
@@ -44,7 +44,7 @@ class GuestKernel:
     modules: tuple[Path, ...]
 
 
-def find() -> GuestKernel | None:
+def find_guest_kernel() -> GuestKernel | None:
     """Find the newest cloud kernel of this machine, or the one that was fetched."""
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
@@ -65,22 +65,24 @@ def _module_name(file: str) -> str:
     return next((file.removesuffix(suffix) for suffix in SUFFIXES if file.endswith(suffix)), "")
 
 
-def ensure(watch: Watcher) -> GuestKernel:
+def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
     """Give the kernel; fetch it from Debian when this machine has none. May be repeated.
 
     Raises :class:`LabImpossible` when it cannot be had.
     """
-    found = find()
+    found = find_guest_kernel()
     if found is not None:
         return found
-    watch(Event(STEP, "begin"))
-    watch(Event(STEP, "note", f"this machine has no cloud kernel for QEMU guests: fetching {METAPACKAGE} from Debian"))
+    watch(LabEvent(STEP, "begin"))
+    watch(
+        LabEvent(STEP, "note", f"this machine has no cloud kernel for QEMU guests: fetching {METAPACKAGE} from Debian")
+    )
     with tempfile.TemporaryDirectory() as folder:
         package = _download(Path(folder))
-        watch(Event(STEP, "note", f"{package.name} is unpacked into {FETCHED}; it is not installed"))
-        _keep(package, FETCHED)
-    watch(Event(STEP, "done"))
-    found = find()
+        watch(LabEvent(STEP, "note", f"{package.name} is unpacked into {FETCHED}; it is not installed"))
+        _store_package(package, FETCHED)
+    watch(LabEvent(STEP, "done"))
+    found = find_guest_kernel()
     if found is None:
         raise LabImpossible(f"{package.name} holds no kernel; {_remedy()}")
     return found
@@ -114,7 +116,7 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
         raise LabImpossible(f"{command[0]} cannot fetch a kernel for QEMU guests: {error}; {_remedy()}") from error
 
 
-def _keep(package: Path, target: Path) -> None:
+def _store_package(package: Path, target: Path) -> None:
     """Unpack the kernel and the modules into ``target``, all or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from virtcloud.lab import guest_kernel, kernel, names, preflight, session
+from virtcloud.lab import addressing, control_client, guest_kernel, lab_kernel, prerequisites
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
-from virtcloud.lab.event import Event, Watcher
-from virtcloud.lab.file import LabFile, read_lab_file
-from virtcloud.lab.interrupts import ended_by_interrupt
-from virtcloud.lab.launch import Wishes, launch
-from virtcloud.lab.plan import addressed
-from virtcloud.lab.state import LAB_FILE, State, remains, remove
+from virtcloud.lab.fabric.events import LabEvent, Watcher
+from virtcloud.lab.lab_file import LabFile, read_lab_file
+from virtcloud.lab.launch import LabOptions, launch, terminate_as_interrupt
+from virtcloud.lab.layout import with_addresses
+from virtcloud.lab.state import LAB_FILE, LabState, find_remains, remove_remains
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.topology import Topology
 
@@ -24,7 +23,7 @@ from virtcloud.model.topology import Topology
 class ServiceHandle:
     """One service of one node; each call returns when it has happened, and may be repeated."""
 
-    state: State
+    state: LabState
     node: str
     name: str
 
@@ -41,41 +40,41 @@ class ServiceHandle:
         self._do("kill")
 
     def _do(self, what: str) -> None:
-        session.check_known(self.state, self.node, self.name)
-        session.ask(self.state, {"do": what, "node": self.node, "service": self.name})
+        control_client.check_node_exists(self.state, self.node, self.name)
+        control_client.send_request(self.state, {"do": what, "node": self.node, "service": self.name})
 
 
 @dataclass(frozen=True, slots=True)
 class Lab:
     """A lab that is up: ``Lab.up(…)`` starts one, ``Lab.running()`` finds it."""
 
-    state: State
+    state: LabState
 
     @classmethod
     def up(
-        cls, lab: LabFile, wishes: Wishes | None = None, watch: Watcher | None = None, state: State | None = None
+        cls, lab: LabFile, wishes: LabOptions | None = None, watch: Watcher | None = None, state: LabState | None = None
     ) -> Self:
         """Start a lab and wait until everything runs.
 
         Raises :class:`LabImpossible` and :class:`LabIsUp` before anything is changed, :class:`LabFailed` after
         everything was removed again. An interrupt removes everything, too.
         """
-        wishes, watch, state = wishes or Wishes(), watch or (lambda _: None), state or State.of_machine()
-        preflight.check(lab)
-        chosen = kernel.choose(wishes.kernel)
-        with _alone(state):
+        wishes, watch, state = wishes or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
+        prerequisites.check_prerequisites(lab)
+        chosen = lab_kernel.choose_kernel(wishes.kernel)
+        with _lock_start(state):
             _refuse_second(state)
             if Hypervisor.QEMU in lab.hypervisors:
-                guest_kernel.ensure(watch)
-            _clear(state, watch)
-            with _nothing_left_on_error(state):
+                guest_kernel.fetch_guest_kernel(watch)
+            _remove_stale_lab(state, watch)
+            with _remove_on_error(state):
                 launch(lab, state, wishes, chosen, watch)
         return cls(state)
 
     @classmethod
-    def running(cls, state: State | None = None) -> Self:
+    def running(cls, state: LabState | None = None) -> Self:
         """Find the lab that is up; raises :class:`LabIsDown`."""
-        state = state or State.of_machine()
+        state = state or LabState.of_machine()
         if state.pid() is None:
             raise LabIsDown("no lab is up; start one with: virtcloud lab up")
         return cls(state)
@@ -94,7 +93,7 @@ class Lab:
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program on a node. With ``check``, an exit code other than 0 raises :class:`LabFailed`."""
-        done = session.run(self.state, node, argv, given.encode(), timeout_s)
+        done = control_client.run_program(self.state, node, argv, given.encode(), timeout_s)
         text = subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         )
@@ -114,13 +113,13 @@ class Lab:
     @property
     def topology(self) -> Topology:
         """The topology as SBF has it: with the switches' management addresses."""
-        return addressed(self.file.topology)
+        return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
         """Say what runs: ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` by name with their services."""
         about = {key: value for key, value in self.state.about.items() if key != "token"}
-        url = None if about.get("bare") else f"http://{names.STATION_ADDRESS}:{names.SBF_PORT}"
-        answer = session.ask(self.state, {"do": "status", "node": names.STATION})
+        url = None if about.get("bare") else f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
+        answer = control_client.send_request(self.state, {"do": "status", "node": addressing.STATION})
         return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
     def is_whole(self) -> bool:
@@ -134,17 +133,17 @@ class Lab:
         return str(self.state.sbf_socket)
 
 
-def take_down(state: State) -> list[str]:
+def take_down(state: LabState) -> list[str]:
     """Remove whatever a lab left, alive or dead; gives what was found. Raises :class:`LabFailed` when some stays."""
-    found = remains(state)
-    left = remove(state) if found else []
+    found = find_remains(state)
+    left = remove_remains(state) if found else []
     if left:
         raise LabFailed(f"still there after the lab was stopped: {', '.join(left)}")
     return found
 
 
 @contextmanager
-def _alone(state: State) -> Iterator[None]:
+def _lock_start(state: LabState) -> Iterator[None]:
     """Let nobody else start a lab in the same folder meanwhile; the lock is a name that dies with its process."""
     with socket.socket(socket.AF_UNIX) as lock:
         try:
@@ -154,29 +153,29 @@ def _alone(state: State) -> Iterator[None]:
         yield
 
 
-def _refuse_second(state: State) -> None:
+def _refuse_second(state: LabState) -> None:
     if state.pid() is not None or state.launcher() is not None:
         name = state.about.get("name", "unknown")
         raise LabIsUp(f"a lab is up already ({name}); stop it first with: virtcloud lab down")
 
 
-def _clear(state: State, watch: Watcher) -> None:
+def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
     found = take_down(state)
     if found:
-        watch(Event("remains", "note", f"a lab that ended by itself had left {', '.join(found)}; removed"))
+        watch(LabEvent("remains", "note", f"a lab that ended by itself had left {', '.join(found)}; removed"))
 
 
 @contextmanager
-def _nothing_left_on_error(state: State) -> Iterator[None]:
+def _remove_on_error(state: LabState) -> Iterator[None]:
     """After any error, or a request to end, leave nothing behind."""
-    with ended_by_interrupt():
+    with terminate_as_interrupt():
         try:
             yield
         except OSError as error:
-            remove(state)
+            remove_remains(state)
             raise LabFailed(_os_error(error)) from error
         except BaseException:
-            remove(state)
+            remove_remains(state)
             raise
 
 

@@ -1,19 +1,151 @@
-"""PURE. A topology's cables and what ip, bridge and tc are told on each node."""
+"""PURE. What is between the sites: each transport's core, and provider edges where it is made at them.
 
-from collections.abc import Collection
+An edge's port towards a core is its ``core_port`` where service VLANs are made on one. In an EVPN fabric it bears the
+name of the transport: the core is then a plain router, an edge's address there is its loopback.
+
+PURE. A topology's cables and what ip, bridge and tc are told on each node.
+"""
+
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
-from virtcloud.lab import backbone, names
-from virtcloud.lab.fabric.plan import Cable
+from virtcloud.lab import addressing
+from virtcloud.lab.fabric.plan import VethPair
 from virtcloud.model.element import Device, Edge, Element, Switch
-from virtcloud.model.topology import Topology
+from virtcloud.model.topology import Attachment, Site, Topology
+from virtcloud.model.transport import Transport, TransportKind
 
-HOST_MTU = 1500
-BOND = "mode 802.3ad miimon 100 lacp_rate fast"
+TRUNK_MTU = 1508  # room for a customer's and a provider's tag behind a full frame (IEEE 802.1ad)
+FABRIC_MTU = 1600  # VXLAN puts 50 bytes around a frame (RFC 7348): a full one of a guest, with its header, stays whole
+BRIDGE_OPTIONS = "vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0"
+ROUTER_SYSCTLS = {"net.ipv4.ip_forward": "1"}
+
+CommandLines = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class CoreWire:
+    """An attachment as the lab builds it: from a node's port to the port ``core_port`` of the transport's core.
+
+    ``addresses`` are those of both ends in an EVPN fabric: the core's, the edge's.
+    """
+
+    site: Site
+    attachment: Attachment
+    transport: Transport
+    port: str
+    core_port: str
+    addresses: tuple[IPv4Address, IPv4Address]
+
+    @property
+    def node(self) -> str:
+        """The switch or the edge."""
+        return self.attachment.port.element
+
+
+def core_wires(topology: Topology) -> Iterator[CoreWire]:
+    """Give all attachments; ports of cores bear their sites' names, numbered from a site's second one on."""
+    count = 0
+    for site in topology.sites:
+        seen: list[str] = []
+        for one in site.attachments:
+            seen.append(one.transport)
+            transport = topology.transport(one.transport)
+            number = seen.count(one.transport)
+            core_port = site.name if number == 1 else f"{site.name[:12]}-{number}"
+            port = _edge_port(topology, one, transport)
+            yield CoreWire(site, one, transport, port, core_port, addressing.fabric_addresses(count))
+            count += 1
+
+
+def _edge_port(topology: Topology, attachment: Attachment, transport: Transport) -> str:
+    element = topology.elements.get(attachment.port.element)
+    if not isinstance(element, Edge):
+        return attachment.port.port
+    return transport.name if is_fabric(transport) else str(element.core_port)
+
+
+def is_fabric(transport: Transport) -> bool:
+    """Say whether edges talk IP and BGP there."""
+    return transport.kind is TransportKind.EVPN
+
+
+def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
+    """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
+    return (
+        f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE_OPTIONS}{protocol}",
+        "link set br0 up",
+        *(f"link set {port} master br0 up" for port in ports),
+    )
+
+
+def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
+    """Make a transport's core (ip lines, bridge lines).
+
+    A core that is a bridge is a tagged member itself, so that a capture on it sees frames as they travel.
+    """
+    ends = [one for one in core_wires(topology) if one.transport == transport]
+    if is_fabric(transport):
+        return tuple(line for one in ends for line in _router_lines(topology, one)), ()
+    ports = tuple(one.core_port for one in ends)
+    if transport.kind is TransportKind.DIRECT:
+        return bridge_lines(ports), _vlan_lines(ports, "1-4094")
+    lines = bridge_lines(ports, " vlan_protocol 802.1ad")
+    if transport.s_tags:
+        return lines, _vlan_lines(ports, str(transport.s_tags))
+    members = tuple(f"vlan add dev {port} vid {transport.s_tag} pvid untagged" for port in ports)
+    return lines, (*members, f"vlan add dev br0 vid {transport.s_tag} self")
+
+
+def _vlan_lines(ports: CommandLines, numbers: str) -> CommandLines:
+    return (*(f"vlan add dev {port} vid {numbers}" for port in ports), f"vlan add dev br0 vid {numbers} self")
+
+
+def _router_lines(topology: Topology, one: CoreWire) -> CommandLines:
+    ours, theirs = one.addresses
+    return (
+        f"addr add {ours}/31 dev {one.core_port}",
+        f"link set {one.core_port} up",
+        f"route add {loopback(topology, one)}/32 via {theirs}",
+    )
+
+
+def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
+    """Make a provider edge that carries nothing yet: its bridge with the ports to customers, its ways to each core."""
+    ours = [one for one in core_wires(topology) if one.node == edge.name]
+    lines = bridge_lines(tuple(str(port) for port in edge.ports))
+    if any(is_fabric(one.transport) for one in ours):
+        lines += (f"addr add {edge.loopback}/32 dev lo",)
+    return lines + tuple(line for one in ours for line in _core_port_lines(topology, one))
+
+
+def _core_port_lines(topology: Topology, one: CoreWire) -> CommandLines:
+    if not is_fabric(one.transport):
+        return (f"link set {one.port} up",)
+    theirs, ours = one.addresses
+    peers = tuple(f"route add {peer}/32 via {theirs}" for peer in peer_loopbacks(topology, one))
+    return (f"addr add {ours}/31 dev {one.port}", f"link set {one.port} up", *peers)
+
+
+def peer_loopbacks(topology: Topology, one: CoreWire) -> CommandLines:
+    """Give the loopbacks of the other edges on the same transport."""
+    others = (other for other in core_wires(topology) if other.transport == one.transport and other.node != one.node)
+    return tuple(loopback(topology, other) for other in others)
+
+
+def loopback(topology: Topology, one: CoreWire) -> str:
+    """Give the loopback of the edge that a wire ends at."""
+    edge = topology.element(one.node)
+    return str(edge.loopback) if isinstance(edge, Edge) else ""
+
+
+HOST_MTU = 1500
+BOND_OPTIONS = "mode 802.3ad miimon 100 lacp_rate fast"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLink:
     """Two ports joined, with one-way latency in ms and bandwidth in Mbit/s (0 and None: none that we add)."""
 
     node: str
@@ -24,37 +156,37 @@ class Wire:
     bandwidth_mbit: float | None
 
 
-def wires(topology: Topology) -> list[Wire]:
+def node_links(topology: Topology) -> list[NodeLink]:
     """Give all wires between nodes: the topology's links, then each attachment to its transport's core.
 
     A link between aggregates is as many wires, each of the link's latency and bandwidth.
     """
     links = [
-        Wire(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
+        NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
         for link in topology.links
         for a, b in zip(*(topology.element(end.element).members(end.port) for end in link.ends), strict=True)
     ]
-    return links + [_core_wire(one) for one in backbone.core_wires(topology)]
+    return links + [_core_link(one) for one in core_wires(topology)]
 
 
-def _core_wire(one: backbone.CoreWire) -> Wire:
+def _core_link(one: CoreWire) -> NodeLink:
     shape = one.attachment
-    return Wire(one.node, one.port, one.transport.name, one.core_port, shape.latency_ms, shape.bandwidth_mbit)
+    return NodeLink(one.node, one.port, one.transport.name, one.core_port, shape.latency_ms, shape.bandwidth_mbit)
 
 
-def cables(topology: Topology) -> list[Cable]:
+def cables(topology: Topology) -> list[VethPair]:
     """Give the cables of all wires; a port that is joined to nothing gets a cable that ends in the air."""
 
-    def cable(one: Wire) -> Cable:
+    def cable(one: NodeLink) -> VethPair:
         mtus = mtu(topology, one.node, one.port), mtu(topology, one.peer_node, one.peer_port)
-        return Cable(one.node, one.port, mtus[0], one.peer_node, one.peer_port, mtus[1])
+        return VethPair(one.node, one.port, mtus[0], one.peer_node, one.peer_port, mtus[1])
 
-    joined = [cable(one) for one in wires(topology)]
+    joined = [cable(one) for one in node_links(topology)]
     used = {(one.node, one.port) for one in joined} | {(one.peer_node, one.peer_port) for one in joined}
     ends = [(name, end) for name, one in topology.elements.items() for port in one.ports for end in one.members(port)]
     free = [end for end in ends if end not in used]
     return joined + [
-        Cable(name, port, mtu(topology, name, port), "", f"x{number}", backbone.TRUNK_MTU)
+        VethPair(name, port, mtu(topology, name, port), "", f"x{number}", TRUNK_MTU)
         for number, (name, port) in enumerate(free)
     ]
 
@@ -62,27 +194,27 @@ def cables(topology: Topology) -> list[Cable]:
 def mtu(topology: Topology, node: str, port: str) -> int:
     """Give a port's MTU: devices and cores have room for tags, EVPN fabrics for VXLAN, hosts are as hosts are."""
     element = topology.elements.get(node)  # type: ignore[call-overload]
-    fabrics = {one.name for one in topology.transports if backbone.is_fabric(one)}
+    fabrics = {one.name for one in topology.transports if is_fabric(one)}
     if node in fabrics or (isinstance(element, Edge) and port in fabrics):
-        return backbone.FABRIC_MTU
-    return backbone.TRUNK_MTU if element is None or isinstance(element, Device) else HOST_MTU
+        return FABRIC_MTU
+    return TRUNK_MTU if element is None or isinstance(element, Device) else HOST_MTU
 
 
 def switch_lines(switch: Switch) -> tuple[str, ...]:
     """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
-    return (*_bond_lines(switch, backbone.TRUNK_MTU), *backbone.bridge_lines(tuple(map(str, switch.ports))))
+    return (*_bond_lines(switch, TRUNK_MTU), *bridge_lines(tuple(map(str, switch.ports))))
 
 
-def peers_of(topology: Topology, nodes: Collection[str], node: str) -> tuple[str, ...]:
+def ports_towards(topology: Topology, nodes: Collection[str], node: str) -> tuple[str, ...]:
     """Give the ports of ``node`` that are joined to one of ``nodes``."""
-    joined = [(one.node, one.port, one.peer_node) for one in wires(topology)]
-    joined += [(one.peer_node, one.peer_port, one.node) for one in wires(topology)]
+    joined = [(one.node, one.port, one.peer_node) for one in node_links(topology)]
+    joined += [(one.peer_node, one.peer_port, one.node) for one in node_links(topology)]
     return tuple(port for name, port, peer in joined if name == node and peer in nodes)
 
 
 def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
     """Make link aggregates (802.3ad) out of cables that are still down."""
-    bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND}" for port in element.aggregates)
+    bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND_OPTIONS}" for port in element.aggregates)
     members = [(member, port) for port, members in element.aggregates.items() for member in members]
     return (*bonds, *(f"link set {member} master {port}" for member, port in members))
 
@@ -94,8 +226,8 @@ def plain_lines(element: Element) -> tuple[str, ...]:
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
     """Delay and limit what ``node`` sends; each end of a wire does so for its own direction."""
-    ends = [(one.node, one.port, one) for one in wires(topology)]
-    ends += [(one.peer_node, one.peer_port, one) for one in wires(topology)]
+    ends = [(one.node, one.port, one) for one in node_links(topology)]
+    ends += [(one.peer_node, one.peer_port, one) for one in node_links(topology)]
     return tuple(
         f"qdisc add dev {port} root netem limit 10000{_netem(one)}"
         for name, port, one in ends
@@ -103,17 +235,17 @@ def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
     )
 
 
-def _netem(wire: Wire) -> str:
+def _netem(wire: NodeLink) -> str:
     delay = f" delay {wire.latency_ms:g}ms" if wire.latency_ms else ""
     return delay + (f" rate {wire.bandwidth_mbit:g}mbit" if wire.bandwidth_mbit else "")
 
 
 def management_lines(number: int) -> tuple[str, ...]:
     """Set up a node's management interface and its loopback."""
-    address = f"{names.management_address(number)}/{names.PREFIX}"
+    address = f"{addressing.management_address(number)}/{addressing.PREFIX}"
     return ("link set lo up", f"addr add {address} dev mgmt0", "link set mgmt0 up")
 
 
 def outside_lines(number: int, port: str) -> tuple[str, ...]:
     """Set up a node's interface to the network outside."""
-    return (f"addr add {names.outside_address(number)}/{names.PREFIX} dev {port}", f"link set {port} up")
+    return (f"addr add {addressing.outside_address(number)}/{addressing.PREFIX} dev {port}", f"link set {port} up")

@@ -4,34 +4,34 @@ Its datapath is in user space (``netdev``), so that it runs on any kernel. Such 
 whoever sends to its ports must put in checksums and tags himself.
 """
 
-from virtcloud.lab.fabric.plan import Service
+from virtcloud.lab.fabric.plan import NodeService
 from virtcloud.model.element import Switch
 from virtcloud.model.topology import Topology
 
 PLATFORM = "openvswitch"
-PROGRAMS = {"ovs-vswitchd": "openvswitch-switch", "ethtool": "ethtool"}
+OVS_PROGRAMS = {"ovs-vswitchd": "openvswitch-switch", "ethtool": "ethtool"}
 FOLDER = "/run/openvswitch"
 DATABASE = f"unix:{FOLDER}/db.sock"
 BEGIN = f"{FOLDER}/begin.sh"
-STOPPER = 4095
+UNUSED_VLAN = 4095
 """The list of a trunk on which nobody is; an empty one carries everything."""
 
 
-def files(switch: Switch) -> dict[str, str]:
+def ovs_files(switch: Switch) -> dict[str, str]:
     """Give the script that makes the bridge once; a daemon that is started again finds it."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
     make = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {make}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
 
 
-def services() -> tuple[Service, ...]:
+def ovs_services() -> tuple[NodeService, ...]:
     """Run both daemons."""
     database, schema = f"{FOLDER}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"
     create = f"[ -e {database} ] || ovsdb-tool create {database} {schema}"
     server = f"exec ovsdb-server {database} --remote=p{DATABASE} --unixctl={FOLDER}/server.ctl"
     return (
-        Service("ovsdb-server", ("/bin/sh", "-c", f"{create}; {server}"), ready=DATABASE),
-        Service(
+        NodeService("ovsdb-server", ("/bin/sh", "-c", f"{create}; {server}"), ready=DATABASE),
+        NodeService(
             "ovs-vswitchd", ("/bin/sh", BEGIN, f"--unixctl={FOLDER}/switch.ctl"), ready=f"unix:{FOLDER}/switch.ctl"
         ),
     )
@@ -42,14 +42,14 @@ def ip_lines(switch: Switch) -> tuple[str, ...]:
     return tuple(f"link set {cable} up" for port in switch.ports for cable in switch.members(port))
 
 
-def names(topology: Topology) -> frozenset[str]:
+def ovs_switch_names(topology: Topology) -> frozenset[str]:
     """Give the names of all such switches."""
     switches = (switch for site in topology.sites for switch in site.switches)
     return frozenset(switch.name for switch in switches if switch.platform == PLATFORM)
 
 
 def _port(switch: Switch, port: str) -> str:
-    closed = f"vlan_mode=trunk trunks={STOPPER}"
+    closed = f"vlan_mode=trunk trunks={UNUSED_VLAN}"
     members = switch.aggregates.get(port)  # type: ignore[call-overload]
     if members:
         return f"-- add-bond br0 {port} {' '.join(members)} lacp=active other_config:lacp-time=fast {closed}"

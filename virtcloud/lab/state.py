@@ -10,30 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from virtcloud.lab.addressing import SBF_SOCKET
 from virtcloud.lab.errors import LabImpossible
-from virtcloud.lab.fabric.nodes import branch
-from virtcloud.lab.file import LabFile
-from virtcloud.lab.names import SBF_SOCKET
+from virtcloud.lab.fabric.nodes import lab_cgroup
+from virtcloud.lab.lab_file import LabFile
 
-VARIABLE = "VIRTCLOUD_LAB_STATE"
-DEFAULT = "/run/virtcloud/lab"
+STATE_FOLDER_VARIABLE = "VIRTCLOUD_LAB_STATE"
+DEFAULT_STATE_FOLDER = "/run/virtcloud/lab"
 LAB_FILE = "lab.yaml"
 END_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LabState:
     """The folder where a lab keeps its files; only root reads it."""
 
     folder: Path
 
     @classmethod
-    def of_machine(cls) -> "State":
+    def of_machine(cls) -> "LabState":
         """Return the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``.
 
         Raise LabImpossible when it exists and the caller may not enter it.
         """
-        folder = Path(os.environ.get(VARIABLE, DEFAULT)).absolute()
+        folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
         if _is_closed(folder):
             raise LabImpossible(
                 f"the lab's folder {folder} belongs to another user, who started the lab: run this as root, for "
@@ -49,12 +49,12 @@ class State:
     @property
     def sbf_socket(self) -> Path:
         """Where SBF listens for the machine's users: where they look for it, unless the lab's folder is another one."""
-        return Path(SBF_SOCKET) if str(self.folder) == DEFAULT else self.folder / "sbf.sock"
+        return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
     def cgroup(self) -> Path:
         """The lab's control group on a machine with cgroup v2."""
-        return branch(str(self.folder))
+        return lab_cgroup(str(self.folder))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -74,16 +74,16 @@ class State:
     def pid(self) -> int | None:
         """Give the process id of the lab's first process if that process lives."""
         noted = _read(self.folder / "pid")
-        return noted["pid"] if noted and started(noted["pid"]) == noted["start"] else None
+        return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
     def launcher(self) -> int | None:
         """Give the process id of a launch that is under way, or was when its launcher died."""
         noted = _read(self.folder / "launcher")
-        return noted["pid"] if noted and started(noted["pid"]) == noted["start"] else None
+        return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
     def note_launcher(self, pid: int) -> None:
         """Remember the process that holds the lab's namespaces."""
-        (self.folder / "launcher").write_text(json.dumps({"pid": pid, "start": started(pid)}))
+        (self.folder / "launcher").write_text(json.dumps({"pid": pid, "start": process_start_time(pid)}))
 
     def make(self) -> None:
         """Make the folder and those within."""
@@ -107,7 +107,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {}
 
 
-def started(pid: int) -> int | None:
+def process_start_time(pid: int) -> int | None:
     """Give when a process started (clock ticks since boot), which tells it from a later one of the same number."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -116,23 +116,23 @@ def started(pid: int) -> int | None:
     return None if fields[0] == "Z" else int(fields[19])
 
 
-def end(state: State) -> None:
+def kill_lab(state: LabState) -> None:
     """Kill the lab's first process, with which every other process of the lab goes, and wait until it is gone."""
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:
-            _end(pid)
+            _kill_process(pid)
 
 
-def _end(pid: int) -> None:
-    since, deadline = started(pid), time.monotonic() + END_S
+def _kill_process(pid: int) -> None:
+    since, deadline = process_start_time(pid), time.monotonic() + END_S
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    while started(pid) is not None and started(pid) == since and time.monotonic() < deadline:
+    while process_start_time(pid) is not None and process_start_time(pid) == since and time.monotonic() < deadline:
         time.sleep(0.05)
 
 
-def remains(state: State) -> list[str]:
+def find_remains(state: LabState) -> list[str]:
     """Say in words what a lab has left on this machine: processes, folder, control groups, the service's socket."""
     found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
     found += [str(one) for one in (state.folder, state.cgroup) if one.exists()]
@@ -141,16 +141,16 @@ def remains(state: State) -> list[str]:
     return found
 
 
-def remove(state: State) -> list[str]:
+def remove_remains(state: LabState) -> list[str]:
     """Remove all that :func:`remains` finds; gives what is still there, which is nothing when all went well."""
-    end(state)
+    kill_lab(state)
     _remove_cgroups(state.cgroup)
     if state.folder.exists():
         state.sbf_socket.unlink(missing_ok=True)
         shutil.rmtree(state.folder, ignore_errors=True)
         with contextlib.suppress(OSError):  # others may keep things there
             Path(SBF_SOCKET).parent.rmdir()
-    return remains(state)
+    return find_remains(state)
 
 
 def _remove_cgroups(top: Path) -> None:

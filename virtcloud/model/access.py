@@ -1,14 +1,49 @@
-"""Who may reach SBF: roles, tokens, and how much one user may have."""
+"""Whose guests a host runs, and who asked for a cluster: checked by SBF and again by the host's agent.
+
+Who may reach SBF: roles, tokens, and how much one user may have.
+"""
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Name, Text, UserName
+from virtcloud.model.values import Name, PatternText, UserName
+
+
+class ClusterOrigin(Document):
+    """Where a cluster comes from: its owner, and whether a batch system asked for it."""
+
+    owner: UserName
+    batch: bool
+    """Whether a batch system asked for the cluster."""
+
+
+class AdmissionRule(Document):
+    """Whose clusters a host takes part in: those of batch jobs, and those that users ask for themselves."""
+
+    batch: bool = Field(default=True, description="`false`: no cluster of a batch job.")
+    users: Literal["all"] | tuple[UserName, ...] = Field(
+        "all",
+        description='Users who may ask for clusters there themselves: `"all"`, or names; `[]` is batch jobs only.',
+    )
+
+    def allows(self, origin: ClusterOrigin) -> bool:
+        """Return whether a cluster of this origin may have a part here."""
+        if origin.batch:
+            return self.batch
+        return self.users == "all" or origin.owner in self.users
+
+    def __str__(self) -> str:
+        """Return who is admitted, in words."""
+        users = "all users" if self.users == "all" else f"users {', '.join(self.users)}" if self.users else ""
+        return " and ".join(filter(None, ("batch jobs" if self.batch else "", users))) or "nobody"
+
+
+ADMIT_EVERYBODY = AdmissionRule()
 
 
 class Role(StrEnum):
@@ -22,7 +57,7 @@ class Role(StrEnum):
     JOB_STARTER = "job-starter"
 
 
-class TokenId(Text):
+class TokenId(PatternText):
     """The part of a token that is no secret: by it a token is listed and revoked."""
 
     __slots__ = ()

@@ -7,11 +7,11 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, IllegalMove
+from virtcloud.model.errors import BadInput, IllegalTransition
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, UserName, VlanId
 
 
-class State(StrEnum):
+class ClusterState(StrEnum):
     """Where a cluster is in its life."""
 
     REQUESTED = "requested"
@@ -24,29 +24,29 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-MOVES: dict[State, frozenset[State]] = {
-    State.REQUESTED: frozenset({State.CONFIGURING}),
-    State.CONFIGURING: frozenset({State.ACTIVE, State.FAILING, State.DRAINING}),
-    State.ACTIVE: frozenset({State.DEGRADED, State.DRAINING}),
-    State.DEGRADED: frozenset({State.ACTIVE, State.DRAINING}),
-    State.DRAINING: frozenset({State.RELEASED}),
-    State.FAILING: frozenset({State.FAILED}),
-    State.RELEASED: frozenset(),
-    State.FAILED: frozenset(),
+TRANSITIONS: dict[ClusterState, frozenset[ClusterState]] = {
+    ClusterState.REQUESTED: frozenset({ClusterState.CONFIGURING}),
+    ClusterState.CONFIGURING: frozenset({ClusterState.ACTIVE, ClusterState.FAILING, ClusterState.DRAINING}),
+    ClusterState.ACTIVE: frozenset({ClusterState.DEGRADED, ClusterState.DRAINING}),
+    ClusterState.DEGRADED: frozenset({ClusterState.ACTIVE, ClusterState.DRAINING}),
+    ClusterState.DRAINING: frozenset({ClusterState.RELEASED}),
+    ClusterState.FAILING: frozenset({ClusterState.FAILED}),
+    ClusterState.RELEASED: frozenset(),
+    ClusterState.FAILED: frozenset(),
 }
-WANTED = frozenset({State.CONFIGURING, State.ACTIVE, State.DEGRADED})
+WANTED_STATES = frozenset({ClusterState.CONFIGURING, ClusterState.ACTIVE, ClusterState.DEGRADED})
 """States in which elements are to carry the cluster."""
-LEAVING = frozenset({State.DRAINING, State.FAILING})
+LEAVING_STATES = frozenset({ClusterState.DRAINING, ClusterState.FAILING})
 """States in which elements are losing the cluster."""
-ENDED = frozenset({State.RELEASED, State.FAILED})
+ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
 """States that are left by nothing."""
 
 
-def move(state: State, to: State) -> State:
+def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
     """Give ``to`` if the table has that move; raises :class:`IllegalMove` otherwise."""
-    if to not in MOVES[state]:
-        allowed = ", ".join(sorted(MOVES[state])) or "nowhere"
-        raise IllegalMove(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
+    if to not in TRANSITIONS[state]:
+        allowed = ", ".join(sorted(TRANSITIONS[state])) or "nowhere"
+        raise IllegalTransition(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
     return to
 
 

@@ -1,12 +1,55 @@
-"""The base of all documents: frozen, and strict about keys unless a reader of answers asks for less."""
+"""What pydantic finds wrong, in our words: 'expected …, got …'.
 
-from collections.abc import Iterator
-from typing import Any
+The base of all documents: frozen, and strict about keys unless a reader of answers asks for less.
 
+Reading YAML into documents, with errors that say file, line, key, what was expected and what was found.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
-from virtcloud.model.errors import BadInput
-from virtcloud.model.faults import sentences
+from virtcloud.model.errors import BadDocument, BadInput
+
+
+def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
+    """Return the faults that are causes: without lists that are too short only because their items are at fault."""
+    every = error.errors()
+    return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
+
+
+def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
+    size = len(outer["loc"])
+    return len(inner["loc"]) > size and inner["loc"][:size] == outer["loc"]
+
+
+def explain_validation_error(detail: ErrorDetails) -> str:
+    """Format one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
+    if detail["type"] == "missing":
+        return "expected this key, got nothing"
+    if detail["type"] == "extra_forbidden":
+        return "expected no such key; is it misspelt?"
+    if detail["type"] == "too_short":
+        return f"expected at least {detail['ctx']['min_length']} item, got none"
+    if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
+        return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
+    words = detail["msg"].removeprefix("Value error, ")
+    if words.startswith("expected") or detail["type"] == "value_error":
+        return words
+    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
+
+
+def format_validation_errors(error: ValidationError) -> str:
+    """Return every fault on a line of its own, after the key that it concerns."""
+    return "\n".join(_format_validation_error(one) for one in list_validation_errors(error))
+
+
+def _format_validation_error(one: ErrorDetails) -> str:
+    where = ".".join(map(str, one["loc"]))
+    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
 
 
 class Document(BaseModel):
@@ -24,22 +67,82 @@ class Document(BaseModel):
         try:
             super().__init__(**keys)
         except ValidationError as error:
-            raise BadInput(f"{type(self).__name__}: {sentences(error)}") from error
+            raise BadInput(f"{type(self).__name__}: {format_validation_errors(error)}") from error
 
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined] # parsing does not call it: there the keys' paths count
 
 
-def unknown_keys(value: object, path: str = "") -> Iterator[str]:
+def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
     """Yield the paths of keys with a value that a document, validated with ``extra="allow"``, does not know."""
     if isinstance(value, Document):
         for key, inner in (value.model_extra or {}).items():
             if inner not in (None, [], {}):
                 yield f"{path}{key}"
         for key in type(value).model_fields:
-            yield from unknown_keys(getattr(value, key), f"{path}{key}.")
+            yield from find_unknown_keys(getattr(value, key), f"{path}{key}.")
     elif isinstance(value, tuple):
         for index, inner in enumerate(value):
-            yield from unknown_keys(inner, f"{path}{index}.")
+            yield from find_unknown_keys(inner, f"{path}{index}.")
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from unknown_keys(inner, f"{path}{key}.")
+            yield from find_unknown_keys(inner, f"{path}{key}.")
+
+
+D = TypeVar("D", bound=Document)
+
+
+def read_document(text: str, source: str, kind: type[D]) -> D:
+    """Read a document from YAML (of which JSON is a part).
+
+    ``source`` is what the message calls the text, a file name mostly. Raises :class:`BadDocument` that lists every
+    fault as ``source:line: key: expected …, got …``.
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise BadDocument(_syntax_message(source, error)) from error
+    if not isinstance(data, dict):
+        raise BadDocument(f"{source}:1: expected a mapping with the keys {_list_keys(kind)}, got {type(data).__name__}")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise BadDocument(
+            "\n".join(_format_fault(source, root, one) for one in list_validation_errors(error))
+        ) from error
+
+
+def _syntax_message(source: str, error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line + 1 if mark else 1
+    return f"{source}:{line}: not YAML: {getattr(error, 'problem', None) or error}"
+
+
+def _list_keys(kind: type[Document]) -> str:
+    return ", ".join(kind.model_fields)
+
+
+def _format_fault(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
+    path = [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
+    where = ".".join(str(part) for part in path) or "document"
+    return f"{source}:{_find_line(root, path)}: {where}: {explain_validation_error(detail)}"
+
+
+def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
+    """Find the line (from 1) of the deepest node on ``path``; a key's own line, where its value stands below it."""
+    if node is None:
+        return 1
+    line, rest = int(node.start_mark.line) + 1, list(path)
+    while rest and (found := _find_child(node, rest.pop(0))):
+        key, node = found
+        line = int(key.start_mark.line) + 1
+    return line
+
+
+def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
+    """Give the node that stands for ``part`` and the one that holds its value."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return node.value[part], node.value[part]
+    if isinstance(node, yaml.MappingNode):
+        return next(((key, value) for key, value in node.value if key.value == str(part)), None)
+    return None

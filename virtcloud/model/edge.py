@@ -1,9 +1,13 @@
-"""What a provider edge must carry, carries, and the difference: as for switches, with circuits instead of VLANs."""
+"""What a provider edge must carry, carries, and the difference: as for switches, with circuits instead of VLANs.
+
+What is said of switches and provider edges alike: SBF configures both itself, by the one mechanism.
+"""
 
 from virtcloud.model.document import Document
+from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ForeignVlan
+from virtcloud.model.wanted import ForeignVlan, SwitchDifference, SwitchObserved
 
 NO_SERVICE = 0
 
@@ -23,7 +27,7 @@ class Circuit(Document):
     """The S-tag, VPN id or VNI of the service."""
 
 
-class Part(Document):
+class CircuitRemnant(Document):
     """What is left of a circuit that is not whole, or is there twice: the service and what else could be told.
 
     Where not even the service could be told it is :data:`NO_SERVICE`, and the port and the VLAN say what is meant.
@@ -52,7 +56,7 @@ class EdgeWanted(Document):
         return VlanSet(one.vlan for one in self.circuits)
 
 
-class EdgeCarried(Document):
+class EdgeObserved(Document):
     """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole.
 
     ``foreign`` are managed VLAN IDs in other use; circuits and parts of these are left out. ``down`` are the circuits
@@ -60,7 +64,7 @@ class EdgeCarried(Document):
     """
 
     circuits: Circuits = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[CircuitRemnant, ...] = ()
     foreign: tuple[ForeignVlan, ...] = ()
     down: Circuits = ()
 
@@ -73,7 +77,7 @@ class EdgeCarried(Document):
 class EdgeDifference(Document):
     """What to change on an edge, in this order: clear what is not whole, remove, add."""
 
-    clear: tuple[Part, ...] = ()
+    clear: tuple[CircuitRemnant, ...] = ()
     """Remains of circuits, removed first."""
     remove: Circuits = ()
     """Circuits to remove."""
@@ -86,7 +90,7 @@ class EdgeDifference(Document):
         return (*self.remove, *self.add)
 
     @property
-    def subjects(self) -> tuple[Circuit | Part, ...]:
+    def subjects(self) -> tuple[Circuit | CircuitRemnant, ...]:
         """All that this change touches."""
         return (*self.clear, *self.circuits)
 
@@ -105,22 +109,29 @@ class EdgeDifference(Document):
         return any((self.clear, self.remove, self.add))
 
 
-def edge_difference(wanted: EdgeWanted, carried: EdgeCarried) -> EdgeDifference:
+def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
     """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these get no circuit."""
     foreign = carried.foreign_vlans
     return EdgeDifference(
         clear=carried.parts,
-        remove=in_order(set(carried.circuits) - set(wanted.circuits)),
-        add=in_order({one for one in set(wanted.circuits) - set(carried.circuits) if one.vlan not in foreign}),
+        remove=sort_circuits(set(carried.circuits) - set(wanted.circuits)),
+        add=sort_circuits({one for one in set(wanted.circuits) - set(carried.circuits) if one.vlan not in foreign}),
     )
 
 
-def blocked_circuits(wanted: EdgeWanted, carried: EdgeCarried) -> VlanSet:
+def find_blocked_circuits(wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:
     """Return the VLAN IDs in other use of wanted circuits that are missing: they cannot be set up."""
     missing = set(wanted.circuits) - set(carried.circuits)
     return carried.foreign_vlans & [one.vlan for one in missing]
 
 
-def in_order(circuits: set[Circuit]) -> Circuits:
+def sort_circuits(circuits: set[Circuit]) -> Circuits:
     """Sort circuits by transport, service, port and VLAN."""
     return tuple(sorted(circuits, key=lambda one: (one.transport, one.service, one.port, one.vlan)))
+
+
+DEVICE_KINDS = frozenset({ElementKind.SWITCH, ElementKind.EDGE})
+"""The kinds of elements that SBF configures itself; the others have agents."""
+
+DeviceObserved = SwitchObserved | EdgeObserved
+DeviceDifference = SwitchDifference | EdgeDifference

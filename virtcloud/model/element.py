@@ -7,7 +7,7 @@ from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, IPvAnyAddress, model_validator
 
-from virtcloud.model.admission import Admits
+from virtcloud.model.access import AdmissionRule
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import DeviceAddress, Name, PortName
@@ -46,7 +46,7 @@ class Element(Document):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        for port in repeated(self.ports):
+        for port in find_duplicates(self.ports):
             raise BadInput(f"expected each port of {self.name} once, got {port} twice")
         for fault in _aggregate_faults(self):
             raise fault
@@ -101,7 +101,7 @@ class Host(Element):
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
     """The libvirt drivers with which the host runs guests."""
-    admits: Admits | None = None
+    admits: AdmissionRule | None = None
     """Whose clusters may have a part on the host; null for the site's rule."""
     images: tuple[Name, ...] | None = None
     """Images that users may name themselves; null for the site's rule."""
@@ -111,7 +111,7 @@ class Gateway(Element):
     """A machine that lets users into their clusters, converged by its own agent."""
 
 
-KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
+ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
     (Switch, ElementKind.SWITCH),
     (Edge, ElementKind.EDGE),
     (Host, ElementKind.HOST),
@@ -121,10 +121,10 @@ KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
 
 def kind_of(element: Element) -> ElementKind:
     """Say which kind an element is."""
-    return next(kind for made, kind in KINDS if isinstance(element, made))
+    return next(kind for made, kind in ELEMENT_KINDS if isinstance(element, made))
 
 
-def repeated(values: Iterable[T]) -> list[T]:
+def find_duplicates(values: Iterable[T]) -> list[T]:
     """Give what is there more than once."""
     return [value for value, times in Counter(values).items() if times > 1]
 
@@ -135,7 +135,7 @@ def _aggregate_faults(element: Element) -> Iterator[BadInput]:
             f"aggregate {element.name}:{port}: expected a port of {element.name} ({', '.join(element.ports)})"
         )
     members = [member for members in element.aggregates.values() for member in members]
-    for member in repeated(members):
+    for member in find_duplicates(members):
         yield BadInput(f"port {element.name}:{member}: expected it once in one aggregate, got it twice")
     for member in set(members) & set(element.ports):
         yield BadInput(f"port {element.name}:{member}: expected no member of an aggregate among the managed ports")

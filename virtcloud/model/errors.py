@@ -177,7 +177,7 @@ class QuotaExceeded(Conflict):
     slug = "quota-exceeded"
 
 
-class IllegalMove(Conflict):
+class IllegalTransition(Conflict):
     """A state machine was asked for a move that its table does not have."""
 
     slug = "illegal-move"
@@ -241,7 +241,7 @@ class ServiceBusy(ServiceUnreachable):
         self.retry_after_s = retry_after_s
 
 
-class SchedulerSilent(VirtcloudError):
+class SchedulerUnavailable(VirtcloudError):
     """The batch system does not answer, or not in full: nothing may be concluded from what it did not say."""
 
     slug = "scheduler-silent"

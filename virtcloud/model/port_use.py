@@ -9,7 +9,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-DEFAULT = VlanSet([1])
+DEFAULT_VLAN = VlanSet([1])
 """The VLAN of a port that nobody configured."""
 
 
@@ -17,7 +17,7 @@ AGGREGATED = "aggregated"
 """The mode of a member of a link aggregate: what it carries is configured on the aggregate."""
 ROUTED = "routed"
 """The mode of a port that routes."""
-WORDS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
+MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a routed port"}
 """How such modes are written in messages, whatever else is configured."""
 
 
@@ -51,8 +51,8 @@ class PortUse(Document):
     def __str__(self) -> str:
         """Return it in the words of messages: ``an access port in VLAN 20``."""
         shut = ", shut down" if self.down else ""
-        if self.mode in WORDS:
-            return f"{WORDS[self.mode]}{shut}"
+        if self.mode in MODE_DESCRIPTIONS:
+            return f"{MODE_DESCRIPTIONS[self.mode]}{shut}"
         if self.mode in ("trunk", "dynamic") or self.every or self.tagged:
             listed = "every VLAN" if self.every else f"VLAN {self.tagged}" if self.tagged else "no VLAN"
             native = "" if self.native in (None, 1) else f", native VLAN {self.native}"
@@ -69,11 +69,11 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
     ``unused`` are the modes of a platform's ports that nobody configured. A port of one of these modes is unused while
     its untagged VLAN is the default one; a trunk is, while its list has no VLAN beside the managed and the default one.
     """
-    if {use.native, use.access} - {None, *DEFAULT}:
+    if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True
     if use.every:
         return use.mode not in unused
-    if use.tagged - managed - DEFAULT:
+    if use.tagged - managed - DEFAULT_VLAN:
         return True
     return use.mode not in unused and use.mode != "trunk"
 
@@ -106,7 +106,7 @@ class PortView(Document):
     """What SBF makes of the port when a cluster needs it."""
 
 
-class Adoption(Document):
+class PortAdoption(Document):
     """Ports in other use that an administrator gives to SBF, each with the use that the administrator was shown.
 
     A port that is used otherwise by the time SBF needs it is refused again.
@@ -125,7 +125,7 @@ class PortRelease(Document):
     """Whether the use before is forgotten instead of put back."""
 
 
-def effect_on(use: PortUse, *, access: bool) -> str:
+def describe_effect(use: PortUse, *, access: bool) -> str:
     """Return what becomes of a port's use when SBF takes the port."""
     if access:
         return "becomes an access port of one cluster at a time, shut down while it has none"
@@ -133,5 +133,5 @@ def effect_on(use: PortUse, *, access: bool) -> str:
         return "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"
     if use.mode == "trunk":
         return f"stays a trunk with VLAN {use.tagged}, and gets SBF's VLANs" if use.tagged else "gets SBF's VLANs"
-    leaves = f"; leaves VLAN {use.access}" if use.access not in (None, *DEFAULT) else ""
+    leaves = f"; leaves VLAN {use.access}" if use.access not in (None, *DEFAULT_VLAN) else ""
     return f"becomes a trunk with SBF's VLANs only{leaves}"

@@ -1,15 +1,19 @@
-"""Sites, elements, links and transports: what there is, as administrators describe it (DESIGN.md §2)."""
+"""What makes a topology impossible, each with where it stands; ``tests/unit/model/test_topology.py`` has them all.
 
+Sites, elements, links and transports: what there is, as administrators describe it (DESIGN.md §2).
+"""
+
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Self, TypeVar
+from itertools import combinations
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.admission import Admits
+from virtcloud.model.access import AdmissionRule
 from virtcloud.model.document import Document
-from virtcloud.model.element import Device, Edge, Element, Gateway, Host, Switch
-from virtcloud.model.errors import NoSuchHost, NotFound
-from virtcloud.model.topology_faults import faults
+from virtcloud.model.element import Device, Edge, Element, ElementKind, Gateway, Host, Switch, find_duplicates, kind_of
+from virtcloud.model.errors import BadInput, NoSuchHost, NotFound
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
@@ -52,7 +56,7 @@ class Site(Document):
     """The hosts."""
     gateways: tuple[Gateway, ...] = ()
     """The gateways."""
-    admits: Admits | None = None
+    admits: AdmissionRule | None = None
     """Whose clusters may have a part on the site's hosts; null for all."""
     images: tuple[Name, ...] | None = None
     """Images that users may name themselves; null for any."""
@@ -138,7 +142,7 @@ class Topology(Document):
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
-        for fault in faults(self):
+        for fault in find_topology_faults(self):
             raise fault
         return self
 
@@ -147,3 +151,126 @@ def _find(what: str, name: str, known: dict[Name, T], missing: type[NotFound] = 
     if name not in known:
         raise missing(f"{what} {name} is not known; known are: {', '.join(sorted(known)) or 'none'}")
     return known[Name(name)]
+
+
+if TYPE_CHECKING:
+    pass
+
+Path = tuple[str | int, ...]
+
+
+def find_topology_faults(topology: "Topology") -> Iterator[BadInput]:
+    """Give what makes a topology impossible; names come first, since all else relies on them."""
+    yield from _name_faults(topology)
+    yield from _port_faults(topology)
+    yield from _transport_faults(topology)
+    yield from _attachment_faults(topology)
+    yield from _link_faults(topology)
+    yield from _unlinked_faults(topology)
+
+
+def _name_faults(topology: "Topology") -> Iterator[BadInput]:
+    names = [element.name for site in topology.sites for element in site.elements]
+    names += [transport.name for transport in topology.transports]
+    for name in find_duplicates(names):
+        yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
+    for name in find_duplicates([site.name for site in topology.sites]):
+        yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
+
+
+def _port_faults(topology: "Topology") -> Iterator[BadInput]:
+    used: set[PortRef] = set()
+    for end, path in _port_uses(topology):
+        element = topology.elements.get(end.element)
+        if element is None:
+            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
+        elif end.port not in element.ports:
+            known = ", ".join(element.ports)
+            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
+        elif path[0] == "sites" and isinstance(element, Edge):
+            continue  # an edge is attached by its other side: this port has its link to a switch
+        if end in used:
+            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
+        used.add(end)
+
+
+def _port_uses(topology: "Topology") -> Iterator[tuple[PortRef, Path]]:
+    """Give every use of a port with where it stands."""
+    for s, site in enumerate(topology.sites):
+        for a, attachment in enumerate(site.attachments):
+            yield attachment.port, ("sites", s, "attachments", a, "port")
+    for index, link in enumerate(topology.links):
+        yield link.a, ("links", index, "a")
+        yield link.b, ("links", index, "b")
+
+
+def _transport_faults(topology: "Topology") -> Iterator[BadInput]:
+    """Say which transports would put two clusters into one service at an edge: their backbones may be one."""
+    numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
+    for (_, one), (index, other) in combinations(numbered, 2):
+        first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
+        if one.kind is other.kind and first <= last and (one.on_edges or other.on_edges):
+            both = f"{first}-{last}" if first < last else str(first)
+            yield BadInput(
+                f"transports {one.name} and {other.name} of kind {one.kind}: expected each service number in one of "
+                f"them, got {both} in both",
+                ("transports", index),
+            )
+
+
+def _attachment_faults(topology: "Topology") -> Iterator[BadInput]:
+    known = {transport.name: transport for transport in topology.transports}
+    for s, site in enumerate(topology.sites):
+        for a, attachment in enumerate(site.attachments):
+            path = ("sites", s, "attachments", a)
+            transport = known.get(attachment.transport)
+            if transport is None:
+                expected = ", ".join(sorted(known)) or "none is defined"
+                message = f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
+                yield BadInput(message, (*path, "transport"))
+            else:
+                yield from _attachment_port_faults(topology, site, attachment.port, transport, (*path, "port"))
+
+
+def _attachment_port_faults(
+    topology: "Topology", site: "Site", port: PortRef, transport: Transport, path: Path
+) -> Iterator[BadInput]:
+    """Say what is wrong about the port of an attachment: whose it is, and for an edge's, what it is linked to."""
+    wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
+    if port.element not in {one.name for one in allowed}:
+        why = f"since transport {transport.name} is made at provider edges" if transport.on_edges else ""
+        text = f"site {site.name}: expected a port of one of its {wanted}, got {port}"
+        yield BadInput(f"{text}: {why}" if why else text, path)
+        return
+    peer = topology.peers.get(port)
+    if transport.on_edges and (peer is None or peer.element not in {one.name for one in site.switches}):
+        yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
+
+
+def _link_faults(topology: "Topology") -> Iterator[BadInput]:
+    for index, link in enumerate(topology.links):
+        a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
+        if a != b:
+            message = f"link {link.a} to {link.b}: expected as many cables at both ends, got {a} and {b}"
+            yield BadInput(message, ("links", index))
+        kinds = {kind_of(topology.element(end.element)) for end in link.ends}
+        if link.access and kinds not in (
+            {ElementKind.HOST, ElementKind.SWITCH},
+            {ElementKind.GATEWAY, ElementKind.SWITCH},
+        ):
+            message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
+            yield BadInput(message, ("links", index, "access"))
+
+
+def _unlinked_faults(topology: "Topology") -> Iterator[BadInput]:
+    for s, site in enumerate(topology.sites):
+        switches = {switch.name for switch in site.switches}
+        for field in ("hosts", "gateways"):
+            for index, element in enumerate(getattr(site, field)):
+                ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
+                if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
+                    yield BadInput(
+                        f"{kind_of(element)} {element.name} is on no switch: expected a link from one of its ports "
+                        f"({', '.join(element.ports)}) to a port of a switch at {site.name}",
+                        ("sites", s, field, index),
+                    )

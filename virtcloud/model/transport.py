@@ -7,14 +7,14 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.values import Name, Text, VlanId
+from virtcloud.model.values import Name, PatternText, VlanId
 
 Keys = frozenset[str]
 VpnId = Annotated[int, Field(ge=1, le=2**32 - 1)]
 AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
-class ServiceRange(Text):
+class ServiceRange(PatternText):
     """The service numbers that clusters get one of each, written ``first-last``."""
 
     __slots__ = ()

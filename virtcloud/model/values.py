@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 from virtcloud.model.errors import BadInput
 
 
-class Text(str):
+class PatternText(str):
     """A string that matches its class's ``pattern``; anything else raises :class:`BadInput`."""
 
     __slots__ = ()
@@ -36,7 +36,7 @@ class Text(str):
         return {"type": "string", "pattern": f"^{cls.pattern}$", "description": cls.meaning}
 
 
-class Name(Text):
+class Name(PatternText):
     """A name of a site, an element, a transport, a guest or an image."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class Name(Text):
     meaning = "a name: lower case, digits and dashes, a letter first, at most 32 characters"
 
 
-class UserName(Text):
+class UserName(PatternText):
     """A user's name as Unix knows it, or that of a scheduler's or an administrator's token.
 
     Those that the audit log gives to machines (``agent@brno-h1``) are nobody's.
@@ -55,7 +55,7 @@ class UserName(Text):
     meaning = "a user name: letters, digits, '_', '.', '@' and '-', at most 64 characters"
 
 
-class ClusterKey(Text):
+class ClusterKey(PatternText):
     """The caller's own name for a cluster; it makes every call repeatable.
 
     It may be as long as the id of a job: the number, and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
@@ -66,7 +66,7 @@ class ClusterKey(Text):
     meaning = "a cluster key: lower case, digits, '.', '_' and '-', at most 275 characters"
 
 
-class PortName(Text):
+class PortName(PatternText):
     """A port's name as its element spells it, such as ``eth0`` or ``GigabitEthernet1/0/1``."""
 
     __slots__ = ()
@@ -74,7 +74,7 @@ class PortName(Text):
     meaning = "a port name"
 
 
-class DeviceAddress(Text):
+class DeviceAddress(PatternText):
     """Where a device's management interface answers: ``host``, ``host:port``, an IPv6 address or ``[IPv6]:port``."""
 
     __slots__ = ()
@@ -109,7 +109,7 @@ class DeviceAddress(Text):
         return (self, "") if ":" in port else (host, port)
 
 
-class PortRef(Text):
+class PortRef(PatternText):
     """A port of an element, written ``element:port``."""
 
     __slots__ = ()
@@ -127,7 +127,7 @@ class PortRef(Text):
         return PortName(self.partition(":")[2])
 
 
-class Mac(Text):
+class Mac(PatternText):
     """A unicast MAC address, lower case with colons (IEEE 802: the lowest bit of the first octet is clear)."""
 
     __slots__ = ()
@@ -135,7 +135,7 @@ class Mac(Text):
     meaning = "a unicast MAC address such as 02:00:00:00:00:01"
 
 
-class Address(Text):
+class Address(PatternText):
     """An IPv4 or IPv6 address of an interface with its prefix length, such as ``10.0.0.1/24``."""
 
     __slots__ = ()

@@ -1,4 +1,7 @@
-"""The documents that SBF answers with and that agents send; each is one schema of the HTTP API."""
+"""The documents that SBF answers with and that agents send; each is one schema of the HTTP API.
+
+What a batch system's server says of a job, for a host that wants to begin it.
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.document import Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
@@ -16,19 +19,19 @@ from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
 _CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
-SAID = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
+STATEMENT_PATTERN = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
 """Words that are not blank, without control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
 
 
-def _printable(value: object) -> object:
+def _make_printable(value: object) -> object:
     return printable(value) if isinstance(value, str) else value
 
 
-ElementWords = Annotated[str, BeforeValidator(_printable)]
+ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
 """What an element says: it may quote a program or a file name with any bytes."""
 
 
-class Progress(StrEnum):
+class PlacementProgress(StrEnum):
     """How far an element is with a cluster."""
 
     ADDING = "adding"
@@ -48,7 +51,7 @@ class PlacementView(Document):
     kind: ElementKind
     """The kind of element."""
     site: Name
-    progress: Progress
+    progress: PlacementProgress
     """How far the element is with the cluster."""
     trouble: str | None = None
     """What keeps the element from finishing its part."""
@@ -58,7 +61,7 @@ class PlacementView(Document):
     """When the element was last read, or its agent last asked."""
 
 
-class Joined(Document):
+class ClusterTransport(Document):
     """What joins a cluster's sites: ``service`` is the S-tag, VPN id or VNI that carries it there."""
 
     transport: Name
@@ -85,13 +88,13 @@ class ClusterView(Document):
     """The attempt with which it was created."""
     version: int
     """Grows with every change of this view; for long polls."""
-    state: State
+    state: ClusterState
     """Where the cluster is in its lifecycle."""
     reason: str | None = None
     """Why it is in this state, where there is more to say."""
     vlans: dict[Name, VlanId]
     """The VLAN ID at each site."""
-    joined: Joined | None = None
+    joined: ClusterTransport | None = None
     """What joins the cluster's sites; null for one site."""
     quarantined: bool = False
     """Whether its VLAN IDs are kept back because an element has not confirmed the removal."""
@@ -148,7 +151,7 @@ class Pool(Document):
     vlans: VlanSet
 
 
-class Quarantine(Document):
+class QuarantinedVlan(Document):
     """A number that is kept back: for which ended cluster, since its removal began when, and because of which elements.
 
     ``elements`` are those that have not confirmed the removal, with their sites.
@@ -188,10 +191,10 @@ class VlanInOtherUse(Document):
     """The cluster that has the VLAN ID all the same."""
 
 
-class CleanWord(Document):
+class CleanDeclaration(Document):
     """An administrator says, with a reason that is kept as its name is, that a number in quarantine is clean."""
 
-    reason: Annotated[str, Field(max_length=1000, pattern=SAID)]
+    reason: Annotated[str, Field(max_length=1000, pattern=STATEMENT_PATTERN)]
     """Why the VLAN ID is clean; recorded in the audit log."""
 
 
@@ -208,7 +211,7 @@ class SiteView(Document):
     claimed: VlanSet
     quarantined: VlanSet
     free: VlanSet
-    quarantine: tuple[Quarantine, ...] = ()
+    quarantine: tuple[QuarantinedVlan, ...] = ()
     """The VLAN IDs that are kept back."""
     other_use: tuple[VlanInOtherUse, ...] = ()
     """VLAN IDs of the pool that a device uses for somebody else."""
@@ -221,7 +224,7 @@ class Confirmation(Document):
     """The revision of the wanted document."""
 
 
-class Trouble(Document):
+class ElementErrorReport(Document):
     """An element says why it cannot carry what ``revision`` wants.
 
     ``clusters`` has the words about each cluster, by its id, where they are not about the element as a whole: its owner
@@ -231,11 +234,11 @@ class Trouble(Document):
 
     revision: int
     """The revision of the wanted document."""
-    message: ElementWords
+    message: ElementMessage
     """What is wrong with the element as a whole."""
-    clusters: dict[str, ElementWords] = Field(default_factory=dict)
+    clusters: dict[str, ElementMessage] = Field(default_factory=dict)
     """What is wrong with single clusters, by their ids."""
-    refused: dict[str, ElementWords] = Field(default_factory=dict)
+    refused: dict[str, ElementMessage] = Field(default_factory=dict)
     """Clusters that the element refuses for good, by their ids, each with the reason."""
 
 
@@ -250,3 +253,17 @@ class Problem(Document):
     """The status code."""
     detail: str
     """What was wanted, what was found, and what to do."""
+
+
+class JobStatement(Document):
+    """A job as its server knows it: whose it is, on which hosts it begins, and which network it asked to join.
+
+    ``runs`` is false for a job that the server does not run, or that asked for no cluster; ``words`` say which.
+    """
+
+    runs: bool
+    """Whether the server runs the job, and the job asked for a cluster."""
+    owner: UserName | None = Field(None, description="The user under whose account the job runs.")
+    hosts: tuple[Name, ...] = Field((), description="The job's hosts, by their names in SBF.")
+    network: ClusterKey | None = Field(None, description="The network that the job asked to join.")
+    words: Annotated[ElementMessage, Field(max_length=1000)] = Field("", description="The job's state, for people.")

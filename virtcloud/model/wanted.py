@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.admission import Origin
+from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
@@ -57,7 +57,7 @@ class ForeignVlan(Document):
         return told or "it exists and SBF did not create it"
 
 
-class SwitchCarried(Document):
+class SwitchObserved(Document):
     """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it.
 
     ``open`` are managed ports without a list of their own: they carry every VLAN there is, or would if their neighbour
@@ -67,7 +67,7 @@ class SwitchCarried(Document):
     ``names`` are the names of the existing VLANs, None where the device shows none; the whole is None for a device
     without a table of VLANs, where a VLAN exists by the ports that carry it. ``elsewhere`` are the managed numbers on
     unmanaged ports, but for trunks that carry every VLAN: these are no statement about one. ``foreign`` follows from
-    both (``sbf_service/ownership.py``); what is foreign and not SBF's own stands neither in ``vlans`` nor in ``ports``.
+    both (``domain/ownership.py``); what is foreign and not SBF's own stands neither in ``vlans`` nor in ``ports``.
 
     ``untaken`` are the uses of ports that SBF has not configured yet, ``in_use`` those of them that serve something
     else. ``down`` are ports that somebody shut down. ``astray`` are ports that SBF gave up and that are not as before:
@@ -131,7 +131,7 @@ class SwitchDifference(Document):
         return any((self.close, self.create, self.delete, self.add, self.remove, self.put_back))
 
 
-def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDifference:
+def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
     """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these are on no port added to.
 
     Ports that are not wanted-managed are never named. Open ports are closed once the switch is to carry anything at
@@ -140,8 +140,8 @@ def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDif
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
-    add = _kept({port: vlans - seen[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
-    remove = _kept({port: seen[port] - vlans for port, vlans in wanted.ports.items()})
+    add = _without_empty({port: vlans - seen[port] - carried.foreign_vlans for port, vlans in wanted.ports.items()})
+    remove = _without_empty({port: seen[port] - vlans for port, vlans in wanted.ports.items()})
     return SwitchDifference(
         access=tuple(sorted({*close, *add, *remove} & set(wanted.access))),
         close=tuple(close),
@@ -154,13 +154,13 @@ def switch_difference(wanted: SwitchWanted, carried: SwitchCarried) -> SwitchDif
     )
 
 
-def blocked_vlans(wanted: SwitchWanted, carried: SwitchCarried) -> VlanSet:
+def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
     """Return the wanted VLAN IDs in other use that a port lacks: they cannot be set up there."""
     lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
     return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
 
 
-def _kept(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
+def _without_empty(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
     return {port: vlans for port, vlans in sorted(ports.items()) if vlans}
 
 
@@ -199,7 +199,7 @@ class Segment(Document):
     """The guests on this host of the network's cluster and of its members."""
     members: dict[str, ClusterKey] = Field(default_factory=dict)
     """Keys of the clusters that joined the network and have a part here, by their ids."""
-    origins: dict[str, Origin] = Field(default_factory=dict)
+    origins: dict[str, ClusterOrigin] = Field(default_factory=dict)
     """Owner of each cluster, by its id, and whether a batch system asked for it; empty from an SBF of 0.1."""
     requires: tuple[str, ...] = ()
     """Words for what an agent must understand to set the segment up; an agent that does not know one refuses it."""

@@ -1,23 +1,46 @@
-"""Running a scheduler's commands: with a time limit, and no error that is not ours."""
+"""Running a scheduler's commands: with a time limit, and no error that is not ours.
+
+How a scheduler's command ended.
+"""
 
 import os
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from virtcloud.model.errors import SchedulerSilent
-from virtcloud.scheduler.ended import Ended
-
-CONFIGURATION = Path("/etc/pbs.conf")
+from virtcloud.model.errors import SchedulerUnavailable
 
 
-Run = Callable[[Sequence[str]], Ended]
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """A command, its exit code, and what it wrote.
+
+    What it wrote is read as UTF-8; users' text may hold other bytes, which are replaced.
+    """
+
+    command: str
+    code: int
+    out: str
+    err: str
+
+    @property
+    def complaint(self) -> str:
+        """What it said went wrong, in one line."""
+        said = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
+        return f"{self.command} ended with {self.code}: {said or 'it said nothing'}"
 
 
-def runner(folder: Path | None, timeout_s: float) -> Run:
+PBS_CONF = Path("/etc/pbs.conf")
+
+
+CommandRunner = Callable[[Sequence[str]], CommandResult]
+
+
+def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
     """Give what runs commands of ``folder``, each for ``timeout_s`` at most; it raises SchedulerSilent."""
 
-    def run(command: Sequence[str]) -> Ended:
+    def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
         shown = " ".join(command[:4])
         try:
@@ -30,16 +53,18 @@ def runner(folder: Path | None, timeout_s: float) -> Run:
                 env={**os.environ, "LC_ALL": "C"},
             )
         except subprocess.TimeoutExpired as error:
-            raise SchedulerSilent(f"{shown} did not end within {timeout_s:g} s; is the server overloaded?") from error
+            raise SchedulerUnavailable(
+                f"{shown} did not end within {timeout_s:g} s; is the server overloaded?"
+            ) from error
         except OSError as error:
             text = f"{program} cannot be run: {error.strerror}; set 'commands' in [scheduler] to the folder of qstat"
-            raise SchedulerSilent(text) from error
-        return Ended(shown, ended.returncode, _text(ended.stdout), _text(ended.stderr))
+            raise SchedulerUnavailable(text) from error
+        return CommandResult(shown, ended.returncode, _decode(ended.stdout), _decode(ended.stderr))
 
     return run
 
 
-def folder_of_commands(configuration: Path = CONFIGURATION) -> Path | None:
+def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
     """Find the commands where an OpenPBS says that it is installed; none: they are on the PATH."""
     try:
         lines = configuration.read_text(errors="replace").splitlines()
@@ -49,5 +74,5 @@ def folder_of_commands(configuration: Path = CONFIGURATION) -> Path | None:
     return Path(found[-1]) / "bin" if found and found[-1] else None
 
 
-def _text(written: bytes) -> str:
+def _decode(written: bytes) -> str:
     return written.decode(errors="replace")

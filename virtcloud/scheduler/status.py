@@ -8,10 +8,9 @@ from pydantic import ValidationError
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.values import ClusterKey
-from virtcloud.scheduler.alerts import AlertName
-from virtcloud.scheduler.decide import Subject
+from virtcloud.scheduler.decision import AlertName, DoubtSubject
 
-KEPT = 50
+MAX_ACTIONS = 50
 """So many of the last deeds are kept."""
 
 
@@ -27,7 +26,7 @@ class AlertView(Document):
 class DoubtView(Document):
     """A job or a cluster that has been in doubt for so many looks in a row and so many seconds."""
 
-    subject: Subject
+    subject: DoubtSubject
     key: ClusterKey
     attempt: int
     looks: int
@@ -35,7 +34,7 @@ class DoubtView(Document):
     why: str
 
 
-class Deed(Document):
+class ReconciliationAction(Document):
     """What was done: ``ended`` or ``extended``."""
 
     at: datetime
@@ -45,7 +44,7 @@ class Deed(Document):
     why: str
 
 
-class Report(Document):
+class ReconciliationReport(Document):
     """The state after the look at ``at``; ``good`` says that it did not fail, ``clusters`` are this server's."""
 
     at: datetime
@@ -56,7 +55,7 @@ class Report(Document):
     clusters: int = 0
     doubts: tuple[DoubtView, ...] = ()
     alerts: tuple[AlertView, ...] = ()
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[ReconciliationAction, ...] = ()
 
 
 class SchedulerStatus(Document):
@@ -65,7 +64,7 @@ class SchedulerStatus(Document):
     kind: str
     sbf: str
     interval_s: float
-    report: Report
+    report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
         """Say whether the next look should long have been: the service does not run, or hangs."""

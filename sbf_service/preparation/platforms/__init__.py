@@ -12,17 +12,17 @@ from sbf_service.preparation.platforms import (
     linux_bridge,
     openvswitch,
 )
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-PLATFORMS: dict[str, Words] = {
-    "cisco_ios": cisco_ios.WORDS,
-    "cisco_nxos": cisco_nxos.WORDS,
-    "cisco_iosxr": cisco_iosxr.WORDS,
-    "arista_eos": arista_eos.WORDS,
-    "dell_force10": dell_force10.WORDS,
-    "hp_comware": hp_comware.WORDS,
-    "hp_procurve": hp_procurve.WORDS,
-    "juniper_junos": juniper_junos.WORDS,
-    "openvswitch": openvswitch.WORDS,
-    "linux_bridge": linux_bridge.WORDS,
+PLATFORMS: dict[str, PlatformTemplates] = {
+    "cisco_ios": cisco_ios.TEMPLATES,
+    "cisco_nxos": cisco_nxos.TEMPLATES,
+    "cisco_iosxr": cisco_iosxr.TEMPLATES,
+    "arista_eos": arista_eos.TEMPLATES,
+    "dell_force10": dell_force10.TEMPLATES,
+    "hp_comware": hp_comware.TEMPLATES,
+    "hp_procurve": hp_procurve.TEMPLATES,
+    "juniper_junos": juniper_junos.TEMPLATES,
+    "openvswitch": openvswitch.TEMPLATES,
+    "linux_bridge": linux_bridge.TEMPLATES,
 }

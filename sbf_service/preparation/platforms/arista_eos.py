@@ -4,9 +4,9 @@ From Arista's notes on EOS (configurable TPID, 4.15.2F): the ethertype. From pub
 memory, to be checked on a device: the EVPN parts, that switched ports take frames of 9214 bytes as they are.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Arista EOS",
     tunnel=(
         "configure terminal",

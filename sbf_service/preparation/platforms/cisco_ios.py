@@ -5,9 +5,9 @@ From Cisco's guides "Configuring 802.1Q and Layer 2 Protocol Tunneling" (Catalys
 ``bpdufilter`` on a tunnel port, the ethertype on an edge's core port.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Cisco IOS, IOS-XE",
     uplink=("system mtu 1504",),
     tunnel=(

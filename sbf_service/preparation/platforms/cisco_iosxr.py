@@ -3,9 +3,9 @@
 From memory, to be checked on a device: all of it.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Cisco IOS-XR",
     vpls=(
         "configure",

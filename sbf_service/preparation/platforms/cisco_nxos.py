@@ -4,9 +4,9 @@ From Cisco's "Configuring Q-in-Q VLAN Tunnels" (Nexus 7000, 9000): the tunnel. F
 checked on a device: the EVPN parts, ``bpdufilter`` on a tunnel port.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Cisco NX-OS",
     uplink=("interface {uplink}", "mtu 9216", "exit"),
     tunnel=(

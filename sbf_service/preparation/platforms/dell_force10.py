@@ -4,9 +4,9 @@ From Dell's configuration guides (S4048-ON, S6000-ON: "Service Provider Bridging
 From memory, to be checked on a device: the MTU's line.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Force10 FTOS, Dell OS9",
     uplink=("interface {uplink}", "mtu 9216", "exit"),
     tunnel=(

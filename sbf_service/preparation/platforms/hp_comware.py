@@ -4,9 +4,9 @@ From H3C's configuration guides (S5830V2, S7500E): ``qinq enable`` tags with the
 ethertype 0x8100 by default. From memory, to be checked on a device: ``jumboframe enable 9216``, ``undo stp enable``.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="HP Comware",
     uplink=("interface {uplink}", "jumboframe enable 9216", "quit"),
     tunnel=(

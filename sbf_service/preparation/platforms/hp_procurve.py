@@ -3,9 +3,9 @@
 From public drivers and the vendor's guides: changing the QinQ mode reboots the switch and erases its configuration.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="HP ProCurve, Aruba-OS",
     no_tunnel="changing its QinQ mode reboots the switch and erases its configuration: use another device at the "
     "backbone's edge, or one whose QinQ mode is set already and is looked at by hand ('show qinq')",

@@ -4,7 +4,7 @@ From Juniper's guides on Q-in-Q tunnelling (``flexible-vlan-tagging``, ``extende
 memory, to be checked on a device: all of it; the list of tags, VPLS and EVPN above all.
 """
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
 CUSTOMER = (
     "set interfaces {ac} mtu 9216",
@@ -13,7 +13,7 @@ CUSTOMER = (
 )
 """An edge's port towards the site, on which SBF makes a unit for each cluster."""
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Juniper Junos",
     uplink=(
         "configure private",

@@ -1,8 +1,8 @@
 """Linux bridges and FRR; ip-link(8), bridge(8), FRR's manual (EVPN). The tests run the lines as they are printed."""
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Linux",
     uplink=(
         "ip link set {uplink} mtu 1504",

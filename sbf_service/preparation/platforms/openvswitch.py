@@ -1,8 +1,8 @@
 """Open vSwitch; ovs-vsctl(8) and ovs-vswitchd.conf.db(5). The tests run the lines as they are printed."""
 
-from sbf_service.preparation.words import Words
+from sbf_service.preparation.templates import PlatformTemplates
 
-WORDS = Words(
+TEMPLATES = PlatformTemplates(
     title="Open vSwitch",
     uplink=(
         "ovs-vsctl set port {uplink} vlan_mode=trunk trunks=4095",

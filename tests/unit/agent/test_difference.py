@@ -1,17 +1,26 @@
 from collections.abc import Callable
 
-from virtcloud.agent.carried import Carried, CarriedGuest, CarriedSegment
-from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, StopGuests, difference, digest
+from virtcloud.agent.difference import (
+    BuildSegment,
+    ObservedGuest,
+    ObservedMachine,
+    ObservedSegment,
+    RemoveSegment,
+    StartGuest,
+    StopGuests,
+    compute_difference,
+    digest,
+)
 from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]
 
 
-def carried(*segments: Segment) -> Carried:
+def carried(*segments: Segment) -> ObservedMachine:
     """What a machine carries that carries these."""
-    return Carried(
-        tuple(CarriedSegment(one.id, one.vlan, one.port) for one in segments),
-        tuple(CarriedGuest(one.id, guest.name, digest(one, guest)) for one in segments for guest in one.guests),
+    return ObservedMachine(
+        tuple(ObservedSegment(one.id, one.vlan, one.port) for one in segments),
+        tuple(ObservedGuest(one.id, guest.name, digest(one, guest)) for one in segments for guest in one.guests),
     )
 
 
@@ -21,12 +30,12 @@ def wanted(*segments: Segment) -> HostWanted:
 
 def test_nothing_is_done_when_everything_is_as_wanted(segment: Make) -> None:
     one = segment("a", 100, ("g1", "g2"))
-    assert difference(wanted(one), carried(one)) == []
+    assert compute_difference(wanted(one), carried(one)) == []
 
 
 def test_the_bridge_stands_before_its_guests_start(segment: Make) -> None:
     one = segment("a", 100, ("g1", "g2"))
-    assert difference(wanted(one), Carried()) == [
+    assert compute_difference(wanted(one), ObservedMachine()) == [
         BuildSegment(one),
         StartGuest(one, one.guests[0]),
         StartGuest(one, one.guests[1]),
@@ -35,18 +44,18 @@ def test_the_bridge_stands_before_its_guests_start(segment: Make) -> None:
 
 def test_guests_stop_together_and_before_their_bridge_vanishes(segment: Make) -> None:
     one = segment("a", 100, ("g2", "g1"))
-    assert difference(wanted(), carried(one)) == [StopGuests("a", ("g1", "g2")), RemoveSegment("a", 100)]
+    assert compute_difference(wanted(), carried(one)) == [StopGuests("a", ("g1", "g2")), RemoveSegment("a", 100)]
 
 
 def test_one_cluster_that_comes_or_goes_leaves_the_others_alone(segment: Make) -> None:
     stays, goes, comes = segment("a", 100, ("g1",)), segment("b", 101, ("g1",)), segment("c", 102)
-    steps = difference(wanted(stays, comes), carried(stays, goes))
+    steps = compute_difference(wanted(stays, comes), carried(stays, goes))
     assert {step.cluster for step in steps} == {"b", "c"}
 
 
 def test_a_number_that_changes_hands_is_clean_before_its_new_owner_gets_it(segment: Make) -> None:
     former, new = segment("z", 100, ("g1",)), segment("a", 100)
-    assert difference(wanted(new), carried(former)) == [
+    assert compute_difference(wanted(new), carried(former)) == [
         StopGuests("z", ("g1",)),
         RemoveSegment("z", 100),
         BuildSegment(new),
@@ -55,47 +64,51 @@ def test_a_number_that_changes_hands_is_clean_before_its_new_owner_gets_it(segme
 
 def test_a_segment_with_a_fault_is_built_up_and_its_guests_keep_running(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
-    faulty = Carried((CarriedSegment("a", 100, "eth0", ("br100 is down",)),), carried(one).guests)
-    assert difference(wanted(one), faulty) == [BuildSegment(one, ("br100 is down",))]
+    faulty = ObservedMachine((ObservedSegment("a", 100, "eth0", ("br100 is down",)),), carried(one).guests)
+    assert compute_difference(wanted(one), faulty) == [BuildSegment(one, ("br100 is down",))]
 
 
 def test_a_segment_whose_tagged_interface_is_gone_is_built_up(segment: Make) -> None:
     one = segment("a", 100)
-    left = Carried((CarriedSegment("a", 100, None, ("the tagged interface is missing",)),))
-    assert [str(step) for step in difference(wanted(one), left)] == [
+    left = ObservedMachine((ObservedSegment("a", 100, None, ("the tagged interface is missing",)),))
+    assert [str(step) for step in compute_difference(wanted(one), left)] == [
         "build VLAN 100 on eth0 (the tagged interface is missing)"
     ]
 
 
 def test_a_guest_that_ended_by_itself_is_started_again(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
-    assert difference(wanted(one), Carried(carried(one).segments)) == [StartGuest(one, one.guests[0])]
+    assert compute_difference(wanted(one), ObservedMachine(carried(one).segments)) == [StartGuest(one, one.guests[0])]
 
 
 def test_a_guest_that_is_listed_but_does_not_run_is_cleared_and_started(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
-    dead = Carried(carried(one).segments, (CarriedGuest("a", "g1", digest(one, one.guests[0]), running=False),))
-    assert difference(wanted(one), dead) == [StopGuests("a", ("g1",)), StartGuest(one, one.guests[0])]
+    dead = ObservedMachine(
+        carried(one).segments, (ObservedGuest("a", "g1", digest(one, one.guests[0]), running=False),)
+    )
+    assert compute_difference(wanted(one), dead) == [StopGuests("a", ("g1",)), StartGuest(one, one.guests[0])]
 
 
 def test_a_guest_made_from_another_document_is_made_anew(segment: Make) -> None:
     one = segment("a", 100, ("g1",))
-    old = Carried(carried(one).segments, (CarriedGuest("a", "g1", "another digest"),))
-    assert difference(wanted(one), old) == [StopGuests("a", ("g1",)), StartGuest(one, one.guests[0])]
+    old = ObservedMachine(carried(one).segments, (ObservedGuest("a", "g1", "another digest"),))
+    assert compute_difference(wanted(one), old) == [StopGuests("a", ("g1",)), StartGuest(one, one.guests[0])]
 
 
 def test_a_guest_that_is_wanted_no_more_stops_and_its_bridge_stays(segment: Make) -> None:
     before, after = segment("a", 100, ("g1", "g2")), segment("a", 100, ("g1",))
-    assert difference(wanted(after), carried(before)) == [StopGuests("a", ("g2",))]
+    assert compute_difference(wanted(after), carried(before)) == [StopGuests("a", ("g2",))]
 
 
 def test_a_guest_without_a_segment_stops(segment: Make) -> None:
-    assert difference(wanted(), Carried((), carried(segment("a", 100, ("g1",))).guests)) == [StopGuests("a", ("g1",))]
+    assert compute_difference(wanted(), ObservedMachine((), carried(segment("a", 100, ("g1",))).guests)) == [
+        StopGuests("a", ("g1",))
+    ]
 
 
 def test_a_segment_that_moves_to_another_port_is_removed_and_made_there(segment: Make) -> None:
     before, after = segment("a", 100, ("g1",)), segment("a", 100, ("g1",), port="eth1")
-    assert difference(wanted(after), carried(before)) == [
+    assert compute_difference(wanted(after), carried(before)) == [
         StopGuests("a", ("g1",)),
         RemoveSegment("a", 100),
         BuildSegment(after, ()),
@@ -105,4 +118,4 @@ def test_a_segment_that_moves_to_another_port_is_removed_and_made_there(segment:
 
 def test_the_steps_of_an_earlier_moment_are_the_same_the_second_time(segment: Make) -> None:
     one, other = segment("a", 100, ("g1",)), segment("b", 101, ("g1",))
-    assert difference(wanted(one), carried(other)) == difference(wanted(one), carried(other))
+    assert compute_difference(wanted(one), carried(other)) == compute_difference(wanted(one), carried(other))

@@ -9,7 +9,7 @@ from click.testing import Result
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli import audit
-from virtcloud.model.audit import AuditEntry
+from virtcloud.model.changes import AuditEntry
 
 Run = Callable[..., Result]
 ROW = {

@@ -9,8 +9,8 @@ import pytest
 from click.testing import Result
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
-from virtcloud.cluster import Cluster
-from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.client.api import Cluster
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.values import ClusterKey, UserName
 
 Run = Callable[..., Result]
@@ -112,7 +112,7 @@ def test_a_guest_name_that_is_taken_names_the_options_to_set(run: Run, sbf: Fake
 
 
 def test_a_cluster_that_fails_is_told_with_the_reason_and_exit_code_1(run: Run, sbf: FakeSbf) -> None:
-    sbf.next[State.CONFIGURING] = State.FAILING
+    sbf.next[ClusterState.CONFIGURING] = ClusterState.FAILING
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in ended.stderr
@@ -245,7 +245,7 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
     run(*CREATE)
     with_member(sbf)
     ended = run("cluster", "delete", "demo")
-    assert (ended.exit_code, sbf.clusters["demo"].state) == (2, State.ACTIVE)
+    assert (ended.exit_code, sbf.clusters["demo"].state) == (2, ClusterState.ACTIVE)
     assert "clusters that joined the network of cluster demo end with it: more of bob\n" in ended.stderr
     assert "there is no terminal to ask; pass --yes to agree" in ended.stderr
 
@@ -254,11 +254,11 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
 def test_a_network_with_members_is_deleted_on_agreement_only(
     run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
 ) -> None:
-    monkeypatch.setattr("virtcloud.cli.agreeing.is_terminal", lambda: True)
+    monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
     run(*CREATE)
     with_member(sbf)
     ended = run("cluster", "delete", "demo", stdin=said)
-    assert (ended.exit_code, sbf.clusters["demo"].state is State.ACTIVE) == (code, code == 1)
+    assert (ended.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
 
 
 def test_yes_deletes_a_network_with_members_unasked(run: Run, sbf: FakeSbf) -> None:

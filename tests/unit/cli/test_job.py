@@ -7,8 +7,8 @@ import pytest
 from click.testing import Result
 from fake_machine.clusters import FakeSbf, view
 
-from virtcloud.cli.jobs_cluster import job_of
-from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.cli.job import parse_job_id
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput
 
 Run = Callable[..., Result]
@@ -29,7 +29,7 @@ JOINER = ClusterSpec.model_validate({"owner": "bob", "guests": [{"name": "b1", "
 def sbf_with_job(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> FakeSbf:
     for name in ("VCLUSTER_ID", "PBS_JOBID"):
         monkeypatch.delenv(name, raising=False)
-    sbf.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.ACTIVE)
+    sbf.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.ACTIVE)
     return sbf
 
 
@@ -48,7 +48,7 @@ def test_a_user_sees_the_network_the_guests_and_the_lease(run: Run, sbf_with_job
 
 
 def test_what_is_missing_is_said_of_each_element(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     assert [line for line in run("job", "12.pbssrv").stdout.splitlines() if line.startswith("missing")] == [
         "missing: switch brno-sw at brno: waiting for VLAN 100 on its ports",
         "missing: host brno-h1 at brno: waiting for VLAN 100 and g1",
@@ -56,7 +56,7 @@ def test_what_is_missing_is_said_of_each_element(run: Run, sbf_with_job: FakeSbf
 
 
 def test_other_clusters_of_the_network_are_listed(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["13.pbssrv"] = view("13.pbssrv", JOINER, State.CONFIGURING)
+    sbf_with_job.clusters["13.pbssrv"] = view("13.pbssrv", JOINER, ClusterState.CONFIGURING)
     sbf_with_job.networks["12.pbssrv"] = ["12.pbssrv", "13.pbssrv"]
     lines = [line.split() for line in run("job", "12.pbssrv").stdout.splitlines()]
     assert lines[-2:] == [["also", "in", "this", "network", "owner", "state", "guests"],
@@ -73,7 +73,7 @@ def test_a_number_alone_is_enough(run: Run, sbf_with_job: FakeSbf) -> None:
 
 
 def test_a_number_that_two_servers_have_is_not(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["12.other"] = view("12.other", SPEC, State.ACTIVE)
+    sbf_with_job.clusters["12.other"] = view("12.other", SPEC, ClusterState.ACTIVE)
     ended = run("job", "12")
     assert (ended.exit_code, ended.stderr) == (
         2,
@@ -91,7 +91,7 @@ def test_a_job_without_a_cluster_is_told_why_that_may_be(run: Run, sbf_with_job:
 
 
 def test_a_number_finds_no_job_that_has_ended_and_it_is_said_what_does(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.RELEASED)
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.RELEASED)
     ended = run("job", "12")
     assert (ended.exit_code, "has ended (then give its whole id), or is another user's" in ended.stderr) == (2, True)
     assert run("job", "12.pbssrv").stdout.splitlines()[:2] == [
@@ -103,18 +103,18 @@ def test_a_number_finds_no_job_that_has_ended_and_it_is_said_what_does(run: Run,
 @pytest.mark.parametrize("given", ["mine", "12.pbssrv;x", "12.", "-1", "Foo bar"])
 def test_what_is_no_id_of_a_job_is_refused(given: str) -> None:
     with pytest.raises(BadInput, match=r"expected the id of a job, such as 12\.pbssrv, got '"):
-        job_of(given, {})
+        parse_job_id(given, {})
 
 
 def test_it_waits_until_the_cluster_is_active(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
     ended = run("job", "12.pbssrv", "--wait")
     assert (ended.exit_code, "is active" in ended.stdout, "waiting for VLAN 100" in ended.stderr) == (0, True, True)
 
 
 def test_waiting_for_what_will_not_be_is_exit_code_1(run: Run, sbf_with_job: FakeSbf) -> None:
-    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, State.CONFIGURING)
-    sbf_with_job.next[State.CONFIGURING] = State.FAILING
+    sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.CONFIGURING)
+    sbf_with_job.next[ClusterState.CONFIGURING] = ClusterState.FAILING
     ended = run("job", "12.pbssrv", "--wait")
     assert (ended.exit_code, "cluster 12.pbssrv is failed: brno-sw: it does not answer" in ended.stderr) == (1, True)
 
@@ -128,7 +128,7 @@ def test_waiting_for_what_will_not_be_is_exit_code_1(run: Run, sbf_with_job: Fak
     ],
 )
 def test_within_a_job_its_environment_says_which_one(given: str | None, environment: dict[str, str], job: str) -> None:
-    assert job_of(given, environment) == job
+    assert parse_job_id(given, environment) == job
 
 
 def test_outside_of_a_job_its_id_is_wanted(run: Run, sbf_with_job: FakeSbf) -> None:
@@ -139,4 +139,4 @@ def test_outside_of_a_job_its_id_is_wanted(run: Run, sbf_with_job: FakeSbf) -> N
 
 def test_jobs_of_arrays_have_no_clusters() -> None:
     with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is of an array: those have no clusters"):
-        job_of(None, {"PBS_JOBID": "12[3].pbssrv"})
+        parse_job_id(None, {"PBS_JOBID": "12[3].pbssrv"})

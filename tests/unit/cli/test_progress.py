@@ -5,21 +5,21 @@ import pytest
 from fake_machine.clusters import view
 from rich.console import Console
 
-from virtcloud.cli.progress import ShowProgress, words
-from virtcloud.model.cluster import ClusterSpec, State
+from virtcloud.cli.progress import ProgressDisplay, format_progress
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 
 SPEC = ClusterSpec.model_validate(
     {"owner": "eva", "guests": [{"name": name, "host": "brno-h1", "image": "busybox"} for name in ("g1", "g2")]}
 )
 
 
-def shown(*states: State, terminal: bool) -> str:
+def shown(*states: ClusterState, terminal: bool) -> str:
     """What is printed while a cluster goes through these states, one a second."""
     seconds, printed = count(), StringIO()
     console = Console(
         file=printed, force_terminal=terminal, width=100, markup=False, highlight=False, color_system=None
     )
-    with ShowProgress(lambda: float(next(seconds)), console) as progress:
+    with ProgressDisplay(lambda: float(next(seconds)), console) as progress:
         for number, state in enumerate(states):
             progress(view("demo", SPEC, state, number))
     return printed.getvalue()
@@ -28,29 +28,32 @@ def shown(*states: State, terminal: bool) -> str:
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (State.CONFIGURING, ["waiting for VLAN 100 on its ports", "waiting for VLAN 100 and g1, g2"]),
-        (State.ACTIVE, ["has VLAN 100 on its ports", "has VLAN 100 and g1, g2"]),
-        (State.DRAINING, ["waiting until VLAN 100 on its ports is gone", "waiting until VLAN 100 and g1, g2 is gone"]),
-        (State.RELEASED, ["clean", "clean"]),
+        (ClusterState.CONFIGURING, ["waiting for VLAN 100 on its ports", "waiting for VLAN 100 and g1, g2"]),
+        (ClusterState.ACTIVE, ["has VLAN 100 on its ports", "has VLAN 100 and g1, g2"]),
+        (
+            ClusterState.DRAINING,
+            ["waiting until VLAN 100 on its ports is gone", "waiting until VLAN 100 and g1, g2 is gone"],
+        ),
+        (ClusterState.RELEASED, ["clean", "clean"]),
     ],
 )
-def test_each_element_says_what_it_is_at(state: State, expected: list[str]) -> None:
+def test_each_element_says_what_it_is_at(state: ClusterState, expected: list[str]) -> None:
     seen = view("demo", SPEC, state)
-    assert [words(one, seen) for one in seen.placements] == expected
+    assert [format_progress(one, seen) for one in seen.placements] == expected
 
 
 def test_trouble_stands_beside_what_is_waited_for() -> None:
-    seen = view("demo", SPEC, State.CONFIGURING)
+    seen = view("demo", SPEC, ClusterState.CONFIGURING)
     troubled = seen.placements[0].model_copy(update={"trouble": "it does not answer"})
-    assert words(troubled, seen) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
+    assert format_progress(troubled, seen) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
 
 
 def test_in_a_pipe_what_did_not_change_is_not_said_again() -> None:
-    lines = shown(State.CONFIGURING, State.CONFIGURING, State.ACTIVE, terminal=False).splitlines()
+    lines = shown(ClusterState.CONFIGURING, ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=False).splitlines()
     assert [line.split("s  ")[1].split(":")[0] for line in lines] == ["demo", "brno-sw", "brno-h1"] * 2
 
 
 def test_on_a_terminal_every_element_has_its_line_with_the_seconds_passed() -> None:
-    screen = shown(State.CONFIGURING, State.ACTIVE, terminal=True)
+    screen = shown(ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=True)
     assert "…  brno-sw  waiting for VLAN 100 on its ports" in screen
     assert "✓  brno-h1  has VLAN 100 and g1, g2" in screen

@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from fake_machine.clusters import DOCUMENTS, TOPOLOGY, FakeSbf
 
-from virtcloud.cli import agreeing
+from virtcloud.cli import confirmation
 
 Run = Callable[..., Result]
 PART = {"site": {"name": "brno", "switches": [{"name": "s", "ports": ["p"], "platform": "x"}]}}
@@ -24,7 +24,7 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands believe that somebody can be asked."""
-    monkeypatch.setattr(agreeing, "is_terminal", lambda: True)
+    monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 
 def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) -> None:

@@ -8,7 +8,7 @@ import pytest
 from fake_machine.script import Script
 from real_sbf import running_sbf
 
-from virtcloud.client import SbfClient
+from virtcloud.client.sbf import SbfClient
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 from fake_machine.script import Script
 
 from virtcloud.cli import main
-from virtcloud.client import SbfClient
-from virtcloud.cluster import Client
-from virtcloud.credentials import read_token, token_source, write_token
+from virtcloud.client.api import Client
+from virtcloud.client.credentials import read_token, token_source, write_token
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
 
 URL = "http://sbf"

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from virtcloud.client import SbfClient
-from virtcloud.cluster import Client
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, State
+from virtcloud.client.api import Client
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput, ClusterFailed, Conflict, Gone, NotFound, NoVlanFree, TimedOut, Unreachable
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
-from virtcloud.model.views import ClusterView, Pool, Progress
+from virtcloud.model.views import ClusterView, PlacementProgress, Pool
 from virtcloud.model.vlans import VlanSet
 
 
@@ -85,7 +85,7 @@ def test_a_reserved_number_in_a_pool_is_bad_input(service: SbfClient) -> None:
 def test_a_cluster_is_created_once_and_its_host_is_told(api: Client, service: SbfClient) -> None:
     first, again = api.create("once", SPEC), api.create("once", SPEC)
     told = [one for one in service.wanted("brno-h1").wanted.segments if one.key == "once"]
-    assert (first.state, first.view.id) == (State.CONFIGURING, again.view.id)
+    assert (first.state, first.view.id) == (ClusterState.CONFIGURING, again.view.id)
     assert [(one.id, one.port, one.vlan) for one in told] == [(first.view.id, "eth0", first.vlans["brno"])]
 
 
@@ -107,7 +107,7 @@ def test_a_hosts_confirmation_is_seen_in_the_cluster(api: Client, service: SbfCl
     cluster = api.create("confirmed", SPEC)
     confirm(service)
     progress = {one.element: one.progress for one in cluster.refresh().placements}
-    assert progress["brno-h1"] == Progress.CONFIRMED
+    assert progress["brno-h1"] == PlacementProgress.CONFIRMED
 
 
 def test_a_hosts_trouble_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
@@ -122,9 +122,9 @@ def test_a_cluster_that_a_host_refuses_for_good_fails_at_once_with_the_hosts_wor
     refused, other = api.create("refused", SPEC), api.create("other", SPEC)
     revision = service.wanted("brno-h1").revision
     service.trouble("brno-h1", revision, "no", {refused.view.id: "image x not found"})
-    assert refused.refresh().state is State.FAILING
+    assert refused.refresh().state is ClusterState.FAILING
     assert refused.view.reason == "host brno-h1 at brno refused: image x not found"
-    assert other.refresh().state is State.CONFIGURING
+    assert other.refresh().state is ClusterState.CONFIGURING
 
 
 def test_a_wait_gives_up_after_its_timeout_and_says_that_the_cluster_goes_on(api: Client) -> None:
@@ -134,7 +134,7 @@ def test_a_wait_gives_up_after_its_timeout_and_says_that_the_cluster_goes_on(api
 
 def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, service: SbfClient) -> None:
     cluster = api.create("late", SPEC.model_copy(update={"deadline_s": 0.2}))
-    seen: list[State] = []
+    seen: list[ClusterState] = []
 
     def watch(view: ClusterView) -> None:
         seen.append(view.state)
@@ -142,7 +142,7 @@ def test_a_cluster_that_cannot_be_set_up_fails_with_the_reason(api: Client, serv
 
     with pytest.raises(ClusterFailed, match="cluster late is failed: "):
         cluster.wait_active(watch, timeout=60)
-    assert (seen[0], seen[-1]) == (State.CONFIGURING, State.FAILED)
+    assert (seen[0], seen[-1]) == (ClusterState.CONFIGURING, ClusterState.FAILED)
 
 
 def test_deleting_what_never_was_is_success(api: Client) -> None:
@@ -153,7 +153,7 @@ def test_a_stale_block_does_not_end_the_next_cluster(api: Client) -> None:
     with api.create("stale", SPEC):
         api.delete("stale", wait=True)
         later = api.create("stale", SPEC)
-    assert later.refresh().state is State.CONFIGURING
+    assert later.refresh().state is ClusterState.CONFIGURING
 
 
 def test_a_stale_cluster_cannot_extend_the_next_one(api: Client) -> None:

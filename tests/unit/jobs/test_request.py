@@ -4,54 +4,56 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtcloud.jobs.errors import RequestError
-from virtcloud.jobs.request import Request, Wish, parse
+from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
+from virtcloud.jobs.request_values import RequestError
 
 
 def refusal(text: str) -> str:
     with pytest.raises(RequestError) as caught:
-        parse(text)
+        parse_request(text)
     return str(caught.value)
 
 
 def test_an_image_alone_is_one_small_guest_on_each_host_in_a_network_of_its_own() -> None:
-    assert parse("image=debian12") == Request(((Wish("debian12", memory_mb=256, cpus=1),),), net=None)
+    assert parse_request("image=debian12") == JobRequest(
+        ((GuestRequest("debian12", memory_mb=256, cpus=1),),), net=None
+    )
 
 
 def test_everything_can_be_said_in_one_line() -> None:
     line = "image=debian12:name=mine:share=bob+carol:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
-    two = (Wish("debian12", 4096, 2), Wish("debian12", 4096, 2))
-    assert parse(line) == Request((two,), "mine", None, ("bob", "carol"), ("10.0.0.0/24",), 1203)
+    two = (GuestRequest("debian12", 4096, 2), GuestRequest("debian12", 4096, 2))
+    assert parse_request(line) == JobRequest((two,), "mine", None, ("bob", "carol"), ("10.0.0.0/24",), 1203)
 
 
 def test_addresses_may_begin_within_a_network() -> None:
-    assert parse("image=a:subnet=10.0.0.50/24").subnet == ("10.0.0.50/24",)
+    assert parse_request("image=a:subnet=10.0.0.50/24").subnet == ("10.0.0.50/24",)
 
 
 def test_guests_may_have_both_families_of_addresses() -> None:
-    assert parse("image=a:subnet=[10.0.0.0/24+fd00::/64]").subnet == ("10.0.0.0/24", "fd00::/64")
+    assert parse_request("image=a:subnet=[10.0.0.0/24+fd00::/64]").subnet == ("10.0.0.0/24", "fd00::/64")
 
 
 def test_the_parts_of_the_last_host_hold_for_those_that_follow() -> None:
-    request = parse("image=debian12:guests=2")
-    assert request.part(7) == (Wish("debian12"), Wish("debian12"))
+    request = parse_request("image=debian12:guests=2")
+    assert request.part(7) == (GuestRequest("debian12"), GuestRequest("debian12"))
     assert request.images == ("debian12",)
 
 
 def test_the_old_word_for_a_new_network_is_understood() -> None:
-    assert parse("image=debian12:net=private").net is None
+    assert parse_request("image=debian12:net=private").net is None
 
 
 def test_another_network_is_joined_by_its_name() -> None:
-    assert parse("image=debian12:net=mine").net == "mine"
+    assert parse_request("image=debian12:net=mine").net == "mine"
 
 
 def test_an_ipv6_network_stands_in_brackets() -> None:
-    assert parse("image=debian12:subnet=[fd00::/64]:guests=2").subnet == ("fd00::/64",)
+    assert parse_request("image=debian12:subnet=[fd00::/64]:guests=2").subnet == ("fd00::/64",)
 
 
 def test_a_file_may_say_it_all() -> None:
-    assert parse("spec=/home/alice/c.yaml:name=mine") == Request(spec="/home/alice/c.yaml", name="mine")
+    assert parse_request("spec=/home/alice/c.yaml:name=mine") == JobRequest(spec="/home/alice/c.yaml", name="mine")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_a_request_that_is_wrong_is_refused_with_key_expectation_and_place(line:
 @given(st.text(alphabet="abimge=:[]/0129-. \n\u00e9", max_size=40))
 def test_whatever_is_written_is_understood_or_refused_in_one_line_for_its_user(line: str) -> None:
     try:
-        parse(line)
+        parse_request(line)
     except RequestError as error:
         assert str(error).startswith("vcluster: ")  # noqa: PT017 - either way is right
         assert "\n" not in str(error)  # noqa: PT017

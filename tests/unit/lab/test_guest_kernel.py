@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.lab import Event, LabImpossible, guest_kernel
+from virtcloud.lab import LabEvent, LabImpossible, guest_kernel
 
 VERSION = "6.1.0-99-cloud-amd64"
 APT_CACHE = (
@@ -65,14 +65,14 @@ def test_an_installed_kernel_is_taken_the_newest_with_modules_first(machine: Pat
         (machine / "MODULE_TREE" / version / "net").mkdir(parents=True)
         (machine / "MODULE_TREE" / version / "net/virtio_net.ko").touch()
         (machine / "MODULE_TREE" / version / "virtio_ring.ko").touch()
-    found = guest_kernel.ensure(lambda _: None)
+    found = guest_kernel.fetch_guest_kernel(lambda _: None)
     assert found.image.name == "vmlinuz-6.1.0-2-cloud-amd64"
     assert [module.name for module in found.modules] == ["virtio_ring.ko", "virtio_net.ko"]
 
 
 def test_a_kernel_is_fetched_after_new_lists_and_only_what_is_needed_is_kept(machine: Path, debian: None) -> None:
-    said: list[Event] = []
-    found = guest_kernel.ensure(said.append)
+    said: list[LabEvent] = []
+    found = guest_kernel.fetch_guest_kernel(said.append)
     assert found.image.read_text() == "the kernel"
     assert [module.name for module in found.modules] == ["virtio.ko", "virtio_net.ko.xz"]
     assert sorted(one.name for one in (machine / "FETCHED").iterdir()) == ["virtio.ko", "virtio_net.ko.xz", "vmlinuz"]
@@ -82,9 +82,9 @@ def test_a_kernel_is_fetched_after_new_lists_and_only_what_is_needed_is_kept(mac
 
 
 def test_what_was_fetched_is_not_fetched_again(debian: None) -> None:
-    first = guest_kernel.ensure(lambda _: None)
-    said: list[Event] = []
-    assert guest_kernel.ensure(said.append) == first
+    first = guest_kernel.fetch_guest_kernel(lambda _: None)
+    said: list[LabEvent] = []
+    assert guest_kernel.fetch_guest_kernel(said.append) == first
     assert said == []
 
 
@@ -93,11 +93,11 @@ def test_a_kernel_that_cannot_be_had_is_said_with_the_way_out(machine: Path, mon
     program(machine / "bin", "apt-get", "#!/bin/sh\necho 'E: no network' >&2; exit 100\n")
     monkeypatch.setenv("PATH", str(machine / "bin"))
     with pytest.raises(LabImpossible, match=r"could not be fetched; apt-get install .*\[lxc\]\nE: no network"):
-        guest_kernel.ensure(lambda _: None)
+        guest_kernel.fetch_guest_kernel(lambda _: None)
     assert not (machine / "FETCHED").exists()
 
 
 def test_a_machine_without_apt_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(LabImpossible, match=r"apt-cache cannot fetch a kernel for QEMU guests: .*apt-get install"):
-        guest_kernel.ensure(lambda _: None)
+        guest_kernel.fetch_guest_kernel(lambda _: None)

@@ -2,9 +2,17 @@
 
 import pytest
 
-from virtcloud.model.cluster import ENDED, LEAVING, MOVES, WANTED, ClusterSpec, State, move
-from virtcloud.model.documents import read_document
-from virtcloud.model.errors import BadDocument, IllegalMove
+from virtcloud.model.cluster import (
+    ENDED_STATES,
+    LEAVING_STATES,
+    TRANSITIONS,
+    WANTED_STATES,
+    ClusterSpec,
+    ClusterState,
+    check_transition,
+)
+from virtcloud.model.document import read_document
+from virtcloud.model.errors import BadDocument, IllegalTransition
 
 
 def refusal(text: str) -> str:
@@ -37,23 +45,23 @@ def test_hosts_of_guests_take_part() -> None:
     assert read_document(text, "cluster.yaml", ClusterSpec).all_hosts == ("h1", "h3")
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("to", State)
-def test_only_moves_of_the_table_are_made(state: State, to: State) -> None:
-    if to in MOVES[state]:
-        assert move(state, to) is to
+@pytest.mark.parametrize("state", ClusterState)
+@pytest.mark.parametrize("to", ClusterState)
+def test_only_moves_of_the_table_are_made(state: ClusterState, to: ClusterState) -> None:
+    if to in TRANSITIONS[state]:
+        assert check_transition(state, to) is to
     else:
-        with pytest.raises(IllegalMove):
-            move(state, to)
+        with pytest.raises(IllegalTransition):
+            check_transition(state, to)
 
 
 def test_every_state_is_before_wanted_leaving_or_ended() -> None:
-    assert {State.REQUESTED} | WANTED | LEAVING | ENDED == set(State)
+    assert {ClusterState.REQUESTED} | WANTED_STATES | LEAVING_STATES | ENDED_STATES == set(ClusterState)
 
 
 def test_what_has_ended_is_left_by_nothing() -> None:
-    assert all(not MOVES[state] for state in ENDED)
+    assert all(not TRANSITIONS[state] for state in ENDED_STATES)
 
 
 def test_every_wanted_cluster_can_be_drained() -> None:
-    assert all(State.DRAINING in MOVES[state] for state in WANTED)
+    assert all(ClusterState.DRAINING in TRANSITIONS[state] for state in WANTED_STATES)

@@ -1,6 +1,6 @@
 """Circuits of provider edges: the difference between what is wanted and what was seen."""
 
-from virtcloud.model.edge import Circuit, EdgeCarried, EdgeDifference, EdgeWanted, Part, edge_difference
+from virtcloud.model.edge import Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.values import Name, PortName, VlanId
 
 
@@ -10,22 +10,22 @@ def circuit(vlan: int, service: int) -> Circuit:
 
 def test_an_edge_that_carries_what_is_wanted_needs_no_change() -> None:
     circuits = (circuit(100, 10100),)
-    assert not edge_difference(EdgeWanted(circuits=circuits), EdgeCarried(circuits=circuits))
+    assert not compare_edge(EdgeWanted(circuits=circuits), EdgeObserved(circuits=circuits))
 
 
 def test_what_is_missing_is_added_and_what_is_too_much_removed() -> None:
     kept, gone, new = circuit(100, 10100), circuit(101, 10101), circuit(102, 10102)
-    found = edge_difference(EdgeWanted(circuits=(kept, new)), EdgeCarried(circuits=(gone, kept)))
+    found = compare_edge(EdgeWanted(circuits=(kept, new)), EdgeObserved(circuits=(gone, kept)))
     assert found == EdgeDifference(remove=(gone,), add=(new,))
 
 
 def test_a_circuit_that_is_not_whole_is_cleared_before_it_is_made_anew() -> None:
-    half = Part(transport=Name("core"), service=10100)
-    found = edge_difference(EdgeWanted(circuits=(circuit(100, 10100),)), EdgeCarried(parts=(half,)))
+    half = CircuitRemnant(transport=Name("core"), service=10100)
+    found = compare_edge(EdgeWanted(circuits=(circuit(100, 10100),)), EdgeObserved(parts=(half,)))
     assert found == EdgeDifference(clear=(half,), add=(circuit(100, 10100),))
 
 
 def test_a_number_that_changed_at_a_site_is_another_circuit() -> None:
     before, after = circuit(100, 10100), circuit(101, 10100)
-    found = edge_difference(EdgeWanted(circuits=(after,)), EdgeCarried(circuits=(before,)))
+    found = compare_edge(EdgeWanted(circuits=(after,)), EdgeObserved(circuits=(before,)))
     assert found == EdgeDifference(remove=(before,), add=(after,))

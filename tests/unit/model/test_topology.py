@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from virtcloud.model.documents import read_document
+from virtcloud.model.document import read_document
 from virtcloud.model.errors import BadDocument, NotFound
 from virtcloud.model.topology import Topology
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from virtcloud.model.documents import read_document
+from virtcloud.model.document import read_document
 from virtcloud.model.errors import BadDocument
 from virtcloud.model.transport import ServiceRange, Transport
 

@@ -6,48 +6,48 @@ from hypothesis import strategies as st
 
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchCarried, SwitchDifference, SwitchWanted, switch_difference
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
 
 vlans = st.frozensets(st.integers(100, 110), max_size=5).map(VlanSet)
 ports = st.dictionaries(st.sampled_from(["p1", "p2", "p3"]).map(PortName), vlans)
 
 
-def applied(carried: SwitchCarried, difference: SwitchDifference) -> SwitchCarried:
+def applied(carried: SwitchObserved, difference: SwitchDifference) -> SwitchObserved:
     after = {port: have - difference.remove.get(port, VlanSet()) for port, have in carried.ports.items()}
     for port, added in difference.add.items():
         after[port] = after.get(port, VlanSet()) | added
-    return SwitchCarried(vlans=(carried.vlans - difference.delete) | difference.create, ports=after)
+    return SwitchObserved(vlans=(carried.vlans - difference.delete) | difference.create, ports=after)
 
 
 @given(ports, ports, vlans)
 def test_a_difference_applied_leaves_no_difference(wanted: dict, carried: dict, existing: VlanSet) -> None:
     target = SwitchWanted(ports=wanted)
-    before = SwitchCarried(vlans=existing, ports=carried)
-    assert not switch_difference(target, applied(before, switch_difference(target, before)))
+    before = SwitchObserved(vlans=existing, ports=carried)
+    assert not compare_switch(target, applied(before, compare_switch(target, before)))
 
 
 @given(ports, ports)
 def test_a_port_that_is_not_managed_is_never_named(wanted: dict, carried: dict) -> None:
-    difference = switch_difference(SwitchWanted(ports=wanted), SwitchCarried(vlans=VlanSet(), ports=carried))
+    difference = compare_switch(SwitchWanted(ports=wanted), SwitchObserved(vlans=VlanSet(), ports=carried))
     assert {*difference.add, *difference.remove} <= set(wanted)
 
 
 @given(ports, vlans)
 def test_an_open_port_is_closed_once_the_switch_is_to_carry_anything(wanted: dict, existing: VlanSet) -> None:
     target = SwitchWanted(ports={**wanted, PortName("open"): VlanSet()})
-    carried = SwitchCarried(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
-    assert switch_difference(target, carried).close == ((PortName("open"),) if target.vlans else ())
+    carried = SwitchObserved(vlans=existing, ports={}, open=(PortName("open"), PortName("somebody-elses")))
+    assert compare_switch(target, carried).close == ((PortName("open"),) if target.vlans else ())
 
 
 def test_an_open_access_port_is_closed_also_while_nobody_is_there() -> None:
     target = SwitchWanted(ports={PortName("p1"): VlanSet()}, access=(PortName("p1"),))
-    carried = SwitchCarried(vlans=VlanSet(), ports={PortName("p1"): VlanSet()}, open=(PortName("p1"),))
-    assert switch_difference(target, carried) == SwitchDifference(close=(PortName("p1"),), access=(PortName("p1"),))
+    carried = SwitchObserved(vlans=VlanSet(), ports={PortName("p1"): VlanSet()}, open=(PortName("p1"),))
+    assert compare_switch(target, carried) == SwitchDifference(close=(PortName("p1"),), access=(PortName("p1"),))
 
 
 def test_a_difference_says_which_of_its_ports_are_access_ports() -> None:
     target = SwitchWanted(ports={PortName("p1"): VlanSet([100]), PortName("p2"): VlanSet([100])}, access=("p2",))
-    found = switch_difference(target, SwitchCarried(vlans=VlanSet([100]), ports={}))
+    found = compare_switch(target, SwitchObserved(vlans=VlanSet([100]), ports={}))
     assert found.access == ("p2",)
 
 
@@ -58,10 +58,10 @@ def test_an_access_port_never_carries_two() -> None:
 
 def test_the_smallest_change_is_made() -> None:
     wanted = SwitchWanted(ports={PortName("p1"): VlanSet([100, 101]), PortName("p2"): VlanSet()})
-    carried = SwitchCarried(
+    carried = SwitchObserved(
         vlans=VlanSet([101, 102]), ports={PortName("p1"): VlanSet([101]), PortName("p2"): VlanSet([102])}
     )
-    assert switch_difference(wanted, carried) == SwitchDifference(
+    assert compare_switch(wanted, carried) == SwitchDifference(
         create=VlanSet([100]),
         delete=VlanSet([102]),
         add={PortName("p1"): VlanSet([100])},

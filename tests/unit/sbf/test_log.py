@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from sbf_service.log import OneLine, get_log
-from sbf_service.secret import Secret
+from sbf_service.log import OneLineFormatter, get_log
+from sbf_service.secret_source import Secret
 
 
 def test_an_event_is_one_line_of_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,4 +39,4 @@ def test_a_path_cannot_forge_lines(caplog: pytest.LogCaptureFixture, path: str, 
 
 def test_control_characters_of_any_logger_are_escaped() -> None:
     record = logging.LogRecord("paramiko", logging.ERROR, "", 0, "said %s", ("\x1b[2J\rgone",), None)
-    assert OneLine("%(message)s").format(record) == "said \\x1b[2J\\rgone"
+    assert OneLineFormatter("%(message)s").format(record) == "said \\x1b[2J\\rgone"

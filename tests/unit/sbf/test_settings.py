@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sbf_service.settings import Settings, read_settings
+from sbf_service.settings import ServiceSettings, read_settings
 from virtcloud.model.errors import BadDocument, BadInput
 
 WHOLE = """
@@ -36,9 +36,9 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
-    assert read_settings(written(tmp_path, "")) == Settings()
-    assert Settings().database == "sqlite:////var/lib/virtcloud/sbf.db"
-    assert Settings().listen == "127.0.0.1:8800"
+    assert read_settings(written(tmp_path, "")) == ServiceSettings()
+    assert ServiceSettings().database == "sqlite:////var/lib/virtcloud/sbf.db"
+    assert ServiceSettings().listen == "127.0.0.1:8800"
 
 
 def test_every_key_at_fault_is_named_with_the_file(tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 import pytest
 
-from sbf_service.drivers.dialects import DIALECTS
-from sbf_service.drivers.dialects.dialect import Seen
-from sbf_service.drivers.dialects.lines import lines
-from sbf_service.drivers.dialects.subjects import subjects
-from sbf_service.drivers.faults import MOST_CHARACTERS, Fault, listed, refused
+from sbf_service.drivers.switch.command_rendering import find_command_vlans, render_commands
+from sbf_service.drivers.switch.dialect import SwitchReading
+from sbf_service.drivers.switch.dialects import DIALECTS
+from sbf_service.drivers.transport.conversation import MAX_FAULT_CHARACTERS, ChangeFault, build_refusal, join_texts
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -22,41 +21,47 @@ BLOCK = ("interface Ethernet1/1", "switchport trunk allowed vlan none", "switchp
 @pytest.mark.parametrize("platform", DIALECTS)
 def test_each_line_is_about_the_vlans_of_its_block(platform: str) -> None:
     dialect = DIALECTS[platform]
-    told = lines(dialect, CHANGE, Seen(VlanSet([130]), {}))
+    told = render_commands(dialect, CHANGE, SwitchReading(VlanSet([130]), {}))
     for line in told:
         if "130" in line:
-            assert subjects(dialect, line, [line], CHANGE) == VlanSet([130]), line
+            assert find_command_vlans(dialect, line, [line], CHANGE) == VlanSet([130]), line
         elif "112" in line and "name" not in line and "description" not in line:
-            assert subjects(dialect, line, [line], CHANGE) == VlanSet([112]), line
+            assert find_command_vlans(dialect, line, [line], CHANGE) == VlanSet([112]), line
 
 
 def test_a_line_without_a_number_is_about_what_moves_on_its_port() -> None:
-    assert subjects(IOS, "switchport mode trunk", BLOCK, CHANGE) == VlanSet([112])
-    assert subjects(IOS, "interface Ethernet1/2", ["interface Ethernet1/2", "exit"], CHANGE) == VlanSet([130])
+    assert find_command_vlans(IOS, "switchport mode trunk", BLOCK, CHANGE) == VlanSet([112])
+    assert find_command_vlans(IOS, "interface Ethernet1/2", ["interface Ethernet1/2", "exit"], CHANGE) == VlanSet([130])
 
 
 def test_a_name_is_about_the_vlan_of_its_block() -> None:
-    assert subjects(IOS, "name vc-112", ["vlan 112", "name vc-112", "exit"], CHANGE) == VlanSet([112])
+    assert find_command_vlans(IOS, "name vc-112", ["vlan 112", "name vc-112", "exit"], CHANGE) == VlanSet([112])
 
 
 def test_a_range_is_about_all_of_its_vlans() -> None:
     comware = DIALECTS["hp_comware"]
-    assert str(subjects(comware, "port trunk permit vlan 100 to 102 110", [], CHANGE)) == "100-102,110"
+    assert str(find_command_vlans(comware, "port trunk permit vlan 100 to 102 110", [], CHANGE)) == "100-102,110"
 
 
 def test_each_vlan_gets_its_own_faults_only() -> None:
-    faults = [Fault("told 'vlan 112', it said 'no'", VlanSet([112])), Fault("port p2: no", VlanSet([112, 130]))]
-    error = refused("switch sw1: ", faults)
+    faults = [
+        ChangeFault("told 'vlan 112', it said 'no'", VlanSet([112])),
+        ChangeFault("port p2: no", VlanSet([112, 130])),
+    ]
+    error = build_refusal("switch sw1: ", faults)
     assert str(error) == "switch sw1: told 'vlan 112', it said 'no'; port p2: no"
     assert error.about == {112: str(error), 130: "switch sw1: port p2: no"}
 
 
 def test_a_fault_about_no_vlan_concerns_every_cluster() -> None:
-    assert refused("switch sw1: ", [Fault("told 'end', it said 'no'"), Fault("x", VlanSet([112]))]).about == {}
+    assert (
+        build_refusal("switch sw1: ", [ChangeFault("told 'end', it said 'no'"), ChangeFault("x", VlanSet([112]))]).about
+        == {}
+    )
 
 
 def test_all_faults_are_listed_as_far_as_there_is_room() -> None:
-    assert listed(f"fault {number}" for number in range(9)).endswith("fault 8")
-    long = listed(f"{number:0100}" for number in range(40))
+    assert join_texts(f"fault {number}" for number in range(9)).endswith("fault 8")
+    long = join_texts(f"{number:0100}" for number in range(40))
     assert long.endswith("; and 26 more")
-    assert len(long) < MOST_CHARACTERS
+    assert len(long) < MAX_FAULT_CHARACTERS

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.model.errors import SchedulerSilent
-from virtcloud.scheduler.command import folder_of_commands, runner
+from virtcloud.model.errors import SchedulerUnavailable
+from virtcloud.scheduler.command import build_runner, find_command_folder
 
 
 def script(folder: Path, text: str) -> Path:
@@ -14,31 +14,31 @@ def script(folder: Path, text: str) -> Path:
 
 
 def test_a_command_is_run_from_its_folder_in_plain_english(tmp_path: Path) -> None:
-    ended = runner(script(tmp_path, 'echo "$LC_ALL $*"; echo no >&2; exit 35'), 5)(["qstat", "-f", "7"])
+    ended = build_runner(script(tmp_path, 'echo "$LC_ALL $*"; echo no >&2; exit 35'), 5)(["qstat", "-f", "7"])
     assert (ended.code, ended.out, ended.complaint) == (35, "C -f 7\n", "qstat -f 7 ended with 35: no")
 
 
 def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
-    assert runner(script(tmp_path, r"printf 'a\377b'"), 5)(["qstat"]).out == "a\N{REPLACEMENT CHARACTER}b"
+    assert build_runner(script(tmp_path, r"printf 'a\377b'"), 5)(["qstat"]).out == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_command_that_does_not_end_is_given_up(tmp_path: Path) -> None:
-    with pytest.raises(SchedulerSilent, match=r"qstat -f did not end within 0\.1 s"):
-        runner(script(tmp_path, "exec sleep 60"), 0.1)(["qstat", "-f"])
+    with pytest.raises(SchedulerUnavailable, match=r"qstat -f did not end within 0\.1 s"):
+        build_runner(script(tmp_path, "exec sleep 60"), 0.1)(["qstat", "-f"])
 
 
 def test_a_command_that_is_not_there_says_what_to_set(tmp_path: Path) -> None:
-    with pytest.raises(SchedulerSilent, match="qstat cannot be run: No such file or directory; set 'commands'"):
-        runner(tmp_path, 5)(["qstat"])
+    with pytest.raises(SchedulerUnavailable, match="qstat cannot be run: No such file or directory; set 'commands'"):
+        build_runner(tmp_path, 5)(["qstat"])
 
 
 def test_commands_are_where_openpbs_says_that_it_is_installed(tmp_path: Path) -> None:
     (tmp_path / "pbs.conf").write_text("PBS_SERVER=pbssrv\nPBS_EXEC=/opt/pbs\n")
-    assert folder_of_commands(tmp_path / "pbs.conf") == Path("/opt/pbs/bin")
+    assert find_command_folder(tmp_path / "pbs.conf") == Path("/opt/pbs/bin")
 
 
 @pytest.mark.parametrize("text", [None, "", "PBS_SERVER=pbssrv\n", "PBS_EXEC=\n"])
 def test_without_such_a_word_they_are_on_the_path(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "pbs.conf").write_text(text)
-    assert folder_of_commands(tmp_path / "pbs.conf") is None
+    assert find_command_folder(tmp_path / "pbs.conf") is None

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 from virtcloud.testing.fakepbs import (
-    Event,
+    BatchJobState,
+    BatchRefused,
+    BatchSubmission,
     FakeBatch,
-    Hook,
-    Host,
+    FakeHost,
+    HookDefinition,
+    HookEvent,
+    HookOutcome,
     JobStatus,
     NoSuchJob,
-    Outcome,
     Pace,
-    Refused,
-    ServerAway,
-    State,
-    Submission,
+    ServerStopped,
 )
 
 WAITS = """
@@ -47,21 +47,21 @@ def until(so: Callable[[], bool]) -> None:
 
 def one_host(folder: Path, mom: str | None = None, server: str | None = None, pace: Pace | None = None) -> FakeBatch:
     return FakeBatch(
-        [Host("n1")],
+        [FakeHost("n1")],
         folder,
-        mom_hook=Hook(mom) if mom else None,
-        server_hook=Hook(server) if server else None,
+        mom_hook=HookDefinition(mom) if mom else None,
+        server_hook=HookDefinition(server) if server else None,
         pace=pace,
     )
 
 
-def in_state(made: FakeBatch, job: str, *states: State) -> Callable[[], bool]:
+def in_state(made: FakeBatch, job: str, *states: BatchJobState) -> Callable[[], bool]:
     return lambda: made.status(job).state in states
 
 
 def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ran") -> JobStatus:
     """Delete a job whose prologue waits, let that end, and give what became of the job."""
-    job = made.submit(Submission(script))
+    job = made.submit(BatchSubmission(script))
     until((folder / "waits").exists)
     made.delete(job)
     until((folder / "preterm").exists)
@@ -71,7 +71,7 @@ def deleted_while_it_waits(made: FakeBatch, folder: Path, script: str = "echo ra
 
 
 def finished(made: FakeBatch, job: str) -> bool:
-    return made.status(job).state is State.FINISHED
+    return made.status(job).state is BatchJobState.FINISHED
 
 
 def test_a_deleted_job_whose_script_begins_within_the_kill_delay_is_killed_after_it(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_deleted_job_whose_script_begins_within_the_kill_delay_is_killed_after
 def test_a_deleted_job_whose_script_begins_later_runs_to_its_end(tmp_path: Path) -> None:
     """As if nothing had happened."""
     with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=0.1)) as made:
-        job = made.submit(Submission("echo ran; exit 3"))
+        job = made.submit(BatchSubmission("echo ran; exit 3"))
         until((tmp_path / "waits").exists)
         made.delete(job)
         until(lambda: sum(thread.is_alive() for thread in made._threads) == 2)  # the scheduler and the run
@@ -107,13 +107,13 @@ def test_a_deleted_job_whose_prologue_asks_for_deletion_ends(tmp_path: Path) -> 
     """So a hook lets a deletion be one."""
     with one_host(tmp_path, WAITS % "job.delete(); e.reject('no')") as made:
         status = deleted_while_it_waits(made, tmp_path)
-        assert (status.state, status.run_version, status.exit_status) == (State.FINISHED, 1, -17)
+        assert (status.state, status.run_version, status.exit_status) == (BatchJobState.FINISHED, 1, -17)
 
 
 def test_forced_deletion_leaves_the_prologue_waiting(tmp_path: Path) -> None:
     """The hosts end the job; what waits goes on, and launch still runs, but no script."""
     with one_host(tmp_path, WAITS % "e.accept()") as made:
-        job = made.submit(Submission("echo ran"))
+        job = made.submit(BatchSubmission("echo ran"))
         until((tmp_path / "waits").exists)
         made.delete(job, force=True)
         until(lambda: "execjob_end" in [one.event for one in made.seen])
@@ -133,32 +133,32 @@ def test_what_a_mom_sets_reaches_the_server_only_in_part(tmp_path: Path) -> None
         "    e.reject('no')\n"
     )
     with one_host(tmp_path, hook) as made:
-        job = made.submit(Submission())
-        until(in_state(made, job, State.HELD))
+        job = made.submit(BatchSubmission())
+        until(in_state(made, job, BatchJobState.HELD))
         status = made.status(job)
         assert (status.hold, status.comment) == ("s", "Not Running: PBS Error: Execution server rejected request")
         assert made._records[job].variables["LAST"] == "why"
         assert [one.event for one in made.seen] == ["execjob_begin"]
 
 
-class DiesInBegin(Host):
+class DiesInBegin(FakeHost):
     """A host that dies while its hook begins a job; the hook itself ends well."""
 
-    def hook(self, hook: Hook, event: Event) -> Outcome:
+    def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
         outcome = super().hook(hook, event)
         if event.kind == "execjob_begin":
             self.die()
         return outcome
 
 
-PASSES = Hook("import pbs\npbs.event().accept()\n")
+PASSES = HookDefinition("import pbs\npbs.event().accept()\n")
 
 
-def begun_again(first: Host, second: Host, folder: Path) -> list[tuple[str, str, int]]:
+def begun_again(first: FakeHost, second: FakeHost, folder: Path) -> list[tuple[str, str, int]]:
     """Run a job on two hosts, and on others when one of them has died; gives what was seen."""
-    hosts = [first, second, Host("n3"), Host("n4")]
+    hosts = [first, second, FakeHost("n3"), FakeHost("n4")]
     with FakeBatch(hosts, folder, mom_hook=PASSES, server_hook=PASSES) as made:
-        job = made.submit(Submission("echo ran", select="2:ncpus=1"))
+        job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))
         until(lambda: finished(made, job))
         assert (made.status(job).run_version, made.output(job).stdout) == (2, "ran\n")
         return [(one.host, one.event, one.run_version) for one in made.seen]
@@ -166,13 +166,13 @@ def begun_again(first: Host, second: Host, folder: Path) -> list[tuple[str, str,
 
 def test_a_first_host_that_dies_in_begin_was_never_there(tmp_path: Path) -> None:
     """The server was sending it the job: it queues it again at once, and no hook hears of it."""
-    seen = begun_again(DiesInBegin("n1"), Host("n2"), tmp_path)
+    seen = begun_again(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
     assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 
 
 def test_another_host_that_dies_in_begin_is_as_one_that_refuses(tmp_path: Path) -> None:
     """The first host takes the start back, and the server has an obituary."""
-    seen = begun_again(Host("n1"), DiesInBegin("n2"), tmp_path)
+    seen = begun_again(FakeHost("n1"), DiesInBegin("n2"), tmp_path)
     assert [(host, event) for host, event, run in seen if run == 1 and event != "runjob"] == [
         ("n1", "execjob_begin"),
         ("n1", "execjob_abort"),
@@ -184,12 +184,12 @@ def test_another_host_that_dies_in_begin_is_as_one_that_refuses(tmp_path: Path) 
 
 def test_variables_of_another_host_than_the_first_are_lost(tmp_path: Path) -> None:
     """The first host's own come after them."""
-    sets = Hook(
+    sets = HookDefinition(
         "import pbs\ne = pbs.event()\n"
         "if e.type == pbs.EXECJOB_BEGIN:\n    e.job.Variable_List[pbs.get_local_nodename()] = 'was here'\n"
     )
-    with FakeBatch([Host("n1"), Host("n2")], tmp_path, mom_hook=sets) as made:
-        job = made.submit(Submission("echo ran", select="2:ncpus=1"))
+    with FakeBatch([FakeHost("n1"), FakeHost("n2")], tmp_path, mom_hook=sets) as made:
+        job = made.submit(BatchSubmission("echo ran", select="2:ncpus=1"))
         until(lambda: finished(made, job))
         assert {"n1", "n2"} & set(made._records[job].variables) == {"n1"}
 
@@ -202,8 +202,8 @@ def test_a_job_waits_for_its_time(tmp_path: Path) -> None:
         "    e.job.Variable_List['ASKED'] = '1'\n    e.job.Execution_Time = time.time() + 300\n    e.reject('later')\n"
     )
     with one_host(tmp_path, server=hook) as made:
-        job = made.submit(Submission())
-        until(in_state(made, job, State.WAITING))
+        job = made.submit(BatchSubmission())
+        until(in_state(made, job, BatchJobState.WAITING))
         assert (made.status(job).run_version, made.status(job).comment) == (0, "Not Running: PBS Error: later")
         made.skip(301)
         until(lambda: finished(made, job))
@@ -214,18 +214,18 @@ def test_too_many_failed_starts_hold_a_job(tmp_path: Path) -> None:
     """So that it does not start for ever."""
     hook = "import pbs\nif pbs.event().type == pbs.EXECJOB_BEGIN:\n    pbs.event().reject('no')\n"
     with one_host(tmp_path, hook, pace=Pace(failed_starts=2)) as made:
-        job = made.submit(Submission())
-        until(in_state(made, job, State.HELD))
+        job = made.submit(BatchSubmission())
+        until(in_state(made, job, BatchJobState.HELD))
         status = made.status(job)
         assert (status.run_version, status.comment) == (3, "job held, too many failed attempts to run")
 
 
 def test_the_first_host_dies_and_the_job_runs_again(tmp_path: Path) -> None:
     """No hook runs on a dead host; the server hears nothing, gives it up, and says so with ``jobobit``."""
-    hosts = [Host("n1"), Host("n2")]
-    hook = Hook("import pbs")
+    hosts = [FakeHost("n1"), FakeHost("n2")]
+    hook = HookDefinition("import pbs")
     with FakeBatch(hosts, tmp_path, mom_hook=hook, server_hook=hook, pace=Pace(node_fail_requeue=0.1)) as made:
-        job = made.submit(Submission(f"echo up; test -e {tmp_path}/again || sleep 30"))
+        job = made.submit(BatchSubmission(f"echo up; test -e {tmp_path}/again || sleep 30"))
         until(lambda: bool(made.output(job).stdout))
         (tmp_path / "again").touch()
         made.kill_host("n1")
@@ -247,10 +247,10 @@ def test_a_host_that_comes_back_says_so(tmp_path: Path) -> None:
 def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
     """A job that ends meanwhile is heard of when the server is back."""
     with one_host(tmp_path) as made:
-        job = made.submit(Submission(f"echo up; sleep 0.3; echo done > {tmp_path}/done"))
+        job = made.submit(BatchSubmission(f"echo up; sleep 0.3; echo done > {tmp_path}/done"))
         until(lambda: bool(made.output(job).stdout))
         made.stop_server()
-        with pytest.raises(ServerAway, match="cannot connect to server pbssrv"):
+        with pytest.raises(ServerStopped, match="cannot connect to server pbssrv"):
             made.status(job)
         until((tmp_path / "done").exists)
         made.start_server()
@@ -260,8 +260,8 @@ def test_hosts_go_on_while_the_server_is_away(tmp_path: Path) -> None:
 def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
     """And of no other."""
     hook = "import pbs\ne = pbs.event()\nif e.type == pbs.EXECHOST_PERIODIC:\n    pbs.logmsg(5, ' '.join(e.job_list))\n"
-    with FakeBatch([Host("n1"), Host("n2")], tmp_path, mom_hook=Hook(hook)) as made:
-        job = made.submit(Submission("echo up; sleep 30"))
+    with FakeBatch([FakeHost("n1"), FakeHost("n2")], tmp_path, mom_hook=HookDefinition(hook)) as made:
+        job = made.submit(BatchSubmission("echo up; sleep 30"))
         until(lambda: bool(made.output(job).stdout))
         made.periodic()
         said = {one.host: one.outcome.log[0][1] for one in made.seen if one.event == "exechost_periodic"}
@@ -271,11 +271,11 @@ def test_periodic_hooks_see_the_jobs_of_their_host(tmp_path: Path) -> None:
 def test_a_refused_submission_says_why(tmp_path: Path) -> None:
     """With the hook's words; with PBS's own when the hook failed."""
     refuses = "import pbs; pbs.event().reject('vcluster: no')"
-    with one_host(tmp_path, server=refuses) as made, pytest.raises(Refused, match=r"^vcluster: no$"):
-        made.submit(Submission())
+    with one_host(tmp_path, server=refuses) as made, pytest.raises(BatchRefused, match=r"^vcluster: no$"):
+        made.submit(BatchSubmission())
     words = r"^request rejected as filter hook 'hook' encountered an exception\. Please inform Admin$"
-    with one_host(tmp_path, server="1/0") as made, pytest.raises(Refused, match=words):
-        made.submit(Submission())
+    with one_host(tmp_path, server="1/0") as made, pytest.raises(BatchRefused, match=words):
+        made.submit(BatchSubmission())
 
 
 def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_an_alteration_shows_the_hook_only_what_changes(tmp_path: Path) -> None:
         "    pbs.logmsg(5, '%s|%s|%s' % (change, change['vcluster'], e.job_o.Resource_List['vcluster']))\n"
     )
     with one_host(tmp_path, server=hook) as made:
-        job = made.submit(Submission(held=True, resources={"vcluster": "image=a"}))
+        job = made.submit(BatchSubmission(held=True, resources={"vcluster": "image=a"}))
         made.alter(job, {"vcluster": ""})
         assert made.seen[-1].outcome.log == ((5, "vcluster=||image=a"),)
         assert "vcluster" not in made.status(job).resources

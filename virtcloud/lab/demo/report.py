@@ -10,7 +10,7 @@ from rich.table import Table
 
 
 @dataclass(slots=True)
-class Chapter:
+class DemoChapter:
     """A part of the story: its title, how long it took in seconds, and how many of its claims hold."""
 
     title: str
@@ -20,17 +20,17 @@ class Chapter:
 
 
 @dataclass(slots=True)
-class Report:
+class DemoReport:
     """Prints the story as it goes and keeps what the table at its end needs."""
 
     console: Console
     clock: Callable[[], float] = time.monotonic
-    chapters: list[Chapter] = field(default_factory=list)
+    chapters: list[DemoChapter] = field(default_factory=list)
 
     @contextmanager
     def chapter(self, title: str) -> Iterator[None]:
         """Open a chapter; its time is taken until the block ends."""
-        chapter = Chapter(title)
+        chapter = DemoChapter(title)
         self.chapters.append(chapter)
         self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
         start = self.clock()

@@ -12,11 +12,11 @@ import time
 import traceback
 from pathlib import Path
 
-from virtcloud.lab.fabric import machine, plan, settings, syscalls
+from virtcloud.lab.fabric import plan, syscalls, uml
 from virtcloud.lab.fabric.build import Fabric
-from virtcloud.lab.fabric.events import Events
-from virtcloud.lab.fabric.server import Server
-from virtcloud.lab.fabric.settings import FabricSettings
+from virtcloud.lab.fabric.control_server import ControlServer
+from virtcloud.lab.fabric.events import EventLog
+from virtcloud.lab.fabric.plan import FabricSettings
 
 KERNEL_S = 90.0
 
@@ -27,9 +27,9 @@ def main(argv: list[str]) -> int:
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")
     if "--machine" in argv:
-        machine.settle(argv[0].rpartition("/")[0], tuple(argv[2:]))
-    told = settings.read(path)
-    events = Events(Path(told.events))
+        uml.set_up_machine(argv[0].rpartition("/")[0], tuple(argv[2:]))
+    told = plan.read_settings(path)
+    events = EventLog(Path(told.events))
     try:
         _run(told, events)
     except BaseException as error:  # noqa: BLE001 - whoever watches must hear of everything
@@ -49,16 +49,16 @@ def _power_off() -> None:
     subprocess.run(["/bin/busybox", "poweroff", "-f"], check=False)
 
 
-def _run(told: FabricSettings, events: Events) -> None:
+def _run(told: FabricSettings, events: EventLog) -> None:
     if not told.machine:
         _settle_station(told)
     kernel = _boot(told) if told.kernel else None
-    fabric = Fabric(plan.from_json(Path(told.plan).read_text()), told.state, events)
+    fabric = Fabric(plan.plan_from_json(Path(told.plan).read_text()), told.state, events)
     fabric.connect()
     if kernel:
         _watch(kernel, events)
     relay = (lambda: _dial(told.relay)) if told.relay else None
-    server = Server(fabric.nodes, fabric.services, told.token, relay)
+    server = ControlServer(fabric.nodes, fabric.services, told.token, relay)
     threading.Thread(target=server.listen, args=(_listener(told.listen),), daemon=True).start()
     fabric.serve()
     events.say("ready", "done")
@@ -92,7 +92,7 @@ def _boot(told: FabricSettings) -> subprocess.Popen[bytes]:
         )
 
 
-def _watch(kernel: subprocess.Popen[bytes], events: Events) -> None:
+def _watch(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
     def wait() -> None:
         kernel.wait()
         events.say("kernel", "failed", "the User-mode Linux kernel ended; its last words are in console.log")

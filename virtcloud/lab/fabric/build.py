@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from virtcloud.lab.fabric import nodes
-from virtcloud.lab.fabric.container import batch
-from virtcloud.lab.fabric.events import Events
+from virtcloud.lab.fabric.events import EventLog
+from virtcloud.lab.fabric.node_init import run_batch
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle
-from virtcloud.lab.fabric.plan import Plan, cable_line
-from virtcloud.lab.fabric.services import ServiceControl
+from virtcloud.lab.fabric.plan import FabricPlan, veth_line
+from virtcloud.lab.fabric.service_control import ServiceControl
 from virtcloud.lab.fabric.zygote import Zygote
 
 T = TypeVar("T")
@@ -19,16 +19,16 @@ T = TypeVar("T")
 class Fabric:
     """What a plan has become. The calls' order is: make, ``connect``, ``serve``."""
 
-    def __init__(self, plan: Plan, state: str, events: Events) -> None:
+    def __init__(self, plan: FabricPlan, state: str, events: EventLog) -> None:
         """Fork all first processes; nothing else may have started a thread before. ``state`` is the lab's folder."""
-        logs, groups = Path(state, "log"), nodes.branch(state)
+        logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan
         self._events = events
         self._zygote = _zygote(plan)
         with events.step("nodes"):
-            self.nodes = {node.name: nodes.start(node, groups) for node in plan.nodes}
+            self.nodes = {node.name: nodes.start_node(node, groups) for node in plan.nodes}
             for handle in self.nodes.values():
-                nodes.await_furnished(handle)
+                nodes.wait_until_set_up(handle)
         self.services = {
             (node.name, service.name): ServiceControl(
                 self.nodes[node.name], service, logs / f"{node.name}.{service.name}.log", self._zygote
@@ -41,19 +41,19 @@ class Fabric:
         """Lay the cables and let every node set up its interfaces."""
         with self._events.step("network"):
             pids = {name: handle.pid for name, handle in self.nodes.items()}
-            cables = tuple(cable_line(cable, pids) for cable in self._plan.cables)
-            fault = batch("ip", (*self._plan.before, *cables, *self._plan.after))
+            cables = tuple(veth_line(cable, pids) for cable in self._plan.cables)
+            fault = run_batch("ip", (*self._plan.before, *cables, *self._plan.after))
             if fault:
                 raise NodeFailed(f"the lab's network: {fault}")
             for handle in self.nodes.values():
                 handle.listen()
             if self._zygote:
                 self._zygote.listen()
-            together(NodeHandle.network, self.nodes.values())
+            run_in_threads(NodeHandle.network, self.nodes.values())
 
     def serve(self) -> None:
         """Start all services: node by node at once, in the node's order."""
-        together(self._serve_node, [node.name for node in self._plan.nodes if node.services])
+        run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def _serve_node(self, name: str) -> None:
         for service in self.nodes[name].node.services:
@@ -61,13 +61,13 @@ class Fabric:
                 self.services[name, service.name].start()
 
 
-def _zygote(plan: Plan) -> Zygote | None:
+def _zygote(plan: FabricPlan) -> Zygote | None:
     services = [service for node in plan.nodes for service in node.services if service.module]
     modules = sorted({name for service in services for name in (service.module, *service.imports)})
     return Zygote(tuple(modules)) if modules else None
 
 
-def together(work: Callable[[T], None], items: Iterable[T]) -> None:
+def run_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
     """Do the same for all items at once; raises the first error when all have ended."""
     faults: list[Exception] = []
 

@@ -1,14 +1,30 @@
-"""What happens while the lab comes up, one JSON object per line, for whoever watches."""
+"""What happens while a lab comes up, for whoever watches.
+
+What happens while the lab comes up, one JSON object per line, for whoever watches.
+"""
 
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 
-class Events:
+@dataclass(frozen=True, slots=True)
+class LabEvent:
+    """A step of the start has come to a state: ``begin``, ``done``, ``failed``, or ``note``."""
+
+    step: str
+    state: str
+    text: str = ""
+
+
+Watcher = Callable[[LabEvent], None]
+
+
+class EventLog:
     """Writes events to a file of its own; may be used by several threads."""
 
     def __init__(self, path: Path) -> None:

@@ -14,8 +14,8 @@ from queue import Queue
 from typing import Any, NoReturn
 
 from virtcloud.lab.fabric import syscalls
-from virtcloud.lab.fabric.container import CGROUPS, PACKET, Init, delegate, furnish
-from virtcloud.lab.fabric.plan import Node
+from virtcloud.lab.fabric.node_init import CGROUPS, PACKET, NodeInit, delegate_controllers, set_up_node
+from virtcloud.lab.fabric.plan import LabNode
 
 NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWPID | syscalls.NEWCGROUP
 BRANCH = CGROUPS / "virtcloud-lab"
@@ -26,7 +26,7 @@ class NodeFailed(Exception):
     """A node could not be made or could not do what it was told; the message carries its words."""
 
 
-class NotStarted(NodeFailed):
+class ProgramNotStarted(NodeFailed):
     """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
 
     def __init__(self, message: str, code: int) -> None:
@@ -35,7 +35,7 @@ class NotStarted(NodeFailed):
         self.exit = code
 
 
-class Running:
+class RunningProgram:
     """A program on a node: ``exit`` is filled once it ended (negative: the signal it died of)."""
 
     def __init__(self, pid: int) -> None:
@@ -53,7 +53,7 @@ class Running:
 class NodeHandle:
     """One node; its methods may be called from any thread."""
 
-    def __init__(self, node: Node, pid: int, channel: socket.socket, group: Path) -> None:
+    def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
         """Take over a node whose first process is ``pid``; ``group`` is its control group, where there are any."""
         self.node = node
         self.pid = pid
@@ -62,7 +62,7 @@ class NodeHandle:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._answers: dict[int, Queue[Message]] = {}
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningProgram] = {}
 
     def listen(self) -> None:
         """Start to take in the node's answers; to be called once, when all forking is done."""
@@ -74,10 +74,10 @@ class NodeHandle:
 
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
-    ) -> Running:
+    ) -> RunningProgram:
         """Start a program with these three standard streams; raises :class:`NotStarted` when it cannot be."""
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
-        running: Running = self._call(request, streams)["running"]
+        running: RunningProgram = self._call(request, streams)["running"]
         return running
 
     def signal(self, pid: int, number: int, *, group: bool = False) -> None:
@@ -93,7 +93,7 @@ class NodeHandle:
         answer = answers.get()
         self._answers.pop(number, None)
         if "code" in answer:
-            raise NotStarted(f"{self.node.name}: {answer['error']}", answer["code"])
+            raise ProgramNotStarted(f"{self.node.name}: {answer['error']}", answer["code"])
         if "error" in answer:
             raise NodeFailed(f"{self.node.name}: {answer['error']}")
         return answer
@@ -112,16 +112,16 @@ class NodeHandle:
             self._running.pop(number).end(message["exit"])
             return
         if "spawned" in message:
-            message["running"] = self._running[number] = Running(message["spawned"])
+            message["running"] = self._running[number] = RunningProgram(message["spawned"])
         self._answers[number].put(message)
 
 
-def branch(state: str) -> Path:
+def lab_cgroup(state: str) -> Path:
     """Give the control group of the lab that lives in the folder ``state``: several may run on one machine."""
     return BRANCH / hashlib.sha256(state.encode()).hexdigest()[:12]
 
 
-def start(node: Node, groups: Path) -> NodeHandle:
+def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. To be called before any thread runs."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     numbers, told = os.pipe()
@@ -138,14 +138,14 @@ def start(node: Node, groups: Path) -> NodeHandle:
     return NodeHandle(node, pid, ours, groups / node.name)
 
 
-def await_furnished(handle: NodeHandle) -> None:
+def wait_until_set_up(handle: NodeHandle) -> None:
     """Wait until a started node says that its file tree stands."""
     message = json.loads(handle._channel.recv(PACKET) or b'{"error": "its first process died"}')  # noqa: SLF001
     if "error" in message:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
-def _be_parent(node: Node, channel: socket.socket, told: int, group: Path) -> NoReturn:
+def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) -> NoReturn:
     """Enter new namespaces, leave a first process in them, and say its number to the fabric."""
     try:
         os.setsid()
@@ -173,7 +173,7 @@ def _own_group(group: Path) -> bool:
         return False
     group.mkdir(parents=True, exist_ok=True)
     for above in (CGROUPS, BRANCH, group.parent):
-        delegate(above)
+        delegate_controllers(above)
     _enter(group)
     return True
 
@@ -183,16 +183,16 @@ def _enter(group: Path) -> None:
     (group / "cgroup.procs").write_text("0")
 
 
-def _be_first(node: Node, channel: socket.socket) -> NoReturn:
+def _be_first(node: LabNode, channel: socket.socket) -> NoReturn:
     try:
         _keep_only(channel.fileno())
         if node.isolated:
-            furnish(node)
+            set_up_node(node)
         channel.send(b"{}")
     except BaseException as error:  # noqa: BLE001 - told to the fabric, which raises it
         channel.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
-    Init(node, channel).run()
+    NodeInit(node, channel).run()
 
 
 def _keep_only(descriptor: int) -> None:

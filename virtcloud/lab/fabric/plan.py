@@ -1,12 +1,48 @@
-"""The plan: everything the fabric builds, as plain data that travels as JSON into the lab's kernel."""
+"""What a fabric process is told when it starts.
+
+The plan: everything the fabric builds, as plain data that travels as JSON into the lab's kernel.
+"""
 
 import json
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class FabricSettings:
+    """Where things are. ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or nothing.
+
+    ``machine`` says that this process is the first one of a User-mode Linux kernel, ``kernel`` is the command that
+    boots such a kernel (station only), with ``preload`` as a library to load into it.
+    """
+
+    state: str
+    plan: str
+    events: str
+    token: str
+    listen: str
+    relay: str = ""
+    machine: bool = False
+    kept: tuple[str, ...] = ()
+    kernel: tuple[str, ...] = ()
+    preload: str = ""
+
+
+def write_settings(settings: FabricSettings, path: Path) -> None:
+    """Write settings to a file that only root reads: they hold the token."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(asdict(settings)))
+
+
+def read_settings(path: Path) -> FabricSettings:
+    """Read what :func:`write` wrote."""
+    data = json.loads(path.read_text())
+    return FabricSettings(**{**data, "kept": tuple(data["kept"]), "kernel": tuple(data["kernel"])})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeService:
     """A program that runs on a node.
 
     With ``module`` set, ``main(argv[1:])`` of that Python module runs in a copy of a process that has imported it and
@@ -23,7 +59,7 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class LabNode:
     """A small container: its files, its network as batch lines of ip, bridge and tc, its services in starting order.
 
     ``plain`` are ports that must send every frame whole: neither its checksum nor its tag is left for later.
@@ -42,11 +78,11 @@ class Node:
     bridge: tuple[str, ...] = ()
     tc: tuple[str, ...] = ()
     plain: tuple[str, ...] = ()
-    services: tuple[Service, ...] = ()
+    services: tuple[NodeService, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Cable:
+class VethPair:
     """A veth pair between two nodes; an empty node name is the fabric itself. MTUs in bytes."""
 
     node: str
@@ -58,47 +94,48 @@ class Cable:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class FabricPlan:
     """All nodes and cables; ``before`` and ``after`` are ip lines for the fabric itself, around the cables."""
 
-    nodes: tuple[Node, ...]
-    cables: tuple[Cable, ...]
+    nodes: tuple[LabNode, ...]
+    cables: tuple[VethPair, ...]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
 
 
-def to_json(plan: Plan) -> str:
+def plan_to_json(plan: FabricPlan) -> str:
     """Write a plan down."""
     return json.dumps(asdict(plan))
 
 
-def from_json(text: str) -> Plan:
+def plan_from_json(text: str) -> FabricPlan:
     """Read what :func:`to_json` wrote."""
     data = json.loads(text)
-    return Plan(
+    return FabricPlan(
         tuple(_node(one) for one in data["nodes"]),
-        tuple(Cable(**one) for one in data["cables"]),
+        tuple(VethPair(**one) for one in data["cables"]),
         tuple(data["before"]),
         tuple(data["after"]),
     )
 
 
-def _node(data: dict[str, Any]) -> Node:
+def _node(data: dict[str, Any]) -> LabNode:
     services = tuple(
-        Service(**{**one, "argv": tuple(one["argv"]), "imports": tuple(one["imports"])}) for one in data.pop("services")
+        NodeService(**{**one, "argv": tuple(one["argv"]), "imports": tuple(one["imports"])})
+        for one in data.pop("services")
     )
     lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc", "plain")}
     binds = tuple((source, target) for source, target in data.pop("binds"))
-    return Node(**data, **lists, binds=binds, services=services)
+    return LabNode(**data, **lists, binds=binds, services=services)
 
 
-def cable_line(cable: Cable, pids: dict[str, int]) -> str:
+def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
     """Give the ip line that makes a cable, each end at once in its node (``pids``: the nodes' first processes)."""
     return (
-        f"link add name {cable.port} mtu {cable.mtu}{_inside(cable.node, pids)} type veth "
-        f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_inside(cable.peer_node, pids)}"
+        f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "
+        f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_netns_option(cable.peer_node, pids)}"
     )
 
 
-def _inside(node: str, pids: dict[str, int]) -> str:
+def _netns_option(node: str, pids: dict[str, int]) -> str:
     return f" netns {pids[node]}" if node else ""

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from virtcloud.lab.fabric import syscalls
-from virtcloud.lab.fabric.container import PACKET
-from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, Running
-from virtcloud.lab.fabric.plan import Service
+from virtcloud.lab.fabric.node_init import PACKET
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, RunningProgram
+from virtcloud.lab.fabric.plan import NodeService
 
 ORDER = ("cgroup", "ipc", "uts", "net", "pid", "mnt")
 
@@ -30,7 +30,7 @@ class Zygote:
         """Fork the process and let it import ``modules``. To be called before any thread runs."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._lock = threading.Lock()
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, RunningProgram] = {}
         self._answered = threading.Event()
         self._answer: dict[str, Any] = {}
         if os.fork() == 0:
@@ -42,7 +42,7 @@ class Zygote:
         """Start to take in answers."""
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
-    def start(self, handle: NodeHandle, service: Service, log: str, environment: dict[str, str]) -> Running:
+    def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
         """Run a service's module inside a node; waits for the imports when they are not done yet."""
         request = {
             "group": str(handle.group / "init"),
@@ -58,7 +58,7 @@ class Zygote:
             self._answered.wait()
             if "error" in self._answer:
                 raise NodeFailed(f"{handle.node.name}: {service.name}: {self._answer['error']}")
-            running: Running = self._answer["running"]
+            running: RunningProgram = self._answer["running"]
             return running
 
     def _listen(self) -> None:
@@ -68,7 +68,7 @@ class Zygote:
                 self._running.pop(message["pid"]).end(message["exit"])
                 continue
             if "pid" in message:
-                message["running"] = self._running[message["pid"]] = Running(message["pid"])
+                message["running"] = self._running[message["pid"]] = RunningProgram(message["pid"])
             self._answer = message
             self._answered.set()
         self._answer = {"error": "the process that starts it is gone"}

@@ -1,5 +1,5 @@
 """A real OpenPBS in a running lab: its server on the station, a MoM on each host, users who submit jobs."""
 
-from virtcloud.lab.pbs.batch import LabPbs, as_user
+from virtcloud.lab.pbs.openpbs import LabPbs, as_user
 
 __all__ = ["LabPbs", "as_user"]

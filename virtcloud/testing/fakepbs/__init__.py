@@ -3,46 +3,44 @@
 Made after OpenPBS 23.06, from its documentation, its behaviour and recorded input files; no line of it is PBS's.
 """
 
-from virtcloud.testing.fakepbs.batch import (
+from virtcloud.testing.fakepbs.batch_system import (
     Batch,
+    BatchJobState,
+    BatchRefused,
+    BatchSubmission,
+    JobOutput,
     JobStatus,
     Machines,
     NoSuchJob,
-    Output,
-    Refused,
-    ServerAway,
-    State,
-    Submission,
+    ServerStopped,
 )
-from virtcloud.testing.fakepbs.callers import Seen
-from virtcloud.testing.fakepbs.event import Event, Job, Vnode
-from virtcloud.testing.fakepbs.fake import FakeBatch, Pace
-from virtcloud.testing.fakepbs.host import Hook, Host
-from virtcloud.testing.fakepbs.outcome import Failure, Outcome
+from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace
+from virtcloud.testing.fakepbs.hook_calls import HookCall
+from virtcloud.testing.fakepbs.hook_event import HookEvent, HookFailure, HookJob, HookOutcome, HookVnode
+from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition, HookDidNotRunError, run_hook
 from virtcloud.testing.fakepbs.recording import recorded_event
-from virtcloud.testing.fakepbs.runner import HookDidNotRunError, run_hook
 
 __all__ = [
     "Batch",
-    "Event",
-    "Failure",
+    "BatchJobState",
+    "BatchRefused",
+    "BatchSubmission",
     "FakeBatch",
-    "Hook",
+    "FakeHost",
+    "HookCall",
+    "HookDefinition",
     "HookDidNotRunError",
-    "Host",
-    "Job",
+    "HookEvent",
+    "HookFailure",
+    "HookJob",
+    "HookOutcome",
+    "HookVnode",
+    "JobOutput",
     "JobStatus",
     "Machines",
     "NoSuchJob",
-    "Outcome",
-    "Output",
     "Pace",
-    "Refused",
-    "Seen",
-    "ServerAway",
-    "State",
-    "Submission",
-    "Vnode",
+    "ServerStopped",
     "recorded_event",
     "run_hook",
 ]

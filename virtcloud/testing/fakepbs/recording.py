@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from virtcloud.testing.fakepbs.event import CUSTOM, Event, Job
+from virtcloud.testing.fakepbs.hook_event import CUSTOM_RESOURCES, HookEvent, HookJob
 from virtcloud.testing.fakepbs.interpreter.attributes import RESOURCES
 
 LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\])?=(?P<value>.*)", re.DOTALL)
@@ -14,19 +14,21 @@ Lines = list[tuple[str, str | None, str]]
 """An attribute, the resource within it, and the value."""
 
 
-def recorded_event(file: Path, config: str | None = None) -> Event:
+def recorded_event(file: Path, config: str | None = None) -> HookEvent:
     """Read an ``.in`` file, and the ``.data`` beside it, where a server's hook left its job.
 
     Raises ValueError for an event that cannot be tried here, and OSError.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
-    facts, jobs, argv = _read(_lines("\n".join(parts)))
-    server = [_job(name.partition("(")[2][2:].strip("()"), lines) for name, lines in jobs.items() if AT_SERVER in name]
-    here = {name: _job("", lines) for name, lines in jobs.items() if name.startswith(OF_EVENT)}
+    facts, jobs, argv = _sort_lines(_join_lines("\n".join(parts)))
+    server = [
+        _build_job(name.partition("(")[2][2:].strip("()"), lines) for name, lines in jobs.items() if AT_SERVER in name
+    ]
+    here = {name: _build_job("", lines) for name, lines in jobs.items() if name.startswith(OF_EVENT)}
     kept = server[0] if server else None
     own = here.get(OF_JOB)
-    return Event(
+    return HookEvent(
         facts["type"],
         job=own if own is not None else kept,
         job_o=kept if own is not None else None,
@@ -39,13 +41,13 @@ def recorded_event(file: Path, config: str | None = None) -> Event:
         alarm=float(facts["alarm"]),
         progname=facts.get("progname", ""),
         argv=tuple(argv),
-        env=variables(facts.get("env", "")),
-        custom_resources=_custom(jobs),
+        env=parse_variables(facts.get("env", "")),
+        custom_resources=_custom_resources(jobs),
         server_jobs=tuple(server),
     )
 
 
-def _read(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[str]]:
+def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[str]]:
     """Sort lines into the event's own facts, those of each job, and the arguments of a launch."""
     facts: dict[str, str] = {}
     jobs: dict[str, Lines] = {}
@@ -64,13 +66,13 @@ def _read(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[
     return facts, jobs, argv
 
 
-def variables(text: str) -> dict[str, str]:
+def parse_variables(text: str) -> dict[str, str]:
     """Read ``A=1,B=2``; a comma after a backslash belongs to the value."""
     pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _lines(text: str) -> Iterator[str]:
+def _join_lines(text: str) -> Iterator[str]:
     """Give whole lines: a value in three quotes may have several."""
     waiting = ""
     for line in text.splitlines():
@@ -80,7 +82,7 @@ def _lines(text: str) -> Iterator[str]:
             waiting = ""
 
 
-def _job(identifier: str, lines: Lines) -> Job:
+def _build_job(identifier: str, lines: Lines) -> HookJob:
     attributes: dict[str, str | int] = {}
     resources: dict[str, str | int] = {}
     flags: dict[str, str] = {}
@@ -89,12 +91,12 @@ def _job(identifier: str, lines: Lines) -> Job:
         if name == "Resource_List" and key is not None:
             resources[key] = value
         elif name == "Variable_List":
-            environment = variables(value)
+            environment = parse_variables(value)
         elif name in FLAGS:
             flags[name] = value
         elif key is None:
             attributes[name] = value
-    return Job(
+    return HookJob(
         str(attributes.pop("id", identifier)),
         attributes,
         resources,
@@ -105,7 +107,7 @@ def _job(identifier: str, lines: Lines) -> Job:
     )
 
 
-def _custom(jobs: Mapping[str, Lines]) -> dict[str, str]:
+def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
     """Say which resources of a recorded job are a site's own: it says no types, so they are taken as text."""
     own = {
         key
@@ -113,4 +115,4 @@ def _custom(jobs: Mapping[str, Lines]) -> dict[str, str]:
         for name, key, _ in lines
         if name == "Resource_List" and key and key not in RESOURCES
     }
-    return CUSTOM | dict.fromkeys(own, "string")
+    return CUSTOM_RESOURCES | dict.fromkeys(own, "string")

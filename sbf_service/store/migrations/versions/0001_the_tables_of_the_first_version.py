@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, Instant, Vlans
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime, VlanSetText
 
 revision: str = "0001"
 down_revision: str | None = None
@@ -18,12 +18,12 @@ def upgrade() -> None:
     op.create_table(
         "audit",
         sa.Column("id", sa.Integer(), nullable=False),
-        sa.Column("at", Instant(), nullable=False),
+        sa.Column("at", UtcDateTime(), nullable=False),
         sa.Column("who", sa.Text(), nullable=False),
-        sa.Column("what", NAME, nullable=False),
+        sa.Column("what", NAME_TYPE, nullable=False),
         sa.Column("why", sa.Text(), nullable=True),
-        sa.Column("element", NAME, nullable=True),
-        sa.Column("cluster_id", NAME, nullable=True),
+        sa.Column("element", NAME_TYPE, nullable=True),
+        sa.Column("cluster_id", NAME_TYPE, nullable=True),
         sa.Column("difference", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_audit")),
     )
@@ -32,18 +32,18 @@ def upgrade() -> None:
 
     op.create_table(
         "clusters",
-        sa.Column("id", NAME, nullable=False),
-        sa.Column("key", NAME, nullable=False),
+        sa.Column("id", NAME_TYPE, nullable=False),
+        sa.Column("key", NAME_TYPE, nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("owner", NAME, nullable=False),
+        sa.Column("owner", NAME_TYPE, nullable=False),
         sa.Column("spec", sa.Text(), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("state", NAME, nullable=False),
+        sa.Column("state", NAME_TYPE, nullable=False),
         sa.Column("reason", sa.Text(), nullable=True),
-        sa.Column("created_at", Instant(), nullable=False),
-        sa.Column("deadline", Instant(), nullable=False),
-        sa.Column("lease_ends", Instant(), nullable=False),
-        sa.Column("leaving_since", Instant(), nullable=True),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
+        sa.Column("deadline", UtcDateTime(), nullable=False),
+        sa.Column("lease_ends", UtcDateTime(), nullable=False),
+        sa.Column("leaving_since", UtcDateTime(), nullable=True),
         sa.Column("quarantined", sa.Boolean(), nullable=False),
         sa.CheckConstraint(
             "state IN ('requested', 'configuring', 'active', 'degraded', 'draining', 'released', 'failing', 'failed')",
@@ -57,9 +57,9 @@ def upgrade() -> None:
 
     op.create_table(
         "sites",
-        sa.Column("name", NAME, nullable=False),
+        sa.Column("name", NAME_TYPE, nullable=False),
         sa.Column("present", sa.Boolean(), nullable=False),
-        sa.Column("pool", Vlans(), nullable=False),
+        sa.Column("pool", VlanSetText(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_sites")),
     )
     op.create_table(
@@ -72,9 +72,9 @@ def upgrade() -> None:
     )
     op.create_table(
         "claims",
-        sa.Column("site", NAME, nullable=False),
+        sa.Column("site", NAME_TYPE, nullable=False),
         sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("cluster_id", NAME, nullable=False),
+        sa.Column("cluster_id", NAME_TYPE, nullable=False),
         sa.CheckConstraint("vlan BETWEEN 2 AND 4094", name=op.f("ck_claims_vlan")),
         sa.ForeignKeyConstraint(["cluster_id"], ["clusters.id"], name=op.f("fk_claims_cluster_id")),
         sa.ForeignKeyConstraint(["site"], ["sites.name"], name=op.f("fk_claims_site")),
@@ -83,19 +83,19 @@ def upgrade() -> None:
     )
     op.create_table(
         "elements",
-        sa.Column("name", NAME, nullable=False),
-        sa.Column("site", NAME, nullable=False),
-        sa.Column("kind", NAME, nullable=False),
+        sa.Column("name", NAME_TYPE, nullable=False),
+        sa.Column("site", NAME_TYPE, nullable=False),
+        sa.Column("kind", NAME_TYPE, nullable=False),
         sa.Column("present", sa.Boolean(), nullable=False),
         sa.Column("wanted_revision", sa.Integer(), nullable=False),
         sa.Column("confirmed_revision", sa.Integer(), nullable=False),
         sa.Column("trouble", sa.Text(), nullable=True),
         sa.Column("reachable", sa.Boolean(), nullable=False),
-        sa.Column("last_seen", Instant(), nullable=True),
-        sa.Column("checked_at", Instant(), nullable=True),
+        sa.Column("last_seen", UtcDateTime(), nullable=True),
+        sa.Column("checked_at", UtcDateTime(), nullable=True),
         sa.Column("carried", sa.Text(), nullable=True),
-        sa.Column("lease_holder", NAME, nullable=True),
-        sa.Column("lease_until", Instant(), nullable=True),
+        sa.Column("lease_holder", NAME_TYPE, nullable=True),
+        sa.Column("lease_until", UtcDateTime(), nullable=True),
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.CheckConstraint("kind IN ('switch', 'host', 'gateway')", name=op.f("ck_elements_kind")),
         sa.CheckConstraint(
@@ -108,16 +108,16 @@ def upgrade() -> None:
 
     op.create_table(
         "freed_numbers",
-        sa.Column("site", NAME, nullable=False),
+        sa.Column("site", NAME_TYPE, nullable=False),
         sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("freed_at", Instant(), nullable=False),
+        sa.Column("freed_at", UtcDateTime(), nullable=False),
         sa.ForeignKeyConstraint(["site"], ["sites.name"], name=op.f("fk_freed_numbers_site")),
         sa.PrimaryKeyConstraint("site", "vlan", name=op.f("pk_freed_numbers")),
     )
     op.create_table(
         "placements",
-        sa.Column("cluster_id", NAME, nullable=False),
-        sa.Column("element", NAME, nullable=False),
+        sa.Column("cluster_id", NAME_TYPE, nullable=False),
+        sa.Column("element", NAME_TYPE, nullable=False),
         sa.Column("added_revision", sa.Integer(), nullable=False),
         sa.Column("removed_revision", sa.Integer(), nullable=True),
         sa.CheckConstraint("removed_revision > added_revision", name=op.f("ck_placements_order")),

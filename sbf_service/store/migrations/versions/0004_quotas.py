@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME
+from sbf_service.store.columns import NAME_TYPE
 
 revision: str = "0004"
 down_revision: str | None = "0003"
@@ -17,7 +17,7 @@ def upgrade() -> None:
     """Apply this step."""
     op.create_table(
         "quotas",
-        sa.Column("owner", NAME, nullable=False),
+        sa.Column("owner", NAME_TYPE, nullable=False),
         sa.Column("clusters", sa.Integer(), nullable=True),
         sa.Column("sites", sa.Integer(), nullable=True),
         sa.Column("lease_s", sa.Float(), nullable=True),

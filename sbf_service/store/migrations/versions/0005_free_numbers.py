@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, Instant, Vlans
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime, VlanSetText
 
 revision: str = "0005"
 down_revision: str | None = "0004"
@@ -14,18 +14,18 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
-_SITES = sa.table("sites", sa.column("name"), sa.column("pool", Vlans()))
+_SITES = sa.table("sites", sa.column("name"), sa.column("pool", VlanSetText()))
 _CLAIMS = sa.table("claims", sa.column("site"), sa.column("vlan"))
-_FREED = sa.table("freed_numbers", sa.column("site"), sa.column("vlan"), sa.column("freed_at", Instant()))
+_FREED = sa.table("freed_numbers", sa.column("site"), sa.column("vlan"), sa.column("freed_at", UtcDateTime()))
 
 
 def upgrade() -> None:
     """Apply this step."""
     free = op.create_table(
         "free_numbers",
-        sa.Column("site", NAME, nullable=False),
+        sa.Column("site", NAME_TYPE, nullable=False),
         sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("since", Instant(), nullable=False),
+        sa.Column("since", UtcDateTime(), nullable=False),
         sa.ForeignKeyConstraint(["site"], ["sites.name"], name=op.f("fk_free_numbers_site")),
         sa.PrimaryKeyConstraint("site", "vlan", name=op.f("pk_free_numbers")),
     )

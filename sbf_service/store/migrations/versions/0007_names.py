@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, USER
+from sbf_service.store.columns import NAME_TYPE, USER_TYPE
 
 revision: str = "0007"
 down_revision: str | None = "0006"
@@ -16,10 +16,10 @@ depends_on: str | Sequence[str] | None = None
 def upgrade() -> None:
     """Apply this step."""
     with op.batch_alter_table("clusters") as clusters:
-        clusters.alter_column("owner", type_=USER, existing_type=NAME, existing_nullable=False)
-        clusters.add_column(sa.Column("name", NAME, nullable=True))
+        clusters.alter_column("owner", type_=USER_TYPE, existing_type=NAME_TYPE, existing_nullable=False)
+        clusters.add_column(sa.Column("name", NAME_TYPE, nullable=True))
     op.create_index("uq_clusters_name", "clusters", ["name"], unique=True)
     with op.batch_alter_table("quotas") as quotas:
-        quotas.alter_column("owner", type_=USER, existing_type=NAME, existing_nullable=False)
+        quotas.alter_column("owner", type_=USER_TYPE, existing_type=NAME_TYPE, existing_nullable=False)
     with op.batch_alter_table("tokens") as tokens:
-        tokens.alter_column("name", type_=USER, existing_type=NAME, existing_nullable=False)
+        tokens.alter_column("name", type_=USER_TYPE, existing_type=NAME_TYPE, existing_nullable=False)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME
+from sbf_service.store.columns import NAME_TYPE
 
 revision: str = "0008"
 down_revision: str | None = "0007"
@@ -16,6 +16,6 @@ depends_on: str | Sequence[str] | None = None
 def upgrade() -> None:
     """Apply this step."""
     with op.batch_alter_table("clusters") as clusters:
-        clusters.add_column(sa.Column("network", NAME, nullable=True))
+        clusters.add_column(sa.Column("network", NAME_TYPE, nullable=True))
         clusters.create_foreign_key(op.f("fk_clusters_network"), "clusters", ["network"], ["id"])
     op.create_index("ix_clusters_network", "clusters", ["network"], unique=False)

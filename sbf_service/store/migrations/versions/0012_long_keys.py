@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from alembic import op
 
-from sbf_service.store.columns import KEY, NAME
+from sbf_service.store.columns import KEY_TYPE, NAME_TYPE
 
 revision: str = "0012"
 down_revision: str | None = "0011"
@@ -15,4 +15,4 @@ depends_on: str | Sequence[str] | None = None
 def upgrade() -> None:
     """Apply this step."""
     with op.batch_alter_table("clusters") as clusters:
-        clusters.alter_column("key", type_=KEY, existing_type=NAME, existing_nullable=False)
+        clusters.alter_column("key", type_=KEY_TYPE, existing_type=NAME_TYPE, existing_nullable=False)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import Instant
+from sbf_service.store.columns import UtcDateTime
 
 revision: str = "0015"
 down_revision: str | None = "0014"
@@ -19,10 +19,10 @@ depends_on: str | Sequence[str] | None = None
 
 def upgrade() -> None:
     """Apply this step."""
-    op.add_column("elements", sa.Column("unsaved_since", Instant(), nullable=True))
+    op.add_column("elements", sa.Column("unsaved_since", UtcDateTime(), nullable=True))
     op.add_column("elements", sa.Column("failed_saves", sa.Integer(), nullable=False, server_default="0"))
-    op.add_column("elements", sa.Column("save_after", Instant(), nullable=True))
-    moments = [sa.column(name, Instant()) for name in ("unsaved_since", "checked_at", "last_seen")]
+    op.add_column("elements", sa.Column("save_after", UtcDateTime(), nullable=True))
+    moments = [sa.column(name, UtcDateTime()) for name in ("unsaved_since", "checked_at", "last_seen")]
     elements = sa.table("elements", sa.column("carried", sa.Text()), *moments)
     seen = sa.func.coalesce(elements.c.checked_at, elements.c.last_seen)
     op.execute(elements.update().where(elements.c.carried.is_not(None)).values(unsaved_since=seen))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, Instant
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 
 revision: str = "0016"
 down_revision: str | None = "0015"
@@ -17,7 +17,7 @@ def upgrade() -> None:
     """Apply this step."""
     op.create_table(
         "replicas",
-        sa.Column("name", NAME, nullable=False),
-        sa.Column("wrote_at", Instant(), nullable=False),
+        sa.Column("name", NAME_TYPE, nullable=False),
+        sa.Column("wrote_at", UtcDateTime(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_replicas")),
     )

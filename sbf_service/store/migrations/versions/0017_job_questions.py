@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import KEY, NAME, Instant
+from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, UtcDateTime
 
 revision: str = "0017"
 down_revision: str | None = "0016"
@@ -17,10 +17,10 @@ def upgrade() -> None:
     """Apply this step."""
     op.create_table(
         "job_questions",
-        sa.Column("key", KEY, nullable=False),
-        sa.Column("starter", NAME, nullable=False),
+        sa.Column("key", KEY_TYPE, nullable=False),
+        sa.Column("starter", NAME_TYPE, nullable=False),
         sa.Column("question", sa.Text(), nullable=False),
-        sa.Column("asked_at", Instant(), nullable=False),
+        sa.Column("asked_at", UtcDateTime(), nullable=False),
         sa.Column("answer", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint("key", "starter", name=op.f("pk_job_questions")),
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, Instant
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 
 revision: str = "0019"
 down_revision: str | None = "0018"
@@ -20,14 +20,14 @@ def upgrade() -> None:
     """Apply this step."""
     ports = op.create_table(
         "ports",
-        sa.Column("element", NAME, nullable=False),
+        sa.Column("element", NAME_TYPE, nullable=False),
         sa.Column("port", sa.Text(), nullable=False),
         sa.Column("use_before", sa.Text(), nullable=True),
         sa.Column("taken", sa.Boolean(), nullable=False),
         sa.Column("shut", sa.Boolean(), nullable=False),
         sa.Column("leaving", sa.Boolean(), nullable=False),
         sa.Column("adopted_by", sa.Text(), nullable=True),
-        sa.Column("adopted_at", Instant(), nullable=True),
+        sa.Column("adopted_at", UtcDateTime(), nullable=True),
         sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_ports_element")),
         sa.PrimaryKeyConstraint("element", "port", name=op.f("pk_ports")),
     )

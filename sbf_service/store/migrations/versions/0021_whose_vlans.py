@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import NAME, Instant
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 from virtcloud.model.vlans import VlanSet
 
 revision: str = "0021"
@@ -33,20 +33,20 @@ def upgrade() -> None:
     """Apply this step."""
     created = op.create_table(
         "created_vlans",
-        sa.Column("element", NAME, nullable=False),
+        sa.Column("element", NAME_TYPE, nullable=False),
         sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("created_at", Instant(), nullable=False),
+        sa.Column("created_at", UtcDateTime(), nullable=False),
         sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_created_vlans_element")),
         sa.PrimaryKeyConstraint("element", "vlan", name=op.f("pk_created_vlans")),
     )
     op.create_table(
         "foreign_vlans",
-        sa.Column("element", NAME, nullable=False),
+        sa.Column("element", NAME_TYPE, nullable=False),
         sa.Column("vlan", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("site", NAME, nullable=False),
+        sa.Column("site", NAME_TYPE, nullable=False),
         sa.Column("name", sa.Text(), nullable=True),
         sa.Column("ports", sa.Text(), nullable=False),
-        sa.Column("since", Instant(), nullable=False),
+        sa.Column("since", UtcDateTime(), nullable=False),
         sa.ForeignKeyConstraint(["element"], ["elements.name"], name=op.f("fk_foreign_vlans_element")),
         sa.ForeignKeyConstraint(["site"], ["sites.name"], name=op.f("fk_foreign_vlans_site")),
         sa.PrimaryKeyConstraint("element", "vlan", name=op.f("pk_foreign_vlans")),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from alembic import op
 
-from sbf_service.store.columns import Instant
+from sbf_service.store.columns import UtcDateTime
 
 revision: str = "0022"
 down_revision: str | None = "0021"
@@ -15,5 +15,5 @@ depends_on: str | Sequence[str] | None = None
 
 def upgrade() -> None:
     """Apply this step. What is known of a device was read when it was last confirmed."""
-    op.add_column("elements", sa.Column("carried_at", Instant(), nullable=True))
+    op.add_column("elements", sa.Column("carried_at", UtcDateTime(), nullable=True))
     op.execute("UPDATE elements SET carried_at = checked_at WHERE carried IS NOT NULL")

@@ -5,8 +5,8 @@ from typing import Any, Dict, List
 
 from . import environment, errors, events, values
 from .attributes import CUSTOM_TYPES
-from .objects import Event, Job, Resources, Server, Vnode
-from .rules import Rules
+from .objects import PbsEvent, PbsJob, PbsServer, PbsVnode, Resources
+from .rules import SetRules
 
 TYPES = (
     values.select,
@@ -27,31 +27,31 @@ TYPES = (
 )
 
 
-class Stage:
+class HookStage:
     """Everything one run has: the rules, the event, and what was logged."""
 
     def __init__(self, told: Dict[str, Any]) -> None:
         """Build it as told (see ``fakepbs.Event``)."""
         self.log: List[List[Any]] = []
         self.job_log: List[List[str]] = []
-        self.rules = Rules(told["kind"])
+        self.rules = SetRules(told["kind"])
         custom = {name: CUSTOM_TYPES[kind] for name, kind in told["custom_resources"].items()}
         self._custom = custom
         self.server = self._server(told)
         self.event = self._event(told)
 
-    def _server(self, told: Dict[str, Any]) -> "Server":
+    def _server(self, told: Dict[str, Any]) -> "PbsServer":
         jobs = {one["id"]: _readonly(self._job(one)) for one in told["server_jobs"]}
         vnodes = {one["name"]: _readonly(self._vnode(one)) for one in told["server_vnodes"]}
-        return Server(told["server"], jobs, vnodes)
+        return PbsServer(told["server"], jobs, vnodes)
 
-    def _job(self, described: Dict[str, Any]) -> Job:
-        return Job(self.rules, described, self._custom)
+    def _job(self, described: Dict[str, Any]) -> PbsJob:
+        return PbsJob(self.rules, described, self._custom)
 
-    def _vnode(self, described: Dict[str, Any]) -> Vnode:
-        return Vnode(self.rules, described, self._custom)
+    def _vnode(self, described: Dict[str, Any]) -> PbsVnode:
+        return PbsVnode(self.rules, described, self._custom)
 
-    def _event(self, told: Dict[str, Any]) -> "Event":
+    def _event(self, told: Dict[str, Any]) -> "PbsEvent":
         all_parameters = {
             "job": told["job"] and self._job(told["job"]),
             "job_o": told["job_o"] and _readonly(self._job(told["job_o"])),
@@ -67,7 +67,7 @@ class Stage:
         facts = {name: told[name] for name in ("requestor", "requestor_host", "hook_name")}
         facts.update(hook_type="site", freq=None)
         wanted = {name: all_parameters[name] for name in events.PARAMETERS[told["kind"]]}
-        return Event(self.rules, self.rules.number, facts, wanted)
+        return PbsEvent(self.rules, self.rules.number, facts, wanted)
 
 
 def _readonly(made: Any) -> Any:
@@ -77,7 +77,7 @@ def _readonly(made: Any) -> Any:
     return made
 
 
-def module(stage: Stage, told: Dict[str, Any]) -> types.ModuleType:
+def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
     """Give the module ``pbs`` on a stage."""
     made = types.ModuleType("pbs")
     for table in (events.constants(), events.LOG_LEVELS, events.JOB_STATES, values.NAMED):

@@ -37,7 +37,7 @@ class Attributes:
             raise BadAttributeValueError("attribute '%s' is part of a readonly object" % name)
         kind = self._types[name]
         self._rules.check(self._owner, name, value, kind)
-        self._values[name] = _made(kind, value, self._rules.in_hook)
+        self._values[name] = _convert(kind, value, self._rules.in_hook)
         if self._rules.in_hook and name not in self._changed:
             self._changed.append(name)
 
@@ -50,7 +50,7 @@ class Attributes:
         return dict.fromkeys(self._types)
 
 
-def _made(kind: type, value: Any, in_hook: bool) -> Any:
+def _convert(kind: type, value: Any, in_hook: bool) -> Any:
     if value is None:
         return "" if in_hook else None
     return value if isinstance(value, kind) or value == "" else kind(value)
@@ -88,7 +88,7 @@ class Resources(Attributes):
         self._types[name] = pbs_str
 
 
-class Job(Attributes):
+class PbsJob(Attributes):
     """A job."""
 
     _owner = "job"
@@ -148,7 +148,7 @@ class Job(Attributes):
         return str(self._described["stderr_file"] or "")
 
 
-class Vnode(Attributes):
+class PbsVnode(Attributes):
     """A vnode."""
 
     _owner = "vnode"
@@ -169,7 +169,7 @@ class Vnode(Attributes):
         return str(self.name)
 
 
-class Server:
+class PbsServer:
     """The server: what a hook of it may ask. Objects from here are read-only."""
 
     def __init__(self, name: str, jobs: Dict[str, Any], vnodes: Dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ class Server:
         return iter(self._vnodes.values())
 
 
-class Event:
+class PbsEvent:
     """The event: its parameters, and the two ways to end a hook."""
 
     _settable = ("progname", "argv", "env")

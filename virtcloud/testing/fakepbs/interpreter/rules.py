@@ -6,7 +6,7 @@ from typing import Any
 from .attributes import SETTABLE_IN_REQUEST
 from .errors import BadAttributeValueError, BadAttributeValueTypeError, BadResourceValueTypeError
 from .events import CHANGES_THE_REQUEST, EVENTS, SETS_JOBS, SETS_VNODES, SETTABLE_AT_RUNJOB
-from .values import Text
+from .values import PbsText
 
 AT_RUNJOB = (
     "Can only set job's (%s) attribute, or a vnode's (state) attribute under RUNJOB event - got <%%s>"
@@ -15,7 +15,7 @@ AT_RUNJOB = (
 NOTHING = "nothing is settable inside an %s hook!"
 
 
-class Rules:
+class SetRules:
     """What may be set during one run of a hook: by the hook (``open``) until it accepts or rejects."""
 
     def __init__(self, event: str) -> None:
@@ -64,7 +64,7 @@ class Rules:
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
         """Hold a value to its type: a text type takes any text type, never a plain str."""
-        taken = (Text,) if issubclass(kind, Text) else kind.__mro__[-2:-1]
+        taken = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
             taken = (bool, kind)
         elif kind.__name__ == "pbs_int":

@@ -6,7 +6,7 @@ from typing import Any, Optional
 from .errors import BadAttributeValueError, BadResourceValueError
 
 
-class Text:
+class PbsText:
     """A value that PBS keeps as text. As in PBS, two of them are equal only when they are one object."""
 
     attribute = ""
@@ -28,7 +28,7 @@ class Text:
     __repr__ = __str__
 
 
-class select(Text):
+class select(PbsText):
     """Chunks of resources: ``2:ncpus=4:mem=8gb+1:ncpus=8``."""
 
     attribute = "select"
@@ -36,7 +36,7 @@ class select(Text):
     is_resource = True
 
 
-class place(Text):
+class place(PbsText):
     """How chunks are laid on hosts: ``scatter:excl``."""
 
     attribute = "place"
@@ -45,7 +45,7 @@ class place(Text):
     is_resource = True
 
 
-class hold_types(Text):
+class hold_types(PbsText):
     """Holds of a job, letters of ``u``, ``o``, ``s``; ``n`` for none. ``+`` and ``-`` add and take letters."""
 
     attribute = "Hold_Types"
@@ -60,7 +60,7 @@ class hold_types(Text):
         return hold_types("".join(one for one in self._value if one not in str(other)) or "n")
 
 
-class exec_host(Text):
+class exec_host(PbsText):
     """Hosts and their cores: ``n1/0*4+n2/0*4``."""
 
     attribute = "exec_host"
@@ -76,7 +76,7 @@ class vchunk:
         self.chunk_resources = dict(word.split("=", 1) for word in words[1:])
 
 
-class exec_vnode(Text):
+class exec_vnode(PbsText):
     """Where the chunks of a job are: ``(n1:ncpus=4)+(n2:ncpus=4)``; ``chunks`` has them one by one."""
 
     attribute = "exec_vnode"
@@ -87,7 +87,7 @@ class exec_vnode(Text):
         self.chunks = [vchunk(one.strip("()")) for one in self._value.split("+")]
 
 
-class pbs_bool(Text):
+class pbs_bool(PbsText):
     """Yes or no, written 1 or 0."""
 
     _yes = ("true", "t", "y", "1")
@@ -123,7 +123,7 @@ class pbs_float(float):
     """A number that need not be whole."""
 
 
-class pbs_list(Text):
+class pbs_list(PbsText):
     """Words with commas."""
 
 
@@ -232,7 +232,7 @@ class vnode_state(int):
 
 def text_type(name: str) -> type:
     """Make a type for text of which only the name matters here."""
-    return type(name, (Text,), {"__doc__": "Text of an attribute.", "attribute": name})
+    return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 
 NAMED = {

@@ -1,0 +1,41 @@
+"""Choosing a number at 1,000 sites whose pools are full but for one number each: ``pools.take``, the best of many.
+
+Each pool gives 4,093 numbers; all but one are claimed, and that one has been used before.
+"""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from benchmarks.measurement import Measurement
+from sbf_service.domain.allocation import SitePool, allocate_vlan_ids
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+
+SITES = 1000
+LAST = VlanId(4094)
+REPEATS = 5
+
+
+def run() -> Iterator[Measurement]:
+    """Measure full pools, and empty ones."""
+    freed = {LAST: datetime(2026, 1, 1, tzinfo=UTC)}
+    full = [SitePool(Name(f"s{n}"), _all(), VlanSet(range(2, 4094)), freed=freed) for n in range(SITES)]
+    yield Measurement("choosing a number at 1,000 sites, pools full", 1000 * _best(full), "ms", 5)
+    unused = [SitePool(Name(f"s{n}"), _all()) for n in range(SITES)]
+    yield Measurement("the same, nothing claimed", 1000 * _best(unused), "ms")
+
+
+def _all() -> VlanSet:
+    """Give all numbers, read as a pool is from the database."""
+    return VlanSet.parse("2-4094")
+
+
+def _best(pools: list[SitePool], repeats: int = REPEATS) -> float:
+    return min(_timed(pools) for _ in range(repeats))
+
+
+def _timed(pools: list[SitePool]) -> float:
+    started = time.perf_counter()
+    allocate_vlan_ids(pools)
+    return time.perf_counter() - started

@@ -1,0 +1,98 @@
+"""A measured figure beside the target that it is held to.
+
+The page that holds the figures: a section for each benchmark, of the day on which it was run last.
+"""
+
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+TIMES = "\N{MULTIPLICATION SIGN}"
+"""The unit of a ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One number: what it is about, what was measured, and at most (or at least) what was promised.
+
+    A figure without a target is told to understand the others.
+    """
+
+    what: str
+    measured: float
+    unit: str = ""
+    target: float | None = None
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Say whether the promise was kept; one that was not made is."""
+        if self.target is None:
+            return True
+        return self.measured >= self.target if self.at_least else self.measured <= self.target
+
+    @property
+    def shown(self) -> str:
+        """Write what was measured."""
+        return _shown(self.measured, self.unit)
+
+    @property
+    def promised(self) -> str:
+        """Write the target."""
+        if self.target is None:
+            return ""
+        return f"{'at least' if self.at_least else 'at most'} {_shown(self.target, self.unit)}"
+
+    @property
+    def verdict(self) -> str:
+        """Say in a word how it stands."""
+        if self.target is None:
+            return ""
+        return "met" if self.met else "**missed**"
+
+    def __str__(self) -> str:
+        """Write it on one line."""
+        beside = f"  (target: {self.promised}: {self.verdict.strip('*')})" if self.target is not None else ""
+        return f"{self.what}: {self.shown}{beside}"
+
+
+def _shown(number: float, unit: str) -> str:
+    digits = f"{number:.0f}" if number == int(number) or abs(number) >= 100 else f"{number:.3g}"  # noqa: PLR2004
+    return f"{digits} {unit}".strip()
+
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "speed.md"
+SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
+
+
+def write_section(name: str, figures: Sequence[Measurement], order: Sequence[str]) -> None:
+    """Put what was measured in the place of what stood there; sections come in this order."""
+    sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, figures)}
+    PAGE.write_text("\n".join([_head(), *(sections[one] for one in order if one in sections)]), "utf-8")
+
+
+def _sections(page: str) -> dict[str, str]:
+    """Take a page apart: what follows each heading, with it."""
+    found = list(SECTION.finditer(page))
+    ends = [*(one.start() for one in found[1:]), len(page)]
+    return {one.group(1): page[one.start() : end].rstrip() + "\n" for one, end in zip(found, ends, strict=True)}
+
+
+def _head() -> str:
+    cores = len(os.sched_getaffinity(0))
+    return (
+        "<!-- Written by `make bench`; run that instead. -->\n\n# Speed\n\n"
+        f"Measured by `make bench` on {cores} cores that the service, the emulated switches and the callers share.\n"
+        "Where it can be, a figure is the ratio of two times of the same run.\n"
+    )
+
+
+def _section(name: str, figures: Sequence[Measurement]) -> str:
+    about = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").strip()
+    rows = "".join(f"| {one.what} | {one.shown} | {one.promised} | {one.verdict} |\n" for one in figures)
+    head = "| what | measured | target | |\n|---|---|---|---|\n"
+    return f"## `benchmarks/{name}.py`\n\n{about}\n\nDate: {datetime.now(UTC).date()}\n\n{head}{rows}"

@@ -1,0 +1,1 @@
+"""Hooks and scripts that run inside batch systems (OpenPBS, Torque), and their installers."""

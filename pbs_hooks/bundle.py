@@ -1,0 +1,107 @@
+"""A hook is one file: a small head that lets other jobs pass, and our modules' sources, loaded when first needed.
+
+The interpreter of PBS's server outlives a hook, and may have loaded another version's modules: here they have names
+that are this bundle's own. PyYAML's pure part goes along as it is installed (MIT licence, kept in the file), since a
+scheduler's Python has none.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+BUNDLED_PACKAGES = ("virtcloud", "pbs_hooks", "yaml")
+BUNDLED_IMPORT = re.compile(rf"^(\s*)(from|import) ({'|'.join(BUNDLED_PACKAGES)})\b", re.MULTILINE)
+HEAD_MODULE = "pbs_hooks.openpbs.hooks.hook_head"
+START_MODULE = "pbs_hooks.kit.bundle_start"
+LOADER_MODULE = "pbs_hooks.kit.bundle_loader"
+HOOK_TAIL = """\
+import pbs
+
+if concerns(pbs):
+    load(SOURCES, LOADER, ENTRY).handle(@GIVEN@)
+pbs.event().accept()
+"""
+HANDLE_ARGUMENTS = {"server": "pbs, BEGAN", "mom": "pbs"}
+
+
+def bundle_hook(kind: Literal["server", "mom"]) -> str:
+    """Give PBS's hook of that kind as one file. The same sources give the same text."""
+    return bundle_program(
+        f"pbs_hooks.openpbs.hooks.{kind}_hook", HOOK_TAIL.replace("@GIVEN@", HANDLE_ARGUMENTS[kind]), (HEAD_MODULE,)
+    )
+
+
+def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
+    """Give a program for an old Python without packages.
+
+    It has the modules ``first`` as they are, then the sources of ``entry`` and of all that it imports of ours as
+    ``SOURCES``, and ends with the lines ``last``: ``load(SOURCES, LOADER, ENTRY)`` gives the module ``entry``.
+    """
+    sources = {name: _read_source(name) for name in _find_modules(entry) | {LOADER_MODULE}}
+    root = "_virtcloud_" + hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()[:12]
+    renamed = {f"{root}.{name}": BUNDLED_IMPORT.sub(rf"\1\2 {root}.\3", text) for name, text in sources.items()}
+    modules = {root: "", **renamed}
+    head = "\n\n".join(_read_source(name) for name in (*first, START_MODULE))
+    names = "".join(f"{key} = {f'{root}.{name}'!r}\n" for key, name in (("LOADER", LOADER_MODULE), ("ENTRY", entry)))
+    listed = "".join(f"    {name!r}: {text!r},\n" for name, text in sorted(modules.items()))
+    return f"{_read_licences(sources)}{head}\n\nSOURCES = {{\n{listed}}}\n{names}{last}"
+
+
+def _find_modules(entry: str) -> set[str]:
+    """Name all modules of ours that a module imports, and their packages."""
+    found: set[str] = set()
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += [*_parse_imports(name), *filter(None, [name.rpartition(".")[0]])]
+    return found
+
+
+def _parse_imports(name: str) -> Iterator[str]:
+    """Name what a module imports of ours; what it imports from one may be a module, too."""
+    package = name if _find_file(name).name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(_read_source(name))):
+        if isinstance(node, ast.ImportFrom):
+            base = f"{package}.{node.module}" if node.level else node.module or ""
+            yield from (one for one in (base, *(f"{base}.{alias.name}" for alias in node.names)) if _is_bundled(one))
+
+
+def _is_bundled(name: str) -> bool:
+    root, _, rest = name.partition(".")
+    return root in BUNDLED_PACKAGES and bool(rest) and find_spec(name.rpartition(".")[0]) is not None and _exists(name)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # its parent is no package
+        return False
+
+
+def _find_file(name: str) -> Path:
+    found = find_spec(name)
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(name)
+    return Path(found.origin)
+
+
+def _read_source(name: str) -> str:
+    """Give a module's source. Packages are there only to have others in them: what they say is for other uses."""
+    file = _find_file(name)
+    return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
+
+
+def _read_licences(sources: Sequence[str] | dict[str, str]) -> str:
+    """Give the licence of what is not ours, as comments."""
+    if not any(name.startswith("yaml") for name in sources):
+        return ""
+    files = metadata.files("PyYAML") or []
+    text = next(one.read_text() for one in files if one.name == "LICENSE")
+    return "# The parts named yaml are PyYAML's:\n" + "".join(f"# {line}".rstrip() + "\n" for line in text.splitlines())

@@ -1,0 +1,146 @@
+"""One HTTP exchange within a deadline: not each step of it (connect, TLS, every trickling byte), but all together."""
+
+import http.client
+import io
+import os
+import socket
+import ssl
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from urllib.parse import urlsplit
+
+from pbs_hooks.kit.deadline import Deadline, run_in_child
+
+MAX_ANSWER_BYTES = 4 << 20
+DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
+SocketAddress = Tuple[int, Any]
+
+known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
+"""Addresses that answered: while one does, its name is not looked up again."""
+tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
+"""Reading authorities takes tens of milliseconds; the interpreter that keeps them is soon started anew."""
+
+
+class HttpRequest(NamedTuple):
+    """What is sent: where to, and what."""
+
+    url: str
+    method: str
+    path: str
+    headers: Dict[str, str]
+    body: Optional[bytes] = None
+    ca_file: Optional[str] = None
+
+
+def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
+    """Send it; gives the status and the body.
+
+    Raises OSError, ValueError, http.client.HTTPException, LateError or ChildError.
+    """
+    where = urlsplit(call.url)
+    opened = _connect(where.scheme, where.hostname, where.port, where.path, deadline)
+    try:
+        if where.scheme == "https":
+            opened.settimeout(deadline.left())
+            opened = _tls_context(call.ca_file).wrap_socket(opened, server_hostname=where.hostname)
+        connection = http.client.HTTPConnection(
+            where.hostname or "localhost", where.port or DEFAULT_PORTS[where.scheme]
+        )
+        connection.sock = _DeadlineSocket(opened, deadline)
+        base = "" if where.scheme == "unix" else where.path
+        connection.request(call.method, base + call.path, call.body, dict(call.headers, Connection="close"))
+        answer = connection.getresponse()
+        text = answer.read(MAX_ANSWER_BYTES + 1)
+    finally:
+        opened.close()
+    if len(text) > MAX_ANSWER_BYTES:
+        raise ValueError("an answer of more than %d bytes" % MAX_ANSWER_BYTES)
+    return answer.status, text
+
+
+class _DeadlineSocket:
+    """A socket as http.client uses one, each step of which ends with the deadline."""
+
+    def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
+        self._socket, self._deadline = opened, deadline
+
+    def sendall(self, data: bytes) -> None:
+        self._socket.settimeout(self._deadline.left())
+        self._socket.sendall(data)  # its time-out is for all of it
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(_DeadlineReader(self._socket, self._deadline))
+
+    def close(self) -> None:
+        """Leave it to the exchange."""
+
+
+class _DeadlineReader(io.RawIOBase):
+    def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
+        super().__init__()
+        self._socket, self._deadline = opened, deadline
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._socket.settimeout(self._deadline.left())
+        return self._socket.recv_into(buffer)
+
+
+def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, deadline: Deadline) -> socket.socket:
+    if scheme == "unix":
+        return _open_socket((socket.AF_UNIX, path), deadline.left())
+    where = (host or "", port or DEFAULT_PORTS[scheme])
+    remembered = known_addresses.pop(where, None)
+    found = remembered or tuple(_resolve(where, deadline))
+    opened = _connect_first(found, deadline)
+    known_addresses[where] = found
+    return opened
+
+
+def _connect_first(found: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
+    """Try one address after the other; each gets its part of the time, so that a dead one leaves some for the next."""
+    fault = OSError("it has no address")
+    for number, address in enumerate(found):
+        try:
+            return _open_socket(address, deadline.left() / (len(found) - number))
+        except OSError as error:  # noqa: PERF203 - a handful of addresses
+            fault = error
+    raise fault
+
+
+def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
+    family, where = address
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        opened.settimeout(seconds)
+        opened.connect(where)
+        if family != socket.AF_UNIX:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except BaseException:
+        opened.close()
+        raise
+    return opened
+
+
+def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
+    """Give the addresses of a host; only a name needs a name server, which may not answer."""
+    host, port = where
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        found = run_in_child(lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), deadline)
+    for family, _type, _protocol, _name, address in found:
+        yield family, tuple(address)
+
+
+def _tls_context(ca_file: Optional[str]) -> ssl.SSLContext:
+    key = (ca_file, os.stat(ca_file).st_mtime if ca_file else 0.0)
+    if key not in tls_contexts:
+        context = ssl.create_default_context(cafile=ca_file)
+        if hasattr(ssl, "TLSVersion"):  # Python 3.7
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+        else:
+            context.options |= ssl.OP_NO_TLSv1 | ssl.OP_NO_TLSv1_1
+        tls_contexts[key] = context
+    return tls_contexts[key]

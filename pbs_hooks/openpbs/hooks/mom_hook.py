@@ -1,0 +1,148 @@
+"""The hook of PBS's hosts: a job's network comes up before its script starts, and goes when the job does.
+
+A job that cannot start is deleted (its owner's wish), queued again (what passes), or held (a surprise): see
+``faults``. A job that ends is never failed by this hook.
+
+A word to a job's owner in the job's own file of errors, which PBS brings home when the job ends.
+"""
+
+import os
+import pwd
+import stat
+import traceback
+from typing import Any, Callable, Dict
+
+from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
+from pbs_hooks.kit.hook_settings import MomSettings, SettingsError, read_mom_settings
+from pbs_hooks.openpbs.hooks.job_end import (
+    handle_abort,
+    handle_end,
+    handle_host_periodic,
+    handle_host_startup,
+    handle_preterm,
+)
+from pbs_hooks.openpbs.hooks.job_start import handle_begin, handle_launch, handle_prologue
+from pbs_hooks.openpbs.hooks.mom_event import (
+    FAULT_OUTCOMES,
+    HostRun,
+    MomEvent,
+    PassingFault,
+    StartFault,
+    UnexpectedFault,
+)
+from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, format_reason
+
+OWNER_FILE_TIMEOUT_S = 2.0
+
+
+def append_line(path: str, user: str, text: str) -> None:
+    """Add a line, as the owner, in a child that ends in time: the file may be anywhere. Raises ChildError."""
+    run_in_child(lambda: _append_as(user, path, text + "\n"), Deadline(OWNER_FILE_TIMEOUT_S))
+
+
+def _append_as(user: str, path: str, text: str) -> None:
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise ChildError("this host does not know the user %s" % user) from None
+    if os.getuid() == 0 and found.pw_uid != 0:
+        os.initgroups(user, found.pw_gid)
+        os.setgid(found.pw_gid)
+        os.setuid(found.pw_uid)
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise ChildError("%s is no regular file" % path)
+        os.write(number, text.encode())
+    finally:
+        os.close(number)
+
+
+MomHandler = Callable[[MomEvent], None]
+UNEXPECTED_ERROR = "a fault in the hook on this host"
+MISCONFIGURED = "the hook is not set up right on this host"
+
+
+def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
+    """Say whose are the events that may keep a job from starting."""
+    return {pbs.EXECJOB_BEGIN: handle_begin, pbs.EXECJOB_PROLOGUE: handle_prologue, pbs.EXECJOB_LAUNCH: handle_launch}
+
+
+def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
+    """Say whose are the rest, which only report."""
+    return {
+        pbs.EXECJOB_PRETERM: handle_preterm,
+        pbs.EXECJOB_ABORT: handle_abort,
+        pbs.EXECJOB_END: handle_end,
+        pbs.EXECHOST_STARTUP: handle_host_startup,
+        pbs.EXECHOST_PERIODIC: handle_host_periodic,
+    }
+
+
+def handle(pbs: Any) -> None:
+    """Handle the event that PBS has for us; ends with SystemExit, as accept() and reject() do."""
+    event = pbs.event()
+    try:
+        _dispatch(pbs)
+    except StartFault as fault:
+        _refuse(MomEvent(pbs, EMPTY_SETTINGS), fault)
+    event.accept()
+
+
+EMPTY_SETTINGS = MomSettings("", 0, 0)
+"""For refusing, which needs none."""
+
+
+def _dispatch(pbs: Any) -> None:
+    """Give the event to its handler; raises Fault where the job is not to start."""
+    starting = start_handlers(pbs)
+    kind = pbs.event().type
+    handler = starting.get(kind) or report_handlers(pbs).get(kind)
+    if handler is None:
+        return
+    try:
+        handler(MomEvent(pbs, read_mom_settings(pbs.hook_config_filename)))
+    except StartFault:
+        raise
+    except SettingsError as error:
+        pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
+        if kind in starting:
+            raise PassingFault(MISCONFIGURED) from error
+    except Exception as error:  # a surprise, whatever it is; SystemExit passes
+        for line in traceback.format_exc().splitlines():
+            pbs.logmsg(pbs.LOG_ERROR, "vcluster: " + line)
+        if kind in starting:
+            raise UnexpectedFault(UNEXPECTED_ERROR) from error
+
+
+def _refuse(event: MomEvent, fault: StartFault) -> None:
+    """Keep the job from starting, say why to whoever listens, and let it become what the table says."""
+    fate, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
+    message = "vcluster: %s%s" % (fault, fate.after)
+    event.note(str(fault) + fate.after)
+    if fate.delete:
+        job.delete()
+    else:
+        _requeue(event, run, message)
+    if fate.hold:
+        job.Hold_Types = event.pbs.hold_types("s")
+    _write_to_owner(event, run, message)
+    event.event.reject(message)
+
+
+def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
+    """Leave the reason for the server's hook, which lets the job wait; what other hosts leave the first one outdoes."""
+    if event.event.type == event.pbs.EXECJOB_LAUNCH:
+        event.job.rerun()
+    if run.head:
+        event.job.Variable_List[REASON_VARIABLE] = format_reason(run.attempt, message)
+
+
+def _write_to_owner(event: MomEvent, run: HostRun, message: str) -> None:
+    path = event.job.stderr_file()
+    if not run.head or not path:
+        return
+    try:
+        append_line(str(path), run.user, message)
+    except ChildError as error:
+        event.note("its owner could not be told: %s" % error)

@@ -1,0 +1,229 @@
+"""A job is about to run: its network is asked for, and made while the job's hosts start; or the job goes back.
+
+A run of a job is over, however it ended: its cluster ends, and no other run's.
+
+Who has too much is not asked for again in the same scheduling cycle: a thousand such jobs may be in it.
+"""
+
+import time
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from pbs_hooks.kit.sbf_client import SbfAnswer, SbfUnreachable
+from pbs_hooks.openpbs.hooks.pbs_job import (
+    REPORTED_VARIABLE,
+    REQUEST_RESOURCE,
+    SPEC_RESOURCE,
+    attempt_number,
+    cluster_key,
+    is_in_array,
+    parse_exec_vnode,
+    read_resource,
+    read_unreported_reason,
+)
+from pbs_hooks.openpbs.hooks.server_event import (
+    ServerHookEvent,
+    element_of_vnode,
+    parse_host_elements,
+    parse_stored_request,
+    read_job_shape,
+)
+from pbs_hooks.openpbs.hooks.start_refusals import (
+    RETRY_SUFFIX,
+    SHORT_RETRY_S,
+    RefusalContext,
+    StartRefusal,
+    decide_refusal,
+    is_attempt_over,
+    refuse_unreachable,
+)
+from pbs_hooks.openpbs.hooks.submission import format_name_taken
+from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
+from virtcloud.jobs.openpbs_request import admit_pbs_job
+from virtcloud.jobs.request import JobRequest
+from virtcloud.jobs.request_values import RequestError
+
+QUOTA_PAUSE_S = 10
+_refusals: Dict[JobRun, Tuple[float, str]] = {}
+"""By what was asked for, for whom: a job that is too long does not hold back a shorter one of the same user."""
+
+
+def find_recent_refusal(run: JobRun) -> Optional[str]:
+    """Give what SBF said lately of the like of a run, when that was too much."""
+    until, message = _refusals.get(_refusal_key(run), (0.0, ""))
+    return message if time.monotonic() < until else None
+
+
+def record_refusal(run: JobRun, message: str) -> None:
+    """Keep what SBF said."""
+    _refusals[_refusal_key(run)] = (time.monotonic() + QUOTA_PAUSE_S, message)
+
+
+def forget_refusals() -> None:
+    """Ask again: somebody has less now."""
+    _refusals.clear()
+
+
+def _refusal_key(run: JobRun) -> JobRun:
+    return run._replace(key="")
+
+
+NOTHING_TO_END = (404, 410)
+"""It was never made, or a later run has one by now: there is nothing to end."""
+
+
+def jobobit(event: ServerHookEvent) -> None:
+    """End the cluster of exactly this attempt."""
+    job = event.job
+    number = attempt_number(job)
+    if read_resource(job, REQUEST_RESOURCE) is None or not number or is_in_array(job):
+        return
+    forget_refusals()
+    end_attempt(event, number)
+
+
+def end_attempt(event: ServerHookEvent, number: int) -> None:
+    """End a job's cluster of one attempt; what cannot be said now is left to the reconciliation."""
+    job = event.job
+    name = "cluster %s, attempt %d" % (cluster_key(job), number)
+    try:
+        answer = event.sbf.end(cluster_key(job), number, str(job.euser))
+    except SbfUnreachable as error:
+        event.log("%s is left to the reconciliation to end: SBF cannot be asked: %s" % (name, error))
+        return
+    if not answer.well and answer.status not in NOTHING_TO_END:
+        event.alert("%s is left to the reconciliation to end: %s" % (name, answer.detail))
+
+
+class ClusterOrder(NamedTuple):
+    """What the job got from PBS, and what it asked for."""
+
+    request: JobRequest
+    run: JobRun
+    attempt: int
+
+
+def runjob(event: ServerHookEvent) -> None:
+    """Ask for the job's cluster; a job that cannot have one now is refused, with the reason as its comment.
+
+    One of an array goes to its host, which deletes it: the scheduler offers one that is refused here again at once,
+    for ever, and starts no other job meanwhile (measured).
+    """
+    line = read_resource(event.job, REQUEST_RESOURCE)
+    if line is None or is_in_array(event.job):
+        return
+    try:
+        refused = _refuse_after_failure(event) or _request_cluster(event, _build_order(event, line))
+    except RequestError as error:
+        refused = StartRefusal(str(error), hold="u")
+    except SbfUnreachable as error:
+        refused = refuse_unreachable(str(error), event.settings.retry_after)
+    if refused is not None:
+        _refuse(event, refused)
+
+
+def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
+    """Tell why the run before did not start: its host left that with the job, which PBS offers again at once.
+
+    Its cluster is ended here, too: where the first host refuses at once PBS has no obituary, and the agent may be away.
+    """
+    number = attempt_number(event.job)
+    text = read_unreported_reason(event.job.Variable_List or {}, number)
+    if text is None:
+        return None
+    event.job.Variable_List[REPORTED_VARIABLE] = str(number)
+    end_attempt(event, number)
+    return StartRefusal(text, event.settings.retry_after)
+
+
+def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
+    job, settings = event.job, event.settings
+    request = _admit_again(event, line)
+    hosts = parse_host_elements(str(job.exec_vnode), settings.hosts)
+    seconds = event.walltime(str(read_resource(job, "walltime")))
+    run = JobRun(cluster_key(job), str(job.euser), hosts, seconds, int(settings.setup))
+    return ClusterOrder(request, run, attempt_number(job) + 1)
+
+
+def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
+    """Look again: a queue's default, or a hook that was switched off, lets in what nobody looked at. RequestError."""
+    kept = read_resource(event.job, SPEC_RESOURCE)
+    request = parse_stored_request(line, kept)
+    if request.spec is not None and kept is None:
+        raise RequestError("spec: %s was not read when the job came in; submit it again" % request.spec)
+    admit_pbs_job(request, read_job_shape(event.job), event.settings.longest_walltime)
+    return request
+
+
+def _request_cluster(event: ServerHookEvent, given: ClusterOrder) -> Optional[StartRefusal]:
+    """Ask for the cluster; raises AwayError, RequestError."""
+    too_much = find_recent_refusal(given.run)
+    if too_much is not None:
+        return StartRefusal(too_much)
+    answer = _put(event, given)
+    if answer.slug == "name-taken":
+        return _refuse_taken_name(event, given, answer)
+    if is_attempt_over(answer):
+        _let_attempt_fail(event, given, answer)
+    vnodes = parse_exec_vnode(str(event.job.exec_vnode))
+    names = {element_of_vnode(vnode, event.settings.hosts): vnode for vnode in vnodes}
+    refused = decide_refusal(
+        answer, RefusalContext(given.run.owner, given.request.net, names), event.settings.retry_after
+    )
+    if refused is not None and answer.slug == "quota-exceeded":
+        record_refusal(given.run, refused.message)
+    return refused
+
+
+def _put(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
+    """Ask for it; two jobs that join a network at once may choose the same addresses: one of them chooses again."""
+    request = given.request
+    if request.net is None:
+        return event.sbf.put(given.run.key, _build_spec(event, given, None), given.attempt)
+    answer = _join(event, given)
+    return _join(event, given) if answer.slug == "guest-taken" else answer
+
+
+def _join(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
+    found = event.sbf.network(str(given.request.net))
+    if not found.well:
+        return found
+    joined = parse_network(found.document, given.run.key)
+    if joined is None:
+        return SbfAnswer(404, {"type": "urn:virtcloud:problem:no-such-network", "detail": ""})
+    return event.sbf.put(given.run.key, _build_spec(event, given, joined), given.attempt)
+
+
+def _build_spec(event: ServerHookEvent, given: ClusterOrder, joined: Any) -> Dict[str, Any]:
+    """Give the spec; SBF gives up some time before the hosts do, who then can say its reason."""
+    spec = build_cluster_spec(given.request, given.run, joined)
+    return dict(spec, deadline_s=event.settings.setup * 3 // 4)
+
+
+def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> StartRefusal:
+    name = str(given.request.name)
+    found = event.sbf.network(name)
+    if not found.well or not found.document:
+        return StartRefusal("vcluster: %s%s" % (answer.detail, RETRY_SUFFIX), SHORT_RETRY_S)
+    text = "vcluster: %s%s" % (format_name_taken(name, found.document[0]["key"]), RETRY_SUFFIX)
+    return StartRefusal(text, event.settings.retry_after)
+
+
+def _let_attempt_fail(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> None:
+    """Let the job go to its hosts, which find that its attempt is over and send it back: the next has a new number."""
+    if not answer.well:
+        event.sbf.end(given.run.key, given.attempt, given.run.owner)
+    event.alert(
+        "job %s: attempt %d is over (%s): its hosts will send it back"
+        % (given.run.key, given.attempt, answer.detail if not answer.well else answer.document.get("state"))
+    )
+
+
+def _refuse(event: ServerHookEvent, refused: StartRefusal) -> None:
+    job = event.job
+    if refused.wait:
+        job.Execution_Time = int(time.time()) + refused.wait
+    if refused.hold:
+        job.Hold_Types = event.pbs.hold_types(refused.hold)
+    if refused.alert:
+        event.alert("job %s: %s" % (cluster_key(job), refused.message))
+    event.reject(refused.message)

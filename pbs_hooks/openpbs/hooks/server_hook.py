@@ -1,0 +1,60 @@
+"""The hook of PBS's server: a job with a virtual cluster is submitted, altered, run, and ends.
+
+Three kinds of faults, as PBS's own pbs_cgroups has them: the user's is told to the user; one that passes sends the job
+back for a while; a surprise keeps the job, held, for an administrator, with a traceback in the server's log.
+"""
+
+import time
+import traceback
+from typing import Any, Callable, Dict
+
+from pbs_hooks.kit.hook_settings import SettingsError, read_server_settings
+from pbs_hooks.openpbs.hooks.runjob import jobobit, runjob
+from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent
+from pbs_hooks.openpbs.hooks.submission import modifyjob, queuejob
+from virtcloud.jobs.request_values import RequestError
+
+UNEXPECTED_ERROR = "vcluster: a fault in the hook; tell the administrators of the batch system"
+MISCONFIGURED = "vcluster: the hook is not set up right; tell the administrators of the batch system"
+RETRY_S = 120
+
+
+def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
+    """Say which event is whose."""
+    return {pbs.QUEUEJOB: queuejob, pbs.MODIFYJOB: modifyjob, pbs.RUNJOB: runjob, pbs.JOBOBIT: jobobit}
+
+
+def handle(pbs: Any, began: float) -> None:
+    """Handle the event that PBS has for us, in a hook that began then; ends with SystemExit, as accept() does."""
+    event = pbs.event()
+    try:
+        found = ServerHookEvent(pbs, read_server_settings(pbs.hook_config_filename), began)
+        event_handlers(pbs)[event.type](found)
+    except RequestError as error:
+        event.reject(str(error))
+    except SettingsError as error:
+        pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
+        _refuse_misconfigured(pbs, event)
+    except Exception:  # noqa: BLE001 - a surprise, whatever it is; SystemExit and the alarm's KeyboardInterrupt pass
+        _log_traceback(pbs)
+        _refuse_unexpected(pbs, event)
+    event.accept()
+
+
+def _refuse_misconfigured(pbs: Any, event: Any) -> None:
+    if event.type == pbs.RUNJOB:
+        event.job.Execution_Time = int(time.time()) + RETRY_S
+    if event.type != pbs.JOBOBIT:
+        event.reject(MISCONFIGURED)
+
+
+def _refuse_unexpected(pbs: Any, event: Any) -> None:
+    if event.type == pbs.RUNJOB:
+        event.job.Hold_Types = pbs.hold_types("s")
+    if event.type != pbs.JOBOBIT:
+        event.reject(UNEXPECTED_ERROR)
+
+
+def _log_traceback(pbs: Any) -> None:
+    for line in traceback.format_exc().splitlines():
+        pbs.logmsg(pbs.LOG_ERROR, "vcluster: " + line)

@@ -1,0 +1,166 @@
+"""A job is submitted, or altered: its request is understood, and looked up as far as that can be done now."""
+
+from typing import Any, NamedTuple, Optional
+
+from pbs_hooks.kit.sbf_client import SbfUnreachable
+from pbs_hooks.openpbs.hooks.pbs_job import (
+    REQUEST_RESOURCE,
+    SPEC_RESOURCE,
+    cluster_key,
+    read_changed_resource,
+    read_resource,
+)
+from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent, parse_stored_request, read_job_shape
+from pbs_hooks.openpbs.hooks.start_refusals import format_not_shared
+from pbs_hooks.openpbs.hooks.user_files import check_images, read_request_file
+from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
+from virtcloud.jobs.request import JobRequest
+from virtcloud.jobs.request_values import OWNERS, RequestError
+
+RUNNING_MESSAGE = "the request cannot change while the job runs"
+SPEC_RESERVED_MESSAGE = "the resource %s is the server's own; name the file with spec=" % SPEC_RESOURCE
+NO_CHECKPOINT = "n"
+"""A job that goes on from a checkpoint keeps its number of runs, and its guests cannot be kept so."""
+
+
+class JobOwner(NamedTuple):
+    """Whose job it is, and the key of its cluster, where it has an id by now."""
+
+    user: str
+    key: str = ""
+
+
+class AdmittedJob(NamedTuple):
+    """What the job is to have: its place, and what its file said."""
+
+    place: str
+    kept: Optional[str]
+
+
+def queuejob(event: ServerHookEvent) -> None:
+    """Check a job that comes in. Raises RequestError.
+
+    PBS takes an empty resource for none (``-l vcluster=$REQUEST``, unset): the script would run without its cluster.
+    """
+    job = event.job
+    line, kept, moved = (
+        read_resource(job, REQUEST_RESOURCE),
+        read_resource(job, SPEC_RESOURCE),
+        job.Job_Owner is not None,
+    )
+    if line is None and job.Resource_List[REQUEST_RESOURCE] is not None:
+        parse_stored_request("", None)
+    if kept is not None and not moved:
+        raise RequestError(SPEC_RESERVED_MESSAGE)
+    if line is None:
+        return
+    user = str(job.Job_Owner).partition("@")[0] if moved else str(event.requestor)
+    found = _admit(event, line, kept, read_job_shape(job), JobOwner(user))
+    job.Resource_List["place"] = event.pbs.place(found.place)
+    job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
+    if found.kept is not None and found.kept != kept:
+        job.Resource_List[SPEC_RESOURCE] = found.kept
+
+
+def modifyjob(event: ServerHookEvent) -> None:
+    """Check a job that is altered: one that runs keeps its request, one that is queued is as if it came in now.
+
+    A longer walltime is seen by the reconciliation, which extends the lease: PBS asks us before it looks whether the
+    caller may alter this job at all. Raises RequestError.
+    """
+    job, former = event.job, event.former
+    if read_changed_resource(job, None, SPEC_RESOURCE) is not None:
+        raise RequestError(SPEC_RESERVED_MESSAGE)
+    before, line = read_resource(former, REQUEST_RESOURCE), read_changed_resource(job, former, REQUEST_RESOURCE)
+    if former.job_state in event.queued:
+        _alter_queued(event, before, line)
+    elif line != before:
+        raise RequestError(RUNNING_MESSAGE)
+
+
+def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[str]) -> None:
+    job, former = event.job, event.former
+    kept = read_resource(former, SPEC_RESOURCE) if line == before else None
+    if line is not None:
+        whose = JobOwner(str(former.euser), cluster_key(former))
+        found = _admit(event, line, kept, read_job_shape(job, former), whose)
+        if found.place != read_job_shape(job, former).place:
+            job.Resource_List["place"] = event.pbs.place(found.place)
+        kept = found.kept
+    if kept != read_resource(former, SPEC_RESOURCE):
+        job.Resource_List[SPEC_RESOURCE] = kept or ""
+    if line is not None and (before is None or job.Checkpoint is not None):
+        job.Checkpoint = event.pbs.checkpoint(NO_CHECKPOINT)
+
+
+def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape, whose: JobOwner) -> AdmittedJob:
+    """Check a request as one would see it now; ``kept`` is what its file said, where that is known."""
+    _check_user(whose.user)
+    request = parse_stored_request(line, None)
+    if request.spec is None:
+        kept = None
+    elif kept is None:
+        _check_caller(event, whose.user)
+        kept = read_request_file(request.spec, whose.user)
+    request = parse_stored_request(line, kept)
+    place = admit_pbs_job(request, job, event.settings.longest_walltime)
+    check_images(event.settings.images, request.images, whose.user)
+    _check_network(event, request, whose)
+    return AdmittedJob(place, kept)
+
+
+def _check_caller(event: ServerHookEvent, user: str) -> None:
+    """Refuse to read a file for somebody who may not be its user, and would read of it in what we say is wrong.
+
+    PBS asks us before it looks whether the caller may do this: to alter another's job, to be that user from there.
+    """
+    if event.requestor != user:
+        raise RequestError("spec: expected %s, whose file it is, got %s" % (user, event.requestor))
+    if not event.from_here:
+        raise RequestError(
+            "spec: expected a call from the server's host, or flatuid set on the server, got one from %s"
+            % event.requestor_host
+        )
+
+
+def _check_user(user: str) -> None:
+    try:
+        OWNERS.read(user)
+    except ValueError:
+        raise RequestError("expected a user whose name SBF can keep, got %r" % user) from None
+
+
+def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner) -> None:
+    """Refuse a name that is taken, and a network that cannot be joined; with SBF away, the job's run will tell."""
+    name = request.net or request.name
+    if name is None:
+        return
+    try:
+        answer = event.sbf.network(name)
+    except SbfUnreachable as error:
+        event.log("network %s is looked up when the job runs: SBF cannot be asked: %s" % (name, error))
+        return
+    if not answer.well or not isinstance(answer.document, list):
+        event.log("network %s is looked up when the job runs: %s" % (name, answer.detail))
+    elif request.net is None:
+        _check_free(name, answer.document, whose.key)
+    else:
+        _check_joinable(name, answer.document, whose.user)
+
+
+def _check_free(name: str, clusters: Any, own: str) -> None:
+    if clusters and clusters[0]["key"] != own:
+        raise RequestError(format_name_taken(name, clusters[0]["key"]))
+
+
+def format_name_taken(name: str, holder: str) -> str:
+    """Say who has a name."""
+    return "'%s' is already running as job %s" % (name, holder)
+
+
+def _check_joinable(name: str, clusters: Any, user: str) -> None:
+    if not clusters:
+        raise RequestError("network '%s' is not running; start it first, or leave net out" % name)
+    spec = clusters[0]["spec"]
+    if user != spec["owner"] and user not in (spec.get("shares_with") or ()):
+        raise RequestError(format_not_shared(name, user).partition(": ")[2])

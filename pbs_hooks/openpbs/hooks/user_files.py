@@ -1,0 +1,125 @@
+"""What a user names is looked at as that user, in a child process: with the user's rights, and for a limited time."""
+
+import json
+import os
+import pwd
+import resource
+import stat
+from typing import Any, Callable, List, Optional, Sequence
+
+from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
+from virtcloud.jobs.request_values import RequestError
+
+READ_TIMEOUT_S = 1.5
+CPU_SECONDS = 2
+MAX_FILE_BYTES = 64 << 10
+MAX_JSON_BYTES = 256 << 10
+IMAGE_FILE = "image.yaml"
+
+
+def read_request_file(path: str, user: str) -> str:
+    """Read a request's file as its user; gives it as JSON on one line. Raises RequestError."""
+    try:
+        return str(run_in_child(lambda: _run_as_user(user, lambda: _read_as_json(path)), Deadline(READ_TIMEOUT_S)))
+    except ChildError as error:
+        raise RequestError("spec: expected a file of YAML or JSON, got %s: %s" % (path, error)) from None
+
+
+def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
+    """Refuse images that are not in the folder, or not readable by the user. Raises RequestError."""
+    if folder is None or not images:
+        return
+    try:
+        missing, closed = run_in_child(
+            lambda: _run_as_user(user, lambda: _find_unreadable_images(folder, images)), Deadline(READ_TIMEOUT_S)
+        )
+    except ChildError as error:
+        raise RequestError("images cannot be looked up for %s: %s; try again" % (user, error)) from None
+    for name in missing:
+        raise RequestError("image '%s' not found; see 'virtcloud image list'" % name)
+    for name in closed:
+        raise RequestError("image '%s' is not readable by %s" % (name, user))
+
+
+def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
+    """Become the user for good, and then do it."""
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise ChildError("the batch system's server does not know the user %s" % name) from None
+    if found.pw_uid == 0:
+        raise ChildError("it is not read for root")
+    if os.getuid() == 0:
+        os.initgroups(name, found.pw_gid)
+        os.setgid(found.pw_gid)
+        os.setuid(found.pw_uid)
+    if (os.getuid(), os.geteuid()) != (found.pw_uid, found.pw_uid):
+        raise ChildError("the server cannot read it as %s" % name)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    return work()
+
+
+def _read_as_json(path: str) -> str:
+    text = _read_regular_file(path)
+    try:
+        return _dump_json(_parse_document(text))
+    except RecursionError:
+        raise ChildError("nested too deep") from None
+
+
+def _parse_document(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return _parse_yaml(text)
+
+
+def _dump_json(document: Any) -> str:
+    """Write it on one line; an alias in YAML can make much of little."""
+    kept = ""
+    for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
+        kept += part
+        if len(kept) > MAX_JSON_BYTES:
+            raise ChildError("more than %d bytes, written out" % MAX_JSON_BYTES)
+    return kept
+
+
+def _read_regular_file(path: str) -> str:
+    """Read a regular file, no device and no pipe, of which there may be a lot."""
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise ChildError("no regular file")
+        with os.fdopen(number, "rb") as file:
+            read = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ChildError(error.strerror) from None
+    if len(read) > MAX_FILE_BYTES:
+        raise ChildError("more than %d bytes" % MAX_FILE_BYTES)
+    try:
+        return read.decode()
+    except UnicodeDecodeError:
+        raise ChildError("no text in UTF-8") from None
+
+
+def _parse_yaml(text: str) -> Any:
+    from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - a tenth of a second, for few jobs
+    from yaml.loader import BaseLoader  # noqa: PLC0415
+
+    try:
+        return BaseLoader(text).get_single_data()
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = "line %d, column %d: " % (mark.line + 1, mark.column + 1) if mark else ""
+        raise ChildError("%s%s" % (where, error.problem)) from None
+    except YAMLError as error:
+        raise ChildError(" ".join(str(error).split())) from None
+
+
+def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
+    """Give those that are not there, and those that the user may not read."""
+    os.stat(folder)
+    at = {name: os.path.join(folder, name) for name in images}
+    unread = [name for name, path in at.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]
+    missing = [name for name in unread if os.access(folder, os.X_OK) and not os.path.lexists(at[name])]
+    return [missing, [name for name in unread if name not in missing]]

@@ -1,0 +1,143 @@
+"""Installs and removes the hooks: checks first, then changes only what differs.
+
+What the hooks are made of: their programs, and what their settings may be.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pbs_hooks.bundle import bundle_hook
+from pbs_hooks.kit import hook_settings
+from pbs_hooks.openpbs import qmgr, server_state
+from pbs_hooks.openpbs.qmgr import PbsInstallation, QmgrServer
+from pbs_hooks.openpbs.server_state import (
+    MOM_HOOK,
+    RESOURCES,
+    SERVER_HOOK,
+    InstallationChange,
+    InstalledHook,
+    ServerState,
+    build_hook,
+)
+from virtcloud.model.errors import BadInput, Conflict, Refused
+
+OLDEST_PYTHON = (3, 6)
+HookKind = Literal["server", "mom"]
+HOOK_NAMES: Mapping[HookKind, str] = {"server": SERVER_HOOK, "mom": MOM_HOOK}
+"""What settings files and the bundle call our hooks."""
+SettingValues = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class HookSources:
+    """What the hooks are made of: ``bundle`` gives a program, ``check`` refuses settings with :class:`BadInput`."""
+
+    bundle: Callable[[HookKind], str]
+    check: Callable[[HookKind, SettingValues], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedSettings:
+    """Settings by kind of hook; keys that are not named keep the value that is installed."""
+
+    settings: Mapping[str, SettingValues] = field(default_factory=dict)
+
+
+def plan_installation(
+    server: QmgrServer, place: PbsInstallation, parts: HookSources, wishes: RequestedSettings
+) -> list[InstallationChange]:
+    """Give what an installation would change. Raises before anything is changed, see :mod:`pbs_hooks.openpbs.qmgr`."""
+    found = qmgr.read_server_state(server)
+    hooks = [build_wanted_hook(kind, parts, wishes, found) for kind in HOOK_NAMES]
+    changes = server_state.compute_installation(RESOURCES, hooks, found)
+    for one in hooks:
+        check_program(place, one)
+    return changes
+
+
+def build_wanted_hook(
+    kind: HookKind, parts: HookSources, wishes: RequestedSettings, found: ServerState
+) -> InstalledHook:
+    """Give a hook as it must be, with what was wished for on top of the settings that are there."""
+    name = HOOK_NAMES[kind]
+    has = found.hooks.get(name)
+    keys = {
+        **_parse_settings(name, has.settings if has is not None and has.ours else ""),
+        **wishes.settings.get(kind, {}),
+    }
+    parts.check(kind, keys)
+    return build_hook(name, parts.bundle(kind), keys)
+
+
+def _parse_settings(name: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise BadInput(
+            f"hook {name}: expected its settings in JSON, got: {error}; look at them with "
+            f"qmgr -c 'export hook {name} application/x-config default', and import what is right"
+        ) from error
+    return dict(found)
+
+
+def check_program(place: PbsInstallation, one: InstalledHook) -> None:
+    """Let the server's own Python read a hook's program. Raises :class:`BadInput`, :class:`Refused` (too old)."""
+    code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
+    command = [str(place.program("pbs_python")), "-c", code, one.name]
+    done = subprocess.run(command, input=one.program, capture_output=True, text=True, check=False)  # noqa: S603
+    version = done.stdout.strip()
+    if version and tuple(int(part) for part in version.split(".")) < OLDEST_PYTHON:
+        raise Refused(
+            f"{place.exec}: expected an OpenPBS with Python 3.6 or later, got {version}; hooks cannot run there"
+        )
+    if done.returncode or not version:
+        said = done.stderr.strip().splitlines()[-1:] or ["nothing"]
+        raise BadInput(
+            f"hook {one.name}: expected a program that Python {version} reads, got: {said[0]}; install virtcloud anew"
+        )
+
+
+def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
+    """Give what an uninstallation would remove. Raises :class:`Conflict` while jobs run with a cluster.
+
+    ``running`` gives those jobs. It is not asked where there is nothing to remove, or no job can have one.
+    """
+    found = qmgr.read_server_state(server)
+    changes = server_state.compute_removal(RESOURCES, found)
+    ask = changes and not force and RESOURCES[0].name in found.resources
+    if ask and (jobs := running()):
+        raise Conflict(
+            f"jobs run with a cluster ({', '.join(jobs[:5])}{', …' if jobs[5:] else ''}): without the hooks nothing "
+            "would remove their clusters at their end; wait until they have ended, or give --force"
+        )
+    return changes
+
+
+def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
+    """Do what :func:`plan_removal` gave; gives what the server keeps, with its reason (a resource that jobs name)."""
+    kept = []
+    for change in changes:
+        try:
+            qmgr.apply_change(server, change)
+        except Refused as error:
+            if not change.says.startswith("delete resource "):
+                raise
+            kept.append(str(error))
+    return kept
+
+
+SETTING_TABLES = {"server": hook_settings.SERVER_SETTINGS, "mom": hook_settings.MOM_SETTINGS}
+
+
+def check_settings(kind: HookKind, keys: SettingValues) -> None:
+    """Refuse settings that a hook would refuse; raises :class:`BadInput`."""
+    try:
+        hook_settings.validate_settings(dict(keys), SETTING_TABLES[kind])
+    except hook_settings.SettingsError as error:
+        raise BadInput("\n".join(f"{kind}: {line}" for line in str(error).splitlines())) from error
+
+
+BUNDLED_SOURCES = HookSources(bundle_hook, check_settings)

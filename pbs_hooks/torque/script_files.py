@@ -1,0 +1,111 @@
+"""Torque's scripts as files: each is one file without anything beside it, with the owner and mode that Torque wants."""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pbs_hooks.bundle import bundle_program
+from pbs_hooks.torque.scripts.script_head import FILTERS
+from virtcloud.model.errors import BadInput
+
+ENTRY_MODULE, HEAD_MODULE = "pbs_hooks.torque.scripts.script_entry", "pbs_hooks.torque.scripts.script_head"
+INTERPRETER = "#!/usr/bin/python3 -IS\n"
+SCRIPT_MARK = "# Written by 'virtcloud torque'; do not change it here. Bundle "
+ROOT_ONLY, EVERYONE = 0o500, 0o555
+SCRIPT_MODES: Mapping[str, int] = {
+    "prologue": ROOT_ONLY,
+    "prologue.parallel": ROOT_ONLY,
+    "epilogue": ROOT_ONLY,
+    "epilogue.parallel": ROOT_ONLY,
+    "epilogue.precancel": EVERYONE,  # Torque runs it as the job's user
+}
+PROGRAM_TAIL = """
+if asks or script in FILTERS:
+    import os
+
+    sys.exit(load(SOURCES, LOADER, ENTRY).main(script, sys.argv[1:], os.environ, {settings!r}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptFile:
+    """A file that is to be, and whether it is there as it is to be."""
+
+    path: Path
+    mode: int
+    is_right: bool
+
+
+def build_program(settings: Path) -> str:
+    """Give the program of all scripts; what it does depends on the name under which it is run."""
+    text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
+    return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
+
+
+def plan_scripts(folder: Path, text: str, owner: int = 0) -> list[ScriptFile]:
+    """Say what a MoM's folder of scripts needs; raises BadInput for files that are others'."""
+    return _compare_files([(folder / name, mode) for name, mode in SCRIPT_MODES.items()], text, owner)
+
+
+def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile]:
+    """Say what a host where users submit needs; raises BadInput for another name, and a file that is another's."""
+    if path.name not in FILTERS:
+        raise BadInput(f"{path}: expected one of the names {', '.join(FILTERS)}, by which it knows what it is")
+    return _compare_files([(path, EVERYONE)], text, owner)
+
+
+def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
+    """Write what is not right yet, each as a whole; raises BadInput."""
+    for file in files:
+        if not file.is_right:
+            _write_file(file, text, owner)
+
+
+def _compare_files(places: Sequence[tuple[Path, int]], text: str, owner: int) -> list[ScriptFile]:
+    foreign = [str(path) for path, _ in places if _is_foreign(path)]
+    if foreign:
+        raise BadInput(
+            f"{', '.join(foreign)}: not written by this command, and left alone. Write ours to a folder of their own "
+            "and call each from yours (docs/how-to/torque.md), or move yours away"
+        )
+    return [ScriptFile(path, mode, _is_right(path, mode, text, owner)) for path, mode in places]
+
+
+def _is_foreign(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        with path.open("rb") as file:
+            return SCRIPT_MARK.encode() not in file.read(4 * len(SCRIPT_MARK))
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _is_right(path: Path, mode: int, text: str, owner: int) -> bool:
+    if not path.exists():
+        return False
+    found = path.stat()
+    return stat.S_IMODE(found.st_mode) == mode and found.st_uid == owner and path.read_bytes() == text.encode()
+
+
+def _write_file(file: ScriptFile, text: str, owner: int) -> None:
+    new = file.path.with_name(f".{file.path.name}.new")
+    try:
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(text)
+            os.fchown(opened.fileno(), owner, -1)
+            os.fchmod(opened.fileno(), file.mode)
+        new.replace(file.path)
+    except OSError as error:
+        hint = "this takes root" if isinstance(error, PermissionError) else "look at its folder"
+        raise BadInput(f"{file.path}: cannot be written: {error.strerror}; {hint}") from error
+
+
+def describe_files(files: Sequence[ScriptFile]) -> Iterator[str]:
+    """Say a line for each file."""
+    for file in files:
+        yield f"{file.path}: {'is there' if file.is_right else 'written'} (mode {file.mode:04o})"

@@ -1,0 +1,125 @@
+"""The barrier of a job: its first host's prologue goes on when the cluster is up, and in no other case."""
+
+from typing import Any, Callable, Dict, Optional, Union
+
+from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
+from pbs_hooks.torque.scripts.script_call import (
+    DELETED_MESSAGE,
+    EXIT_ABORT,
+    EXIT_REQUEUE,
+    RetryBudget,
+    ScriptCall,
+    ScriptExit,
+)
+
+STATE_WAIT_S, LIST_TIMEOUT_S = 30.0, 2.0
+WAITS_SLUG, OVER_SLUGS = "attempt-waits", ("gone", "not-found")
+CANCELLED = "cancelled"
+
+AgentRequest = Dict[str, Union[str, int, bool]]
+
+
+def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
+    """Write a request to the agent; Torque tells hosts of no count of runs, which is attempt 0."""
+    asked = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
+    asked.update(more)
+    return asked
+
+
+def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
+    """Tell this host's agent that the job comes; raises Ended. What a former run left is removed first."""
+    _retry_while_blocked(lambda: _announce(path, call), patience)
+
+
+def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
+    """Wait until this host's agent answers and keeps nothing of a former run; raises Ended.
+
+    It is told nothing: of a job that does not come to its script, Torque runs no epilogue on any but the first host.
+    """
+    _retry_while_blocked(lambda: _check_removal(path, call), patience)
+
+
+def is_deleted(path: str, call: ScriptCall) -> bool:
+    """Say whether nobody waits any more for a job that was announced; an agent that does not answer says nothing.
+
+    This host's word alone counts: SBF may still have the cluster of a former run, which is over.
+    """
+    try:
+        known = _find_record(path, call)
+    except (AgentUnreachable, AgentRefused):
+        return False
+    return known is None or bool(known["leaving"]) or known["state"] == CANCELLED
+
+
+def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
+    """Give the facts of the cluster once it is up; raises Ended when it will not be, or not in time."""
+    missing = "its cluster is not up"
+    while patience.left:
+        answer = _request_state(path, call, patience)
+        if answer["state"] == "up":
+            return dict(answer["facts"])
+        if answer["state"] == "away":
+            patience.pause(answer["why"])
+        elif answer["state"] != "waiting":
+            raise _exit_for_state(answer["state"], answer.get("reason"))
+        missing = "; ".join(answer["missing"]) or missing
+    raise ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % missing)
+
+
+def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: RetryBudget) -> None:
+    """Try until nothing is in the way; raises Ended for what stays there."""
+    while True:
+        try:
+            found = hindrance()
+        except AgentUnreachable as error:
+            found = str(error)
+        except AgentRefused as error:
+            raise ScriptExit(EXIT_REQUEUE, "%s; the job will be tried again" % error) from error
+        if found is None:
+            return
+        patience.pause(found)
+
+
+def _announce(path: str, call: ScriptCall) -> Optional[str]:
+    try:
+        ask_agent(path, build_agent_request("up", call, head=True))
+    except AgentRefused as error:
+        if error.slug == WAITS_SLUG:
+            return str(error)
+        raise
+    return None
+
+
+def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
+    known = _find_record(path, call)
+    if known is not None and known["leaving"]:
+        return "cluster %s is still being removed from its former run" % call.key
+    return None
+
+
+def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
+    """Give what the agent knows of the job by itself, which takes no time; nothing if it knows of none."""
+    known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
+    return next((one for one in known if one["cluster"] == call.key), None)
+
+
+def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
+    """Ask for the state; one more is ``away``: the agent itself does not answer."""
+    try:
+        return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
+    except AgentUnreachable as error:
+        return {"state": "away", "why": str(error), "missing": [str(error)]}
+    except AgentRefused as error:
+        raise ScriptExit(EXIT_ABORT if error.slug in OVER_SLUGS else EXIT_REQUEUE, _describe_refusal(error)) from error
+
+
+def _describe_refusal(error: AgentRefused) -> str:
+    return DELETED_MESSAGE if error.slug in OVER_SLUGS else "%s; the job will be tried again" % error
+
+
+def _exit_for_state(state: str, reason: object) -> ScriptExit:
+    if state == "failed":
+        return ScriptExit(
+            EXIT_REQUEUE, "the cluster could not be set up: %s; the job will be tried again" % (reason or "unknown")
+        )
+    return ScriptExit(EXIT_ABORT, "%s (%s)" % (DELETED_MESSAGE, reason) if reason else DELETED_MESSAGE)

@@ -1,0 +1,77 @@
+"""Where all scripts begin: which one it is, and how it ends for Torque, for the user, and for administrators."""
+
+import sys
+import syslog
+import traceback
+from typing import Callable, Dict, List, Mapping
+
+from pbs_hooks.kit.hook_settings import SettingsError
+from pbs_hooks.torque.scripts.prologue_epilogue import (
+    run_epilogue,
+    run_epilogue_parallel,
+    run_precancel,
+    run_prologue,
+    run_prologue_parallel,
+)
+from pbs_hooks.torque.scripts.script_call import (
+    EXIT_ABORT,
+    EXIT_REQUEUE,
+    EXIT_RUN,
+    ScriptCall,
+    ScriptExit,
+    check_job_id,
+    parse_call,
+)
+from pbs_hooks.torque.scripts.script_head import FILTERS
+from pbs_hooks.torque.scripts.script_settings import ScriptSettings, read_script_settings
+from pbs_hooks.torque.scripts.submit_filter import filter_submission
+from virtcloud.jobs.request_values import RequestError
+
+EXIT_REJECT = 255
+"""Torque's -1: qsub says that the job was rejected, below our words."""
+SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
+    "prologue": run_prologue,
+    "prologue.parallel": run_prologue_parallel,
+    "epilogue": run_epilogue,
+    "epilogue.parallel": run_epilogue_parallel,
+    "epilogue.precancel": run_precancel,
+}
+
+
+def main(script: str, arguments: List[str], environment: Mapping[str, str], settings_file: str) -> int:
+    """Run a script by its name; gives its exit code. What the user is to read goes to stderr."""
+    try:
+        if script in FILTERS:
+            _run_filter(arguments, environment, settings_file)
+        else:
+            _run_script(script, parse_call(script, arguments, environment), settings_file)
+    except RequestError as error:
+        return _report_exit(EXIT_REJECT if script in FILTERS else EXIT_ABORT, str(error))
+    except ScriptExit as error:
+        return _report_exit(error.code, "vcluster: %s" % error)
+    except SettingsError as error:
+        return _report_exit(EXIT_REQUEUE, "vcluster: %s; the job will be tried again" % error)
+    except Exception as error:  # noqa: BLE001 - whatever it is, Torque is to try again, and administrators are to know
+        syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
+        return _report_exit(EXIT_REQUEUE, "vcluster: a fault in %s: %r; it is in the host's log" % (script, error))
+    return EXIT_RUN
+
+
+def _run_script(script: str, call: ScriptCall, settings_file: str) -> None:
+    if call.is_ours:
+        check_job_id(call)
+        SCRIPT_HANDLERS[script](call, read_script_settings(settings_file))
+
+
+def _run_filter(arguments: List[str], environment: Mapping[str, str], settings_file: str) -> None:
+    """Hand the script on as it came, byte by byte, but for what is added."""
+    script = sys.stdin.buffer.read().decode("latin-1")
+    given = filter_submission(arguments, script, read_script_settings(settings_file), environment)
+    sys.stdout.buffer.write(given.encode("latin-1"))
+    sys.stdout.buffer.flush()
+
+
+def _report_exit(code: int, text: str) -> int:
+    sys.stderr.write(text + "\n")
+    syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_WARNING, "exit %d: %s" % (code, text))
+    return code

@@ -1,0 +1,57 @@
+"""The submit filter: a job with a faulty request never enters a queue, and a good one's request is made to travel.
+
+It runs at qsub, as the user, maybe several times: it helps, and guards nothing. The prologue checks again.
+"""
+
+from typing import Mapping, Optional, Sequence
+
+from pbs_hooks.torque.scripts.script_settings import ScriptSettings
+from virtcloud.jobs.request import parse_request
+from virtcloud.jobs.request_values import RequestError
+from virtcloud.jobs.torque_request import (
+    CARRIER_RESOURCE,
+    DIRECTIVE,
+    REQUEST_MARK,
+    QsubSubmission,
+    add_request_directive,
+    admit_torque_job,
+    find_request,
+    parse_submission,
+)
+
+PREFIX_VARIABLE = "PBS_DPREFIX"
+MAX_REQUEST_CHARACTERS = 1024
+"""Torque tells a prologue of 2 kB of resources, and leaves out what does not fit."""
+
+
+def filter_submission(
+    arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
+) -> str:
+    """PURE. Give the script as qsub is to have it; raises RequestError. Without a request nothing is changed."""
+    submission = parse_submission(arguments, script)
+    other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
+    if other and any(REQUEST_MARK in text for text in (script, *arguments)):
+        raise RequestError("leave out -C and %s: the request travels in a line that begins with #PBS" % PREFIX_VARIABLE)
+    request = find_request(submission.resources)
+    if request is None:
+        return script
+    _check_request(request, submission, settings)
+    return add_request_directive(script, request)
+
+
+def _check_request(request: str, submission: QsubSubmission, settings: ScriptSettings) -> None:
+    resources = submission.resources
+    admit_torque_job(
+        parse_request(request), resources, _walltime_limit(resources.get("walltime"), settings), submission.array
+    )
+    carrier = resources.get(CARRIER_RESOURCE)
+    if carrier is not None and not carrier.startswith(REQUEST_MARK):
+        raise RequestError("%s: expected none, since the request travels in it, got %r" % (CARRIER_RESOURCE, carrier))
+    if len(request) > MAX_REQUEST_CHARACTERS:
+        text = "expected at most %d characters, which is what travels with a Torque job, got %d"
+        raise RequestError(text % (MAX_REQUEST_CHARACTERS, len(request)))
+
+
+def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
+    """Give the longest walltime; nothing for a job that says none yet: its queue may give it one."""
+    return None if walltime is None else settings.longest_walltime

@@ -1,0 +1,89 @@
+"""The composition: the one place where the parts of the service are put together."""
+
+import socket
+from dataclasses import dataclass
+
+from sbf_service.change_feed import ChangeFeed
+from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
+from sbf_service.metrics import ServiceMetrics, make_metrics
+from sbf_service.overload import BoundedThreads, RateLimiter
+from sbf_service.reconcile.deadlines import DeadlineSweep, StoreDeadlineTransactions
+from sbf_service.reconcile.heartbeats import LeaseHeartbeats
+from sbf_service.reconcile.scheduler import WorkerScheduler
+from sbf_service.reconcile.sessions import DeviceSessions, EdgePlatformOf, PlatformOf, Platforms
+from sbf_service.reconcile.transactions import StoreDeviceStatuses, StoreWorkerTransactions
+from sbf_service.reconcile.worker import Worker
+from sbf_service.settings import ServiceSettings
+from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.tokens import TokenCache
+from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
+from virtcloud.model.element import Device
+from virtcloud.model.vlans import VlanSet
+
+MAX_REPLICA_NAME = 59
+"""With ``sbf@`` before it, it fits into the column of a lease's holder."""
+
+
+@dataclass(frozen=True)
+class SbfService:
+    """Everything that HTTP needs, and what works behind it."""
+
+    settings: ServiceSettings
+    store: Store
+    notifier: ChangeFeed
+    converger: WorkerScheduler
+    platforms: Platforms
+    meters: ServiceMetrics
+    recognizer: TokenCache
+    throttle: RateLimiter
+    device_threads: BoundedThreads
+    """For calls that read devices: these can take long, and must take no thread from other calls."""
+
+    def reserved(self, device: Device) -> VlanSet:
+        """Say which numbers a switch or a provider edge keeps for itself."""
+        return self.platforms.reserved(device)
+
+    def prepare(self) -> None:
+        """Bring the database to this version. Raises BadInput when it cannot be opened or written."""
+        migrate(self.store.engine)
+
+    def start(self) -> None:
+        """Start converging."""
+        self.converger.start()
+
+    def stop(self) -> None:
+        """Wake everybody who waits, and stop; takes a second at most."""
+        self.notifier.close()
+        self.converger.stop()
+        self.store.close()
+
+
+def build_service(
+    settings: ServiceSettings,
+    platforms: PlatformOf = find_switch_platform,
+    clock: Clock = read_database_clock,
+    edge_platforms: EdgePlatformOf = find_edge_platform,
+) -> SbfService:
+    """Put the parts together; nothing is opened and no thread started."""
+    engine = make_engine(settings.database)
+    notifier, found = ChangeFeed(), Platforms(platforms, edge_platforms)
+    store = Store(engine, publish=notifier.publish, clock=clock)
+    transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
+    sessions = DeviceSessions(settings, found)
+    heartbeats = LeaseHeartbeats(transactions.keep_lease, sessions, settings.timing)
+    worker = Worker(transactions, sessions, heartbeats.hold)
+    meters = make_metrics()
+    sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
+    converger = WorkerScheduler(StoreDeviceStatuses(store), worker, sweep, settings, watch=meters.converged)
+    recognizer = TokenCache(store)
+    notifier.listen(converger.wake)
+    notifier.listen(recognizer.heard)
+    threads = BoundedThreads(settings.device_threads, "readings of devices")
+    return SbfService(
+        settings, store, notifier, converger, found, meters, recognizer, RateLimiter(settings.rates), threads
+    )
+
+
+def replica_name(settings: ServiceSettings) -> str:
+    """Name this replica: as set, or as the machine is called (its first characters, where the name is very long)."""
+    return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

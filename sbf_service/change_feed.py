@@ -1,0 +1,68 @@
+"""Waking those who wait for a change, within this process; other replicas' changes are found by looking again."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    loop: asyncio.AbstractEventLoop
+    event: asyncio.Event
+
+    def wake(self) -> None:
+        self.loop.call_soon_threadsafe(self.event.set)
+
+
+@dataclass
+class ChangeFeed:
+    """Tells listeners and waiters what changed: names such as ``cluster:demo`` or ``element:sw1``. Thread-safe."""
+
+    closed: bool = False
+    _lock: Lock = field(default_factory=Lock)
+    _waiters: dict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set))
+    _listeners: list[Callable[[frozenset[str]], None]] = field(default_factory=list)
+
+    def listen(self, listener: Callable[[frozenset[str]], None]) -> None:
+        """Call ``listener``, in the thread that made the change, after every change."""
+        self._listeners.append(listener)
+
+    def publish(self, changed: frozenset[str]) -> None:
+        """Say what changed, after it was committed."""
+        with self._lock:
+            woken = [waiter for name in changed for waiter in self._waiters.get(name, ())]
+            for waiter in woken:
+                waiter.wake()
+        for listener in self._listeners:
+            listener(changed)
+
+    def close(self) -> None:
+        """Wake everybody: the service stops."""
+        self.closed = True
+        self.publish(frozenset(self._waiters))
+
+    @contextmanager
+    def watch(self, name: str) -> Iterator[asyncio.Event]:
+        """Give an event that is set whenever ``name`` changes; no thread waits."""
+        waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiters[name].add(waiter)
+        try:
+            yield waiter.event
+        finally:
+            with self._lock:
+                self._waiters[name].discard(waiter)
+                if not self._waiters[name]:
+                    del self._waiters[name]
+
+
+async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
+    """Wait until ``event`` is set, at most ``seconds``; leaves it unset."""
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
+    event.clear()

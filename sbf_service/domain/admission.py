@@ -1,0 +1,199 @@
+"""Whether a cluster may have a part on its hosts, and its guests their images. Pure.
+
+How large one call may be, whoever makes it. Pure.
+
+How much one user may have at once. Pure.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule, ClusterOrigin, QuotaLimits, Role
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.document import Document
+from virtcloud.model.element import Host
+from virtcloud.model.errors import BeyondLimit, NotAdmitted
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, UserName
+
+BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
+"""So those who ask for jobs' clusters are called in the audit log; no user's name begins so."""
+
+
+def find_origin(owner: UserName, who: str | None) -> ClusterOrigin:
+    """Return where a cluster comes from; ``who`` asked for it, None for one from before that was kept."""
+    return ClusterOrigin(owner=owner, batch=who is None or who.startswith(BATCH_PREFIXES))
+
+
+def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> None:
+    """Raise NotAdmitted for the first host that does not admit a cluster, or image that its user may not name there."""
+    for fault in _find_admission_faults(topology, spec, origin):
+        raise NotAdmitted(fault)
+
+
+def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> Iterator[str]:
+    for name in spec.all_hosts:
+        admits, _ = _find_host_rules(topology, name)
+        if not admits.allows(origin):
+            whose = f"a batch job of {origin.owner}" if origin.batch else origin.owner
+            yield f"host {name} is for {admits}, not for {whose}: see 'admits' of the host or its site in the topology"
+    for guest in spec.guests:
+        _, images = _find_host_rules(topology, guest.host)
+        if not origin.batch and images is not None and guest.image not in images:
+            known = ", ".join(images) or "none"
+            yield (
+                f"guest {guest.name}: {origin.owner} may not name image {guest.image} on host {guest.host}; "
+                f"images for users there: {known}"
+            )
+
+
+def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
+    """Return whom a host admits, and which images users may name there (None: any); its own rule, or its site's.
+
+    What is no host of the topology is refused elsewhere.
+    """
+    host = topology.elements.get(name)
+    if not isinstance(host, Host):
+        return ADMIT_EVERYBODY, None
+    site = topology.site_of[name]
+    return host.admits or site.admits or ADMIT_EVERYBODY, site.images if host.images is None else host.images
+
+
+PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class RequestLimits(Document):
+    """``[limits]``: what is more is refused with 413 or 422 and the name of the limit."""
+
+    body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(4 * 1024**2, description="Bytes of one call's body.")
+    hosts: PositiveCount = Field(4096, description="Hosts of one cluster, with those of its guests.")
+    guests: PositiveCount = Field(4096, description="Guests of one cluster.")
+    sites: PositiveCount = Field(4096, description="Sites that one cluster names.")
+    shares: PositiveCount = Field(256, description="Owners whom one cluster names in `shares_with`.")
+    addresses: PositiveCount = Field(16, description="Addresses of one guest.")
+
+
+DEFAULT_LIMITS: Final = RequestLimits()
+
+
+def check_request_limits(limits: RequestLimits, spec: ClusterSpec) -> None:
+    """Raise BeyondLimit for the first limit that a cluster's spec exceeds."""
+    for name, number, most in _count_keys(limits, spec):
+        if number > most:
+            raise BeyondLimit(
+                f"spec.{name}: expected at most {most}, got {number}; the limit is 'limits.{LIMIT_KEYS[name]}' in the "
+                "settings of this SBF"
+            )
+
+
+LIMIT_KEYS: Final = {
+    "shares_with": "shares",
+    "hosts": "hosts",
+    "guests": "guests",
+    "sites": "sites",
+    "addresses": "addresses",
+}
+"""The settings that limit the keys of a spec."""
+
+
+def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:
+    yield "guests", len(spec.guests), limits.guests
+    yield "hosts", max(len(spec.hosts), len(spec.all_hosts)), limits.hosts
+    yield "sites", len(spec.sites), limits.sites
+    yield "shares_with", len(spec.shares_with), limits.shares
+    yield "addresses", max((len(guest.addresses) for guest in spec.guests), default=0), limits.addresses
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUsage:
+    """What a user has, or asks for. Memory is in MiB; a ``network`` is one that a cluster does not join."""
+
+    clusters: int = 0
+    networks: int = 0
+    guests: int = 0
+    cpus: int = 0
+    memory_mb: int = 0
+
+    def __add__(self, other: "ResourceUsage") -> "ResourceUsage":
+        """Return both together."""
+        return ResourceUsage(
+            self.clusters + other.clusters,
+            self.networks + other.networks,
+            self.guests + other.guests,
+            self.cpus + other.cpus,
+            self.memory_mb + other.memory_mb,
+        )
+
+
+QUOTA_UNITS: Final = {"networks": "network", "guests": "guest", "cpus": "CPU", "memory_mb": "MiB of memory"}
+"""What a user has too much of, beside clusters, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRequest:
+    """What an owner has before a cluster, what the cluster asks for, its number of sites, and its length in seconds."""
+
+    owner: str
+    has: ResourceUsage
+    asks: ResourceUsage
+    sites: int
+    lasts_s: float
+
+
+def sum_usage(specs: Iterable[ClusterSpec]) -> ResourceUsage:
+    """Return what clusters use together."""
+    return sum((_count_usage(spec) for spec in specs), ResourceUsage())
+
+
+def _count_usage(spec: ClusterSpec) -> ResourceUsage:
+    return ResourceUsage(
+        clusters=1,
+        networks=int(spec.joins is None),
+        guests=len(spec.guests),
+        cpus=sum(guest.cpus for guest in spec.guests),
+        memory_mb=sum(guest.memory_mb for guest in spec.guests),
+    )
+
+
+def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
+    """Return the limits of a user: its own where it has any, else the service's."""
+    if own is None:
+        return default
+    chosen = {name: value for name, value in own.model_dump().items() if value is not None}
+    return default.model_copy(update=chosen)
+
+
+def find_quota_violation(limits: QuotaLimits, wanted: QuotaRequest) -> str | None:
+    """Return why a user may not have one more cluster like this; None when it may."""
+    if limits.clusters is not None and wanted.has.clusters >= limits.clusters:
+        return f"{wanted.owner} already has {_format_count(wanted.has.clusters, 'cluster')} (limit {limits.clusters})"
+    if limits.sites is not None and wanted.sites > limits.sites:
+        return f"{wanted.owner} asks for {_format_count(wanted.sites, 'site')} in one cluster (limit {limits.sites})"
+    for name, thing in QUOTA_UNITS.items():
+        has, asks, most = getattr(wanted.has, name), getattr(wanted.asks, name), getattr(limits, name)
+        if most is not None and asks and has + asks > most:
+            more = f"{_format_count(asks, thing)} more would be {has + asks}"
+            return f"{wanted.owner} already has {_format_count(has, thing)}, {more} (limit {most})"
+    return find_lease_violation(limits, wanted.owner, wanted.lasts_s)
+
+
+def find_lease_violation(limits: QuotaLimits, owner: str, lasts_s: float) -> str | None:
+    """Return why a user's cluster may not last so long from its start; None when it may."""
+    if limits.lease_s is None or lasts_s <= limits.lease_s:
+        return None
+    return (
+        f"{owner}'s cluster would last {_format_hours(lasts_s)} from its start (limit {_format_hours(limits.lease_s)})"
+    )
+
+
+def _format_count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 or " " in thing else f"{number} {thing}s"
+
+
+def _format_hours(seconds: float) -> str:
+    """Write a length as batch systems do: ``168:00:00``."""
+    whole = round(seconds)
+    return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

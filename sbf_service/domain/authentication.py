@@ -1,0 +1,109 @@
+"""Who calls. Pure.
+
+What a token looks like, and what is kept of it (docs/decisions says why a fast hash). Pure; chance is passed in.
+
+Whom a user of the service's own machine is taken for, when the kernel says who it is. Pure.
+"""
+
+import re
+from base64 import b32encode, urlsafe_b64encode
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+
+from sbf_service.secret_source import Secret
+from virtcloud.model.access import Identity, Role, TokenId
+from virtcloud.model.errors import BadInput, Unauthenticated
+from virtcloud.model.values import Name, UserName
+
+MACHINE_ROLES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody whom the service knows. ``sites`` are a site administrator's; ``token`` is the id of the token used."""
+
+    name: str
+    role: Role
+    sites: frozenset[Name] = field(default_factory=frozenset)
+    token: TokenId | None = None
+
+    @property
+    def who(self) -> str:
+        """The name for the audit log: people by their names, machines with their role (``agent@brno-h1``)."""
+        return f"{self.role}@{self.name}" if self.role in MACHINE_ROLES else self.name
+
+    def __str__(self) -> str:
+        """Say name and role: ``alice (user)``."""
+        return f"{self.name} ({self.role})"
+
+    @property
+    def identity(self) -> Identity:
+        """The principal as a document."""
+        return Identity(name=self.name, role=self.role, sites=tuple(sorted(self.sites)), token=self.token)
+
+
+TOKEN_PREFIX = "vc"  # noqa: S105 - the public beginning of every token
+ID_BYTES, SECRET_BYTES = 5, 32
+TOKEN_PATTERN = re.compile(rf"{TOKEN_PREFIX}_({TokenId.pattern})_([A-Za-z0-9_-]{{43}})")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token: ``vc_``, its id, and 256 random bits; the last are secret."""
+
+    id: TokenId
+    secret: Secret
+
+    @classmethod
+    def make(cls, chance: bytes) -> "Token":
+        """Make one of ``ID_BYTES + SECRET_BYTES`` random bytes."""
+        plain = urlsafe_b64encode(chance[ID_BYTES:]).rstrip(b"=").decode()
+        return cls(TokenId(b32encode(chance[:ID_BYTES]).decode().lower()), Secret(plain))
+
+    @classmethod
+    def parse(cls, text: str) -> "Token | None":
+        """Read one; None for what cannot be a token."""
+        found = TOKEN_PATTERN.fullmatch(text)
+        return cls(TokenId(found[1]), Secret(found[2])) if found else None
+
+    @property
+    def text(self) -> str:
+        """The whole token, as it is shown once."""
+        return f"{TOKEN_PREFIX}_{self.id}_{self.secret.reveal()}"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the whole token: what is kept."""
+        return sha256(self.text.encode()).hexdigest()
+
+
+ROOT_UID = 0
+
+
+class LocalUsers(StrEnum):
+    """What local users are who are neither root nor the service itself."""
+
+    USER = "user"
+    TOKEN = "token"  # noqa: S105 - no password: a word of the settings
+
+
+def identify_local_user(uid: int, name: str | None, service_uid: int, others: LocalUsers) -> Principal:
+    """Give the principal. Raises Unauthenticated for a user who needs a token."""
+    if uid in {ROOT_UID, service_uid}:
+        return Principal(name or f"uid-{uid}", Role.OPERATOR)
+    if others is LocalUsers.TOKEN:
+        raise Unauthenticated(f"{_describe_user(uid, name)} needs a token here, as everybody but root: {LOGIN_HINT}")
+    try:
+        return Principal(UserName(name or ""), Role.USER)
+    except BadInput as error:
+        raise Unauthenticated(
+            f"{_describe_user(uid, name)} cannot be a user of SBF by that name ({UserName.meaning}): {LOGIN_HINT}"
+        ) from error
+
+
+LOGIN_HINT = "log in with 'virtcloud login', or name a token's file with --token-file or VIRTCLOUD_TOKEN_FILE"
+
+
+def _describe_user(uid: int, name: str | None) -> str:
+    return f"the local user {name}" if name else f"the local user with the number {uid}"

@@ -1,0 +1,144 @@
+"""What would be changed on an element, from what it was last seen to carry. Pure; the mechanism's own difference.
+
+What is in other use on a device, as a dry run shows it to an administrator. Pure.
+
+Each kind of finding is a function that yields :class:`OtherUse`; :func:`other_use` lists them all.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from sbf_service.domain.wanted import FindPorts, LiveCluster, compute_wanted, find_ports_on
+from virtcloud.model.changes import OtherUse, PlannedSegment
+from virtcloud.model.edge import (
+    Circuits,
+    DeviceDifference,
+    DeviceObserved,
+    EdgeDifference,
+    EdgeObserved,
+    EdgeWanted,
+    compare_edge,
+)
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
+
+
+def compute_switch_change(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
+    """Say what makes a switch that carries this carry what it must.
+
+    Only what was kept of the last reading is known: ports that carry every VLAN are found when it is read again.
+    """
+    ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
+    return compare_switch(must, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
+
+
+def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
+    """Say what makes an edge that carries these circuits carry what it must.
+
+    Only what was kept of the last reading is known: what is not whole is found when it is read again.
+    """
+    ours = tuple(one for one in carried if one.vlan in managed)
+    return compare_edge(must, EdgeObserved(circuits=ours))
+
+
+def plan_segments(
+    host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
+) -> tuple[PlannedSegment, ...]:
+    """Return what a host would have to set up for these clusters, in the order of their keys."""
+    ordered = sorted(clusters, key=lambda cluster: cluster.key)
+    return tuple(plan for cluster in ordered for plan in _plan_cluster_segments(host, topology, cluster, ports))
+
+
+def _plan_cluster_segments(
+    host: Name, topology: Topology, cluster: LiveCluster, ports: FindPorts
+) -> list[PlannedSegment]:
+    must = compute_wanted(host, topology, [cluster], ports)
+    segments = must.segments if isinstance(must, HostWanted) else ()
+    guests = tuple(guest for guest in cluster.spec.guests if guest.host == host)
+    return [
+        PlannedSegment(key=cluster.key, vlan=one.vlan, port=one.port, untagged=one.untagged, guests=guests)
+        for one in segments
+    ]
+
+
+EXCLUDED_EFFECT = "left as it is; no cluster of this site gets this VLAN ID"
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedDevice:
+    """A device as a dry run read it. ``owned`` are the VLANs that are SBF's there, ``adopted`` the adopted ports."""
+
+    element: Name
+    site: Name
+    carried: DeviceObserved
+    difference: DeviceDifference
+    owned: VlanSet
+    adopted: Collection[PortName] = field(default=())
+
+    @property
+    def refused(self) -> list[PortName]:
+        """The managed ports in other use that nobody adopted."""
+        in_use = self.carried.in_use if isinstance(self.carried, SwitchObserved) else ()
+        return [port for port in in_use if port not in self.adopted]
+
+
+def find_other_use(found: ComparedDevice) -> tuple[OtherUse, ...]:
+    """Return every use by others that reading a device showed, in the order in which they are listed."""
+    return (*_list_foreign_vlans(found), *_list_ports_in_use(found), *_list_removed_vlans(found))
+
+
+def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
+    """Yield the VLANs of the pool that are not SBF's, or that unmanaged ports carry: SBF changes none of them."""
+    for one in found.carried.foreign:
+        yield OtherUse(
+            element=found.element,
+            site=found.site,
+            vlans=VlanSet([one.vlan]),
+            ports=one.ports,
+            found=f"VLAN {one.vlan}: {one.use}",
+            effect=EXCLUDED_EFFECT,
+        )
+
+
+def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
+    """Yield the managed ports in other use that nobody adopted: SBF changes none of them."""
+    untaken = found.carried.untaken if isinstance(found.carried, SwitchObserved) else {}
+    for port in found.refused:
+        adopt = f"virtcloud element adopt {found.element} {port}"
+        yield OtherUse(
+            element=found.element,
+            site=found.site,
+            ports=(port,),
+            found=f"managed port {port} is {untaken[port]}",
+            effect=f"left as it is, and no cluster can use it, until '{adopt}'",
+        )
+
+
+def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
+    """Yield the managed ports that carry VLANs which no cluster has, or all VLANs: the change takes them off."""
+    difference = found.difference
+    if not isinstance(difference, SwitchDifference):
+        return
+    for port, vlans in difference.remove.items():
+        others = vlans - found.owned
+        if others and port not in found.refused:
+            yield OtherUse(
+                element=found.element,
+                site=found.site,
+                vlans=others,
+                ports=(port,),
+                found=f"port {port} carries VLAN {others}, which no cluster has",
+                effect="taken off the port",
+                asks=True,
+            )
+    for port in (one for one in difference.close if one not in found.refused):
+        yield OtherUse(
+            element=found.element,
+            site=found.site,
+            ports=(port,),
+            found=f"port {port} carries VLANs outside the pool, or every VLAN",
+            effect="the port gets a list of its own",
+            asks=True,
+        )

@@ -1,0 +1,108 @@
+"""Which VLANs on a device are SBF's, and which are in other use (DESIGN.md §3, Ownership). Pure.
+
+A VLAN is SBF's when it has SBF's name, or when the database records that SBF created it and nobody gave it another
+name. Everything else that exists is somebody else's, whatever the pool says; and so is, for as long as it lasts, a
+VLAN that an unmanaged port carries.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan, SwitchObserved
+
+_DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
+"""What platforms name a VLAN that nobody named: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
+
+_OWN_NAME = re.compile(r"vc-([1-9]\d{0,3})(?:-\d+)?")
+_ALL = frozenset(range(2, 4095))
+
+
+def make_vlan_name(number: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
+    """Return the name that SBF gives to a VLAN on a device: one that no other VLAN there has, of ``names``.
+
+    Some platforms refuse a name that another VLAN has, and the VLAN would stay without SBF's name.
+    """
+    taken = {name for vlan, name in names.items() if vlan != number}
+    own = f"vc-{number}"
+    return next(name for name in (own, *(f"{own}-{count}" for count in range(2, 4096))) if name not in taken)
+
+
+def is_vlan_name(number: int, name: str | None) -> bool:
+    """Return whether a VLAN has a name that :func:`vlan_name` may have given to it."""
+    found = _OWN_NAME.fullmatch(name or "")
+    return found is not None and int(found[1]) == number
+
+
+def find_owned_vlans(carried: SwitchObserved, created: VlanSet) -> VlanSet:
+    """Return the existing VLAN IDs that are SBF's by their name or by the record ``created``."""
+    if carried.names is None:
+        return carried.vlans & created
+    return VlanSet(number for number, name in carried.names.items() if _is_owned(number, name, created))
+
+
+def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObserved:
+    """Return a reading with what is in other use on the device; may be repeated.
+
+    What SBF created stays on managed ports in the reading, so that it can be taken off them, also when somebody renamed
+    the VLAN since: SBF put it on these ports. What it did not create is left out, so that no difference names it.
+    """
+    foreign = tuple(_find_foreign_vlans(carried, created))
+    others = VlanSet(one.vlan for one in foreign) - find_owned_vlans(carried, created)
+    return carried.model_copy(
+        update={
+            "vlans": carried.vlans - others,
+            "ports": {port: vlans - (others - created) for port, vlans in carried.ports.items()},
+            "foreign": foreign,
+        }
+    )
+
+
+def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
+    """Return the managed VLAN IDs that an unmanaged port uses, by the VLANs it carries.
+
+    A port that carries every VLAN states no use of any single one.
+    """
+    found = frozenset(listed)
+    return VlanSet() if found >= _ALL else managed & found
+
+
+def find_existing_vlans(carried: SwitchObserved) -> VlanSet:
+    """Return every managed VLAN ID that exists on the device, whoever created it."""
+    return carried.vlans if carried.names is None else VlanSet(carried.names)
+
+
+def _find_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> Iterator[ForeignVlan]:
+    ports = _ports_by_vlan(carried)
+    owned = find_owned_vlans(carried, created)
+    unowned = VlanSet() if carried.names is None else VlanSet(carried.names) - owned
+    for number in VlanSet(ports) | unowned:
+        name = (carried.names or {}).get(number) if number in unowned else None
+        yield ForeignVlan(vlan=number, name=name, ports=tuple(sorted(ports.get(number, ()))))
+
+
+def _ports_by_vlan(carried: SwitchObserved) -> dict[VlanId, list[PortName]]:
+    found: dict[VlanId, list[PortName]] = {}
+    for port, vlans in carried.elsewhere.items():
+        for number in vlans:
+            found.setdefault(number, []).append(port)
+    return found
+
+
+def _is_owned(number: VlanId, name: str | None, created: VlanSet) -> bool:
+    if is_vlan_name(number, name):
+        return True
+    return number in created and (not name or is_default_name(number, name))
+
+
+def is_default_name(number: int, name: str) -> bool:
+    """Return whether a name is the one that platforms give to a VLAN which nobody named."""
+    found = _DEFAULT_NAME.fullmatch(name)
+    return found is not None and int(found[1]) == number
+
+
+def describe_foreign_vlans(foreign: Iterable[ForeignVlan]) -> str:
+    """Describe VLANs in other use, for messages."""
+    return "; ".join(f"VLAN {one.vlan} is in other use: {one.use}" for one in foreign)

@@ -1,0 +1,206 @@
+"""The table of rights: which role may do what, and how far that reaches. Pure; the only place where this is said.
+
+Whether a host may ask for a job's cluster: what the batch system's server must have said of that job. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, unique
+
+from sbf_service.domain.authentication import Principal
+from virtcloud.model.access import Role
+from virtcloud.model.errors import Forbidden
+from virtcloud.model.values import Name
+from virtcloud.model.views import JobStatement
+
+
+@unique
+class Action(StrEnum):
+    """What a call does, as its refusal says it: "alice (user) may not change the pool of site brno"."""
+
+    READ_CLUSTER = "see"
+    CREATE_CLUSTER = "create"
+    END_CLUSTER = "end"
+    EXTEND_CLUSTER = "extend the lease of"
+    SHARE_CLUSTER = "share the network of"
+    READ_SITES = "look at sites"
+    READ_QUARANTINE = "look at the quarantine of"
+    SET_POOL = "change the pool of"
+    ADOPT_PORT = "adopt or release ports of"
+    SAY_CLEAN = "say what is clean at"
+    VERIFY_SITE = "verify the cables of"
+    READ_TOPOLOGY = "look at the topology"
+    SET_TOPOLOGY = "change the topology"
+    SET_SITE = "change the topology of"
+    READ_ELEMENT = "look at"
+    COMPARE_ELEMENT = "compare"
+    RECONCILE_ELEMENT = "reconcile"
+    SPEAK_FOR_ELEMENT = "speak for"
+    READ_AUDIT = "read the audit log of"
+    KEEP_TOKENS = "create, list or revoke tokens"
+    ANSWER_FOR_JOB = "answer for"
+    READ_QUOTA = "look at the quota of"
+    SET_QUOTA = "set the quota of"
+
+
+class RightScope(Enum):
+    """How far a right reaches."""
+
+    ALL = "everything"
+    OWN = "what belongs to the caller"
+    SITES = "what touches the caller's sites"
+    ELEMENT = "what touches the caller's element"
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedResource:
+    """What a call is about: in words, and by what rights may depend on."""
+
+    words: str = ""
+    owner: str | None = None
+    sites: frozenset[Name] = field(default_factory=frozenset)
+    elements: frozenset[Name] = field(default_factory=frozenset)
+
+
+WHOLE_SERVICE = ProtectedResource()
+"""The subject of a call that is about the service as a whole."""
+
+RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
+    Role.USER: {
+        Action.READ_CLUSTER: RightScope.OWN,
+        Action.CREATE_CLUSTER: RightScope.OWN,
+        Action.END_CLUSTER: RightScope.OWN,
+        Action.EXTEND_CLUSTER: RightScope.OWN,
+        Action.SHARE_CLUSTER: RightScope.OWN,
+        Action.READ_AUDIT: RightScope.OWN,
+        Action.READ_QUOTA: RightScope.OWN,
+        Action.READ_SITES: RightScope.ALL,
+    },
+    Role.SITE_ADMINISTRATOR: {
+        Action.READ_CLUSTER: RightScope.SITES,
+        Action.END_CLUSTER: RightScope.SITES,
+        Action.SET_POOL: RightScope.SITES,
+        Action.ADOPT_PORT: RightScope.SITES,
+        Action.SAY_CLEAN: RightScope.SITES,
+        Action.SET_SITE: RightScope.SITES,
+        Action.VERIFY_SITE: RightScope.SITES,
+        Action.COMPARE_ELEMENT: RightScope.SITES,
+        Action.RECONCILE_ELEMENT: RightScope.SITES,
+        Action.READ_AUDIT: RightScope.SITES,
+        Action.READ_QUARANTINE: RightScope.SITES,
+        Action.READ_SITES: RightScope.ALL,
+        Action.READ_TOPOLOGY: RightScope.ALL,
+        Action.READ_ELEMENT: RightScope.ALL,
+    },
+    Role.OPERATOR: dict.fromkeys(Action, RightScope.ALL),
+    Role.AGENT: {
+        Action.READ_CLUSTER: RightScope.ELEMENT,
+        Action.END_CLUSTER: RightScope.ELEMENT,
+        Action.READ_ELEMENT: RightScope.ELEMENT,
+        Action.SPEAK_FOR_ELEMENT: RightScope.ELEMENT,
+    },
+    Role.SCHEDULER: {
+        Action.READ_CLUSTER: RightScope.ALL,
+        Action.CREATE_CLUSTER: RightScope.ALL,
+        Action.END_CLUSTER: RightScope.ALL,
+        Action.EXTEND_CLUSTER: RightScope.ALL,
+        Action.ANSWER_FOR_JOB: RightScope.ALL,
+        Action.READ_QUOTA: RightScope.ALL,
+        Action.READ_SITES: RightScope.ALL,
+        Action.READ_TOPOLOGY: RightScope.ALL,
+        Action.READ_ELEMENT: RightScope.ALL,
+    },
+    Role.JOB_STARTER: {
+        Action.READ_CLUSTER: RightScope.ALL,  # to join a network takes its addresses
+        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # and the job must be confirmed
+        Action.END_CLUSTER: RightScope.ELEMENT,
+    },
+}
+
+UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
+
+
+def find_scope(principal: Principal, action: Action) -> RightScope | None:
+    """Say how far a principal's right to an action reaches; None where it has none."""
+    return RIGHTS[principal.role].get(action)
+
+
+def is_allowed(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> bool:
+    """Say whether a principal may do this."""
+    match find_scope(principal, action):
+        case RightScope.ALL:
+            return True
+        case RightScope.OWN:
+            return subject.owner == principal.name
+        case RightScope.SITES:
+            return bool(subject.sites & principal.sites)
+        case RightScope.ELEMENT:
+            return principal.name in subject.elements
+        case None:
+            return False
+
+
+def describe_denial(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> str:
+    """Say who may not do what, and who may."""
+    wanted = f"{action} {subject.words}".strip()
+    return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, subject))}"
+
+
+def _list_entitled_roles(action: Action, subject: ProtectedResource) -> list[str]:
+    """Name those who may, the nearest first; a job starter does nothing for who is refused."""
+    sites = ", ".join(sorted(subject.sites)) or "its site"
+    element = next(iter(subject.elements)) if len(subject.elements) == 1 else "an element of it"
+    words = {
+        RightScope.OWN: f"its owner ({subject.owner})" if subject.owner else "its owner",
+        RightScope.SITES: f"a site administrator of {sites}",
+    }
+    asked = {role: rights for role, rights in RIGHTS.items() if role not in UNLISTED_ROLES}
+    reaches = {role: rights[action] for role, rights in asked.items() if action in rights}
+    near = [words.get(one, f"the {role} of {element}") for role, one in reaches.items() if one is not RightScope.ALL]
+    far = [f"{'an' if role is Role.OPERATOR else 'a'} {role}" for role, one in reaches.items() if one is RightScope.ALL]
+    return [*near, *far]
+
+
+def _join_alternatives(words: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+@dataclass(frozen=True, slots=True)
+class JobClusterRequest:
+    """What a host wants to do for a job: ``joins`` and ``sites`` are those of the spec, ``network`` is its id."""
+
+    key: str
+    starter: str
+    owner: str
+    hosts: tuple[Name, ...]
+    joins: str | None
+    network: str | None
+    sites: tuple[Name, ...]
+
+    @property
+    def text(self) -> str:
+        """The question as it is kept: an answer is an answer to this one, and to no other."""
+        return f"{self.owner} on {', '.join(self.hosts)} joins {self.network or self.joins} at {', '.join(self.sites)}"
+
+
+def check_job_confirmation(question: JobClusterRequest, word: JobStatement, network: str | None) -> None:
+    """Raise Forbidden when the server's word does not cover a question.
+
+    ``network`` is the id of the network that the job asked for, as that name stands now.
+    """
+    job = f"{question.starter} (job-starter) may not create the cluster of job {question.key}"
+    if question.starter not in word.hosts:
+        raise Forbidden(f"{job}: the batch system runs it on {_join_hosts(word.hosts)}, not on {question.starter}")
+    if question.owner != word.owner:
+        raise Forbidden(f"{job} for {question.owner}: it is a job of {word.owner}")
+    if others := sorted(set(question.hosts) - set(word.hosts)):
+        raise Forbidden(f"{job} on {', '.join(others)}: the batch system runs it on {_join_hosts(word.hosts)}")
+    if question.joins is not None and (network is None or network != question.network):
+        asked = f"network {word.network}" if word.network else "no network to join"
+        raise Forbidden(f"{job} in network {question.joins}: the job asked for {asked}")
+    if question.sites:
+        raise Forbidden(f"{job} at sites without hosts ({', '.join(question.sites)}): a job is where its hosts are")
+
+
+def _join_hosts(hosts: tuple[Name, ...]) -> str:
+    return ", ".join(sorted(hosts)) or "no host"

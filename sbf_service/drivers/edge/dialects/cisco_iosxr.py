@@ -1,0 +1,163 @@
+"""Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
+
+A cluster is an ``l2transport`` subinterface, a bridge domain in a bridge group of its own, and in it the VFI. A line
+for a bridge domain says its whole path; a commit takes all lines or none, and is kept over a restart.
+
+In a shared VFI the tag stays, and each subinterface filters what it sends: otherwise a frame of one VLAN would leave
+through the subinterfaces of all.
+
+From the ASR 9000 command reference: ``ethernet egress-filter strict``. From published configurations: subinterfaces,
+bridge domains, VFIs with ``neighbor … pw-id``, whole paths on one line, ``root``. From memory, to be checked on a
+device: the words of a failed commit, ``no l2vpn bridge group``, what is asked when others committed meanwhile.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sbf_service.drivers.edge.configuration_tree import (
+    ConfigurationBlock,
+    find_blocks,
+    find_shut_ports,
+    parse_outer_tags,
+    parse_ports,
+    parse_tree,
+)
+from sbf_service.drivers.edge.edge_dialect import (
+    ATTACHMENT,
+    CircuitPiece,
+    CircuitRecipe,
+    EdgeDialect,
+    EdgeReading,
+    format_service_name,
+    parse_service_name,
+)
+from sbf_service.drivers.switch.dialect import PortNames
+from virtcloud.model.transport import TransportKind
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "GigabitEthernet": (),
+        "TenGigE": ("TenGigabitEthernet",),
+        "TwentyFiveGigE": (),
+        "FortyGigE": (),
+        "HundredGigE": (),
+        "FourHundredGigE": (),
+        "Bundle-Ether": ("BE",),
+        "MgmtEth": (),
+        "Loopback": (),
+        "BVI": (),
+    }
+)
+DOMAIN, MEMBER = "bridge domain", "member"
+IN_DOMAIN = "l2vpn bridge group {domain} bridge-domain {domain}"
+POP = "rewrite ingress tag pop 1 symmetric"
+FILTER = "ethernet egress-filter strict"
+TAG = "encapsulation dot1q {vlan}"
+SUBINTERFACE = ("interface {port}.{vlan} l2transport", "description {name}", TAG)
+VFI = ("vfi {name}", "vpn-id {service}", "neighbor {peer} pw-id {service}")
+MAKE_DOMAIN = (
+    f"{IN_DOMAIN} vfi {{name}} vpn-id {{service}}",
+    f"{IN_DOMAIN} vfi {{name}} neighbor {{peer}} pw-id {{service}}",
+    "root",
+)
+JOIN = (f"{IN_DOMAIN} interface {{port}}.{{vlan}}", "root")
+OTHER_USE = ("routed ", "evi ", "neighbor ", "vni ")
+
+
+def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
+    """Understand the interfaces, and what is in bridge domains."""
+    interfaces, l2vpn = answers
+    found = parse_ports(parse_tree(interfaces), PORTS, interfaces)
+    domains = list(_domains(parse_tree(l2vpn)))
+    members = {piece.port: piece for domain, block in domains for piece in _members(domain, block)}
+    pieces = [_domain(domain, block) for domain, block in domains]
+    pieces += [_split(piece) for piece in members.values()]
+    for name, block in found.items():
+        if "." in name:
+            pieces.append(_subinterface(name, block, vlans, members.get(name)))
+    return EdgeReading(tuple(pieces), {name: True for name in found if "." not in name}, down=find_shut_ports(found))
+
+
+def _domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
+    """Give the bridge domains; one of ours is called as its group."""
+    for _, l2vpn in find_blocks(blocks, "l2vpn"):
+        for group, inner in l2vpn.below("bridge group "):
+            for name, block in inner.below("bridge-domain "):
+                yield name if name == group else f"{group}/{name}", block
+
+
+def _domain(domain: str, block: ConfigurationBlock) -> CircuitPiece:
+    vfis = list(block.below("vfi "))
+    lines = {one.head for one in block.body} | {line for _, vfi in vfis for line in vfi.lines}
+    number = next((vfi.after("vpn-id ") for _, vfi in vfis), None)
+    service = int(number) if number else parse_service_name(domain)
+    ours = service is not None and domain == format_service_name(service) and all(name == domain for name, _ in vfis)
+    ours = ours and not any(one.head.startswith(OTHER_USE) for one in block.body)
+    return CircuitPiece(kind=DOMAIN, domain=domain, service=service, body=frozenset(lines), ours=ours)
+
+
+def _members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPiece]:
+    for words, _ in block.below("interface "):
+        name = PORTS.canonical(words.split()[0])
+        yield CircuitPiece(kind=MEMBER, domain=domain, port=name, body=frozenset({f"interface {name}"}))
+
+
+def _split(piece: CircuitPiece) -> CircuitPiece:
+    """Give a member by its port and VLAN; one that is no subinterface stays as it is, and is not ours."""
+    port, _, number = (piece.port or "").rpartition(".")
+    whole = bool(port) and number.isdigit()
+    return CircuitPiece(
+        kind=MEMBER if whole else ATTACHMENT,
+        domain=piece.domain,
+        port=port if whole else piece.port,
+        vlan=int(number) if whole else None,
+        body=piece.body,
+        ours=whole,
+    )
+
+
+def _subinterface(name: str, block: ConfigurationBlock, vlans: VlanSet, member: CircuitPiece | None) -> CircuitPiece:
+    port, _, number = name.rpartition(".")
+    service = parse_service_name(block.after("description "))
+    tags = parse_outer_tags(block, number)
+    single = list(tags) == [int(number)] and block.after("ipv4 ") is None
+    alone = member is None and service is None and not block.lines - {TAG.format(vlan=number)}
+    return CircuitPiece(
+        kind=ATTACHMENT,
+        domain=name if member is None else member.domain,
+        service=service,
+        port=port,
+        vlan=int(number) if single else next(iter(tags & vlans), None),
+        body=frozenset({block.head, *block.lines}),
+        ours=single and (service is not None or alone) and block.head.endswith("l2transport"),
+    )
+
+
+DIALECT = EdgeDialect(
+    title="Cisco IOS-XR",
+    netmiko="cisco_xr",
+    recipes={
+        (TransportKind.VPLS, False): CircuitRecipe(
+            {DOMAIN: MAKE_DOMAIN, ATTACHMENT: (*SUBINTERFACE, POP, "root"), MEMBER: JOIN},
+            {DOMAIN: VFI, ATTACHMENT: (TAG, POP)},
+        ),
+        (TransportKind.VPLS, True): CircuitRecipe(
+            {DOMAIN: MAKE_DOMAIN, ATTACHMENT: (*SUBINTERFACE, FILTER, "root"), MEMBER: JOIN},
+            {DOMAIN: VFI, ATTACHMENT: (TAG, FILTER)},
+        ),
+    },
+    show=("show running-config interface", "show running-config l2vpn"),
+    see=parse_answers,
+    domain=lambda circuit, _: format_service_name(circuit.service),
+    unmake={
+        MEMBER: (f"no {IN_DOMAIN} interface {{port}}.{{vlan}}",),
+        ATTACHMENT: ("no interface {port}.{vlan}",),
+        DOMAIN: ("no l2vpn bridge group {domain}",),
+    },
+    leave=("commit", "end"),
+    give_up=("abort",),
+    errors=re.compile(r"^\s*%(?! ?No such configuration).*", re.MULTILINE),
+    answers={r"anyway\? \[no\]: *": "yes", r"\(yes/no/cancel\)\? \[cancel\]: *": "no"},
+    ports=PORTS,
+)

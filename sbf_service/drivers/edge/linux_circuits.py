@@ -1,0 +1,262 @@
+"""What carries a cluster's service on a Linux provider edge: a device of its own, a port of the edge's bridge. Pure.
+
+For ``evpn`` it is a VXLAN device with the VNI, for ``qinq`` an 802.1ad VLAN of the edge's core port. Its name says
+which service it is for.
+
+From what a Linux edge prints to its circuits, to parts of them, and to what may not be touched. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sbf_service.domain.ownership import find_stated_vlans
+from sbf_service.drivers.contract import EdgeScope
+from sbf_service.drivers.transport.iproute2 import VlanEntry
+from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
+from virtcloud.model.element import Edge
+from virtcloud.model.errors import Unsafe
+from virtcloud.model.transport import Transport, TransportKind
+from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
+
+BRIDGE = "br0"
+PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
+VXLAN_PORT = 4789
+"""IANA's (RFC 7348); Linux's own default is another one."""
+TAGGING = "802.1ad"
+
+
+class LinkInfo(BaseModel):
+    """What kind of interface it is, with that kind's settings, and those that its bridge has for it."""
+
+    model_config = ConfigDict(strict=True)
+
+    kind: str = Field(default="", alias="info_kind")
+    data: dict[str, Any] = Field(default={}, alias="info_data")
+    slave: dict[str, Any] = Field(default={}, alias="info_slave_data")
+
+
+class LinuxLink(BaseModel):
+    """One interface as ``ip -details -json link show`` prints it."""
+
+    model_config = ConfigDict(strict=True)
+
+    name: str = Field(alias="ifname")
+    flags: list[str] = []
+    master: str = ""
+    link: str = ""
+    info: LinkInfo = Field(default=LinkInfo(), alias="linkinfo")
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it is a port of the edge's bridge and up."""
+        return self.master == BRIDGE and "UP" in self.flags
+
+
+class ServiceDevices:
+    """The service devices of one edge on these transports; others are not looked at."""
+
+    def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
+        """Speak of ``edge``."""
+        self._edge = edge
+        self.transports = {one.name: one for one in transports if one.kind in PREFIXES}
+
+    def name(self, transport: Transport, service: int) -> str:
+        """Give the name of a service's device."""
+        return f"{PREFIXES[transport.kind]}{service}"
+
+    def meant_by(self, link: LinuxLink) -> tuple[Transport, int] | None:
+        """Say which service an interface's name claims to be for; nothing for a name that is not ours."""
+        for transport in self.transports.values():
+            number = link.name.removeprefix(PREFIXES[transport.kind])
+            if number != link.name and number.isdecimal() and int(number) in transport.services:
+                return transport, int(number)
+        return None
+
+    def made_by(self, link: LinuxLink) -> tuple[Transport, int] | None:
+        """Say which service an interface carries in fact; nothing for one that carries none of ours."""
+        for transport in self.transports.values():
+            number = int(link.info.data.get("id", 0))
+            if self._is_of(transport, link) and number in transport.services:
+                return transport, number
+        return None
+
+    def is_as_made(self, transport: Transport, link: LinuxLink) -> bool:
+        """Say whether a service's device has all the settings that ours have, and is in use."""
+        if transport.kind is TransportKind.QINQ:
+            return link.is_in_use
+        data, mine = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
+        quiet = not {"group", "remote"} & data.keys() and link.info.slave.get("learning") is False
+        return link.is_in_use and quiet and mine.items() <= data.items()
+
+    def added(self, transport: Transport, service: int) -> tuple[str, ...]:
+        """Give the lines for ``ip`` that make a device and put it into the bridge, not up yet.
+
+        What a fabric's edges learn of each other they are told by BGP: no device learns from the frames that come.
+        """
+        name = self.name(transport, service)
+        if transport.kind is TransportKind.QINQ:
+            made = f"link add link {self._edge.core_port} name {name} type vlan proto {TAGGING} id {service}"
+            return made, f"link set {name} master {BRIDGE}"
+        made = f"link add {name} type vxlan id {service} local {self._edge.loopback} dstport {VXLAN_PORT} nolearning"
+        return made, f"link set {name} master {BRIDGE}", f"link set {name} type bridge_slave learning off"
+
+    def lacks(self, transport: Transport) -> str | None:
+        """Say what the topology must give an edge before a service of this transport can be made."""
+        if transport.kind is TransportKind.QINQ:
+            return None if self._edge.core_port else "core_port"
+        return None if self._edge.loopback else "loopback"
+
+    def _is_of(self, transport: Transport, link: LinuxLink) -> bool:
+        if transport.kind is TransportKind.QINQ:
+            on_core = link.info.kind == "vlan" and link.link == self._edge.core_port
+            return on_core and link.info.data.get("protocol") == TAGGING
+        return link.info.kind == "vxlan"
+
+
+BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
+"""With another default PVID each new device would be joined to that VLAN, and so to each other."""
+UNTAGGED = frozenset({"PVID", "Egress Untagged"})
+REMEDY = "it was left alone; move it off the managed numbers, or take these out of the pool or the transport"
+
+VlanFlags = Mapping[int, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceDevice:
+    """A service's device: the VLANs that it is in, and whether it is as ours are."""
+
+    transport: Transport
+    service: int
+    vlans: VlanFlags
+    as_made: bool
+
+    @property
+    def vlan(self) -> int | None:
+        """The one VLAN whose tag it takes off, where all is as it should be."""
+        own = [number for number, flags in self.vlans.items() if flags == UNTAGGED]
+        return own[0] if self.as_made and len(own) == len(self.vlans) == 1 else None
+
+
+class LinuxEdgeReading:
+    """One look at an edge. ``entries`` are its ports' VLANs."""
+
+    def __init__(
+        self, name: Name, devices: ServiceDevices, links: Iterable[LinuxLink], entries: Mapping[str, list[VlanEntry]]
+    ) -> None:
+        """Take in what was seen of the edge called ``name``."""
+        self._name = name
+        self._services = devices
+        self._links = {link.name: link for link in links if link.name}
+        self._vlans = {
+            port: {int(number): frozenset(entry.flags) for entry in found for number in entry.numbers}
+            for port, found in entries.items()
+        }
+
+    def carried(self, managed: EdgeScope) -> EdgeObserved:
+        """Keep what we manage; raises Unsafe for what may not be touched."""
+        self._check_bridge(managed)
+        devices = list(self._devices())
+        foreign = self._foreign(managed, {self._services.name(one.transport, one.service) for one in devices})
+        self._check_joined(devices, foreign)
+        managed = replace(managed, vlans=managed.vlans - [one.vlan for one in foreign])
+        ends = {port: self._tagged(port, managed.vlans) for port in managed.ports}
+        shared = {number for number, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
+        circuits, parts = set[Circuit](), list[CircuitRemnant]()
+        for device in devices:
+            self._check_vlans(device, managed.vlans)
+            whole = device.vlan is not None and device.vlan not in shared
+            found = [(port, VlanId(n)) for port in ends for n in device.vlans if n in ends[port]]
+            if whole and found:
+                circuits |= {_build_circuit(device, port, vlan) for port, vlan in found}
+            else:
+                parts += _build_parts(device, found)
+        lost = self._lost(ends, {number for one in devices for number in one.vlans})
+        down = sort_circuits({one for one in circuits if self._is_down(one)})
+        return EdgeObserved(circuits=sort_circuits(circuits), parts=(*parts, *lost), foreign=foreign, down=down)
+
+    def _is_down(self, one: Circuit) -> bool:
+        """Return whether the circuit's port was set down; a service device that is down is no whole circuit."""
+        return "UP" not in self._links[one.port].flags
+
+    def _devices(self) -> Iterator[ServiceDevice]:
+        for link in self._links.values():
+            meant, made = self._services.meant_by(link), self._services.made_by(link)
+            if made != meant:
+                what = f"{link.name} ({link.info.kind or 'an interface'}, number {link.info.data.get('id', 'none')})"
+                raise self._unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
+            if made is not None:
+                yield ServiceDevice(*made, self._vlans.get(link.name, {}), self._services.is_as_made(made[0], link))
+
+    def _check_bridge(self, managed: EdgeScope) -> None:
+        bridge = self._links.get(BRIDGE)
+        if bridge is None or not BRIDGE_SETTINGS.items() <= bridge.info.data.items():
+            settings = " ".join(f"{key} {value}" for key, value in BRIDGE_SETTINGS.items())
+            found = "none" if bridge is None else "another one"
+            cure = f"ip link add {BRIDGE} type bridge {settings}"
+            raise Unsafe(f"edge {self._name}: expected a bridge {BRIDGE} with {settings}, found {found}: {cure}")
+        for port in managed.ports:
+            if port not in self._links or self._links[port].master != BRIDGE:
+                members = ", ".join(name for name, link in self._links.items() if link.master == BRIDGE) or "none"
+                raise Unsafe(
+                    f"edge {self._name}: expected port {port} in bridge {BRIDGE}, found there {members}: "
+                    f"correct the topology, or: ip link set {port} master {BRIDGE}"
+                )
+
+    def _foreign(self, managed: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
+        """Return the managed VLANs of bridge ports that are neither managed nor devices of services."""
+        found: dict[VlanId, list[PortName]] = {}
+        for name, link in self._links.items():
+            if name not in ours and name not in managed.ports and BRIDGE in {name, link.master}:
+                for vlan in find_stated_vlans(self._numbers(name), managed.vlans):
+                    found.setdefault(vlan, []).append(PortName(name))
+        return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
+
+    def _check_joined(self, devices: Iterable[ServiceDevice], foreign: Iterable[ForeignVlan]) -> None:
+        """Refuse to go on when a service is joined to a VLAN that somebody else's port carries."""
+        used = {one.vlan: one for one in foreign}
+        for device in devices:
+            for vlan in VlanSet(device.vlans) & used.keys():
+                raise self._unsafe(f"expected VLAN {vlan} on managed ports only, found it on {used[vlan].ports[0]}")
+
+    def _check_vlans(self, device: ServiceDevice, managed: VlanSet) -> None:
+        foreign = VlanSet(device.vlans) - managed
+        if foreign:
+            name = self._services.name(device.transport, device.service)
+            raise self._unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
+
+    def _tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
+        for number, flags in self._vlans.get(port, {}).items():
+            if flags and number in managed:
+                seen = ", ".join(sorted(flags))
+                raise self._unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {seen}")
+        return self._numbers(port) & managed
+
+    def _lost(self, ends: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
+        """Give VLANs on customers' ports that no device carries on."""
+        first = next(iter(self._services.transports.values()), None)
+        for port, vlans in ends.items():
+            for vlan in vlans if first else ():
+                if vlan not in carried and first:
+                    yield CircuitRemnant(transport=first.name, service=NO_SERVICE, port=port, vlan=vlan)
+
+    def _numbers(self, port: str) -> VlanSet:
+        return VlanSet(self._vlans.get(port, {}))
+
+    def _unsafe(self, what: str) -> Unsafe:
+        return Unsafe(f"edge {self._name}: {what}: {REMEDY}")
+
+
+def _build_circuit(device: ServiceDevice, port: PortName, vlan: VlanId) -> Circuit:
+    return Circuit(transport=device.transport.name, port=port, vlan=vlan, service=device.service)
+
+
+def _build_parts(device: ServiceDevice, found: list[tuple[PortName, VlanId]]) -> list[CircuitRemnant]:
+    known = {"transport": device.transport.name, "service": device.service}
+    vlan = VlanId(next(iter(device.vlans))) if len(device.vlans) == 1 else None
+    return [CircuitRemnant(**known, port=port, vlan=one) for port, one in found] or [CircuitRemnant(**known, vlan=vlan)]

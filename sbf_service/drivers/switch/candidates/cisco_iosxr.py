@@ -1,0 +1,250 @@
+"""Cisco IOS-XR: a router whose ports carry a VLAN by a subinterface each, joined by a bridge domain for each VLAN.
+
+VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``; a port is in it by its subinterface ``.112``
+with ``encapsulation dot1q 112``, an access port by ``.4095`` with ``encapsulation untagged``. A managed number that
+anything else on a managed port takes (a routed subinterface, a range, another bridge domain, a port or subinterface
+that takes every frame) is in other use.
+
+From the vendor's guides: all words. From memory, to be checked on a device: ``no`` in a configuration that is loaded
+as text over NETCONF, ``root`` there, that ``no interface`` needs no ``l2transport``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sbf_service.domain.cabling import Neighbour
+from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.drivers.contract import SwitchCapabilities
+from sbf_service.drivers.switch.candidate_switch import CandidateDialect
+from sbf_service.drivers.switch.dialect import ALL_VLANS, PortNames, PortReading, SwitchReading
+from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line, split_blocks
+from virtcloud.model.port_use import AGGREGATED, ROUTED
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import PortVlans, SwitchDifference
+
+GROUP = "virtcloud"
+UNTAGGED = 4095
+"""The subinterface of an access port: no VLAN has this number."""
+ROOT = "root"
+"""Leaves every mode: in a bridge domain ``no interface`` would mean its member, however little it is indented."""
+DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
+COMMANDS = {
+    "create a VLAN": (*DOMAIN, ROOT),
+    "delete": ("l2vpn", f" bridge group {GROUP}", "  no bridge-domain {name}", ROOT),
+    "allow on a port": (
+        "interface {port}.{vlan} l2transport",
+        " encapsulation dot1q {vlan}",
+        " rewrite ingress tag pop 1 symmetric",
+        ROOT,
+        *DOMAIN,
+        "   interface {port}.{vlan}",
+        ROOT,
+    ),
+    "remove from a port": (*DOMAIN, "   no interface {port}.{vlan}", ROOT, "no interface {port}.{vlan}"),
+    "join an access port": (
+        f"interface {{port}}.{UNTAGGED} l2transport",
+        " encapsulation untagged",
+        ROOT,
+        *DOMAIN,
+        f"   interface {{port}}.{UNTAGGED}",
+        ROOT,
+    ),
+    "vacate an access port": (
+        *DOMAIN,
+        f"   no interface {{port}}.{UNTAGGED}",
+        ROOT,
+        f"no interface {{port}}.{UNTAGGED}",
+    ),
+}
+ROUTES = ("ipv4 address", "ipv6 address", "ipv4 unnumbered", "vrf ")
+ALLOW, REMOVE, JOIN = "allow on a port", "remove from a port", "join an access port"
+PORTS = PortNames(
+    {
+        "GigabitEthernet": (),
+        "TenGigE": ("TenGigabitEthernet",),
+        "TwentyFiveGigE": (),
+        "FortyGigE": (),
+        "HundredGigE": ("HundredGigabitEthernet",),
+        "FourHundredGigE": (),
+        "Bundle-Ether": ("BE",),
+    }
+)
+
+
+@dataclass
+class _BridgeDomains:
+    """Who is in which bridge domain: (group, domain) by subinterface."""
+
+    of: dict[str, tuple[str, str]] = field(default_factory=dict)
+    ours: set[VlanId] = field(default_factory=set)
+
+
+def parse_configuration(shown: Sequence[str]) -> SwitchReading:
+    """Understand the running configuration; raises ValueError."""
+    interfaces, domains = dict[str, list[str]](), _BridgeDomains()
+    for head, body in split_blocks(shown[0].replace("\r", "")):
+        if head.startswith("interface "):
+            interfaces[head.removeprefix("interface ").removeprefix("preconfigure ")] = body
+        elif head == "l2vpn":
+            domains = _parse_bridge_domains(body)
+    if not interfaces:
+        raise ValueError(f"no interface in {quote_first_line(shown[0])!r}")
+    parents = {PORTS.canonical(name.split()[0]) for name in interfaces if "." not in name}
+    ports = {parent: _parse_port(parent, interfaces, domains) for parent in parents}
+    return SwitchReading(
+        VlanSet(domains.ours), ports, names={number: make_vlan_name(number) for number in domains.ours}
+    )
+
+
+def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
+    """Follow the bridge groups of ``l2vpn``; indentation is gone, and nothing here needs it."""
+    found, group, domain = _BridgeDomains(), "", ""
+    for line in body:
+        first, _, rest = line.partition(" ")
+        if line.startswith("bridge group "):
+            group, domain = line.removeprefix("bridge group "), ""
+        elif first == "bridge-domain":
+            domain = rest
+            number = _parse_domain_vlan((group, domain))
+            found.ours |= {number} if number else set()
+        elif first == "interface" and domain:
+            found.of[_canonical_name(rest)] = (group, domain)
+    return found
+
+
+def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _BridgeDomains) -> PortReading:
+    """Say what a port carries for us, and which numbers others use on it."""
+    tagged, others, access, off = VlanSet(), VlanSet(), None, False
+    for head, body in interfaces.items():
+        name = _canonical_name(head.split()[0])
+        if name != parent and name.partition(".")[0] != parent:
+            continue
+        off = off or (name == parent and "shutdown" in body)
+        takes = _parse_encapsulation(head, body)
+        ours = len(takes) == 1 and _is_ours(head, body, f"{parent}.{min(takes)}", min(takes))
+        where = domains.of.get(name)
+        if name == f"{parent}.{UNTAGGED}" and not takes:
+            access = _parse_domain_vlan(where)
+        elif ours and where == (GROUP, make_vlan_name(min(takes))):
+            tagged |= takes
+        elif not (ours and where is None):
+            others |= takes
+    mode = _parse_other_mode(interfaces, parent) or ("trunk" if tagged | others else "access" if access else "")
+    untagged = others | ([access] if access else [])
+    return PortReading(tagged, untagged=untagged, access=access, off=off, mode=mode, others=others)
+
+
+def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> str:
+    """Return the mode of a member of a bundle, or of a port with an address of its own; empty for others."""
+    lines = [line for head, body in interfaces.items() if _canonical_name(head.split()[0]) == parent for line in body]
+    if any(line.startswith("bundle id ") for line in lines):
+        return AGGREGATED
+    return ROUTED if any(line.startswith(ROUTES) for line in lines) else ""
+
+
+def _parse_domain_vlan(where: tuple[str, str] | None) -> VlanId | None:
+    """Give the number of a bridge domain of ours."""
+    found = re.fullmatch(r"vc-(\d+)", where[1]) if where and where[0] == GROUP else None
+    return VlanId(int(found[1])) if found else None
+
+
+def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
+    called, _, rest = head.partition(" ")
+    return _canonical_name(called) == name and rest == "l2transport" and f"encapsulation dot1q {vlan}" in body
+
+
+def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
+    """Say which tagged frames an interface takes: those of its encapsulation, or all."""
+    said = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
+    if not said:
+        return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()
+    kind, _, numbers = said[0].partition(" ")
+    if kind == "untagged":
+        return VlanSet()
+    listed = re.match(r"[\d ,-]+", numbers.removeprefix("vlan "))
+    return parse_vlans(listed[0].replace(" ", "")) if kind in ("dot1q", "dot1ad") and listed else ALL_VLANS
+
+
+def _canonical_name(name: str) -> str:
+    port, dot, number = name.partition(".")
+    return PORTS.canonical(port) + dot + number
+
+
+def parse_iosxr_neighbours(shown: str) -> tuple[Neighbour, ...]:
+    """Understand the answer about LLDP's neighbours: nothing at all, or details of each; raises ValueError."""
+    root = parse_xml(shown)
+    strange = [one for one in root.iterfind("./{*}data/*") if not one.tag.endswith("}lldp")]
+    if strange or root.find("./{*}data") is None:
+        raise ValueError(extract_text(root) or quote_first_line(shown))
+    return tuple(_parse_neighbour(one) for one in root.iter("{*}lldp-neighbor"))
+
+
+def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
+    keys = {
+        "local": "receiving-interface-name",
+        "chassis": "chassis-id",
+        "port": "port-id-detail",
+        "name": "detail/{*}system-name",
+        "port_description": "detail/{*}port-description",
+        "address": "detail//{*}ipv4-address",
+    }
+    said = {key: (one.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()}
+    if not said["local"] or not said["port"]:
+        raise ValueError(f"a neighbour without a port: {said}")
+    return Neighbour(**said)
+
+
+def render_changes(difference: SwitchDifference, seen: SwitchReading) -> list[str]:
+    """Give the lines of a difference; all of them become active at once."""
+    return [
+        *(line for port in difference.access for line in _render_vacating(port, seen)),
+        *(
+            line
+            for port, vlans in _select_trunks(difference.remove, difference)
+            for line in _fill_commands(REMOVE, vlans, port)
+        ),
+        *_fill_commands("delete", difference.delete),
+        *_fill_commands("create a VLAN", difference.create),
+        *(
+            line
+            for port, vlans in _select_trunks(difference.add, difference)
+            for line in _fill_commands(ALLOW, vlans, port)
+        ),
+        *(
+            line
+            for port in difference.access
+            for line in _fill_commands(JOIN, difference.add.get(port, VlanSet()), port)
+        ),
+    ]
+
+
+def _select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
+    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
+
+
+def _render_vacating(port: PortName, seen: SwitchReading) -> Iterator[str]:
+    """Take off an access port what of ours is there, tagged or not."""
+    before = seen.ports.get(PORTS.canonical(port), PortReading())
+    yield from _fill_commands(REMOVE, before.tagged, port)
+    yield from _fill_commands("vacate an access port", VlanSet([before.access] if before.access else []), port)
+
+
+def _fill_commands(what: str, vlans: VlanSet, port: PortName | None = None) -> Iterator[str]:
+    spelt = "" if port is None else PORTS.canonical(port)
+    for vlan in vlans:
+        yield from (line.format(port=spelt, vlan=vlan, name=make_vlan_name(vlan)) for line in COMMANDS[what])
+
+
+CANDIDATE_DIALECT = CandidateDialect(
+    title="Cisco IOS-XR",
+    show=("get-config of the running configuration, as text",),
+    see=parse_configuration,
+    lines=render_changes,
+    told=COMMANDS,
+    ports=PORTS,
+    vlans_are_local=True,
+    facts=SwitchCapabilities(VlanSet(), atomic=True, confirm_timer=True, access=True),
+)

@@ -1,0 +1,278 @@
+"""Juniper Junos with the enhanced layer-2 software (ELS): what its configuration says, and what is put into it.
+
+What groups and interface ranges bring with them is read as if it stood on the port; what is deactivated is not there.
+
+From public drivers and the vendor's guides: all words. To be checked on a device: that a trunk without members
+carries nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sbf_service.domain.cabling import Neighbour
+from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.drivers.contract import SwitchCapabilities
+from sbf_service.drivers.switch.candidate_switch import CandidateDialect
+from sbf_service.drivers.switch.dialect import ALL_VLANS, DEFAULT_VLAN, PortNames, PortReading, SwitchReading
+from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line
+from virtcloud.model.port_use import AGGREGATED, ROUTED, PortUse
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import PortVlans, SwitchDifference
+
+AGGREGATE_OPTIONS = ("ether-options", "gigether-options")
+FILTER = "<configuration><interfaces/><vlans/></configuration>"
+UNIT = "interfaces {port} unit 0 family ethernet-switching"
+COMMANDS = {
+    "create a VLAN": ("set vlans {name} vlan-id {vlan}",),
+    "delete": ("delete vlans {name}",),
+    "prepare a port": (f"delete {UNIT}", f"set {UNIT} interface-mode trunk"),
+    "close a port": (f"delete {UNIT} vlan members",),
+    "allow on a port": (f"set {UNIT} vlan members {{name}}",),
+    "join an access port": (
+        f"delete {UNIT}",
+        f"set {UNIT} interface-mode access",
+        f"set {UNIT} vlan members {{name}}",
+    ),
+    "vacate an access port": (f"delete {UNIT}",),
+    "put a port back": (f"delete {UNIT}", f"set {UNIT} {{words}}"),
+    "remove from a port": (f"delete {UNIT} vlan members {{member}}",),
+}
+
+
+class JunosPorts(PortNames):
+    """Ports by the names of their interfaces; ``ge-0/0/1.0`` is its first unit, which is what is configured."""
+
+    __slots__ = ()
+
+    def canonical(self, name: str) -> str:
+        """Give the one form of a port's name."""
+        return name.strip().lower().removesuffix(".0")
+
+
+PORTS = JunosPorts({})
+
+
+@dataclass(frozen=True, slots=True)
+class JunosReading(SwitchReading):
+    """A switch with what has to be named to delete something: members as they are written, beside VLANs' names."""
+
+    members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
+
+
+def parse_configuration(shown: Sequence[str]) -> JunosReading:
+    """Understand the XML of VLANs and interfaces; raises ValueError."""
+    root = _parse_root(shown[0], "configuration")
+    names = dict[int, str](_parse_vlans(root))
+    members = {PORTS.canonical(name): _parse_members(unit, names) for name, unit in _find_units(root)}
+    ports = {
+        PORTS.canonical(name): _parse_port(unit, members[PORTS.canonical(name)]) for name, unit in _find_units(root)
+    }
+    return JunosReading(
+        vlans=VlanSet(names),
+        ports={one.name: _add_interface(ports.get(one.name, PortReading()), one) for one in _parse_interfaces(root)},
+        names=names,
+        members=members,
+    )
+
+
+def parse_junos_neighbours(shown: str) -> tuple[Neighbour, ...]:
+    """Understand the XML of LLDP's neighbours; raises ValueError."""
+    return tuple(_parse_neighbour(one) for one in _parse_root(shown, "lldp-neighbors-information"))
+
+
+def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401
+    said = {part.tag: (part.text or "").strip() for part in one}
+    local = said.get("lldp-local-port-id") or said.get("lldp-local-interface", "")
+    description = said.get("lldp-remote-port-description", "")
+    port = said.get("lldp-remote-port-id") or description
+    if not local or not port:
+        raise ValueError(f"a neighbour without a port: {said}")
+    chassis, name = said.get("lldp-remote-chassis-id", ""), said.get("lldp-remote-system-name", "")
+    return Neighbour(local=local, chassis=chassis, port=port, name=name, port_description=description)
+
+
+def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
+    """Read XML that must be about ``tag``; raises ValueError with what it says instead."""
+    root = parse_xml(shown)
+    if root.tag != tag:
+        raise ValueError(extract_text(root) or quote_first_line(shown))
+    return root
+
+
+def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
+    """Give what is configured there, and neither it nor what it stands in is deactivated."""
+    step, _, rest = path.partition("/")
+    for one in parent.findall(step):
+        if one.get("inactive") is None:
+            yield from _find_active(one, rest) if rest else (one,)
+
+
+def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
+    for vlan in _find_active(root, "vlans/vlan"):
+        for number in (*_find_active(vlan, "vlan-id"), *_find_active(vlan, "vlan-id-list")):
+            if number.text.strip() != "none":
+                yield from ((one, vlan.findtext("name")) for one in parse_vlans(number.text))
+
+
+def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+    """Give the switching family of each interface's first unit."""
+    for interface in _find_active(root, "interfaces/interface"):
+        for unit in _find_active(interface, "unit"):
+            if unit.findtext("name") == "0":
+                yield from (
+                    (interface.findtext("name"), one) for one in _find_active(unit, "family/ethernet-switching")
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _InterfaceReading:
+    """What of an interface is not the switching family of its first unit."""
+
+    name: str
+    others: VlanSet
+    native: VlanSet
+    mode: str
+    off: bool
+
+
+def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
+    """Yield the interfaces with the numbers that they use in a way that is not ours: untagged, or by another unit."""
+    for interface in _find_active(root, "interfaces/interface"):
+        native = VlanSet(
+            number for one in _find_active(interface, "native-vlan-id") for number in parse_vlans(one.text)
+        )
+        units = VlanSet(number for one in _find_active(interface, "unit/vlan-id") for number in parse_vlans(one.text))
+        families = {one.tag for family in _find_active(interface, "unit/family") for one in family}
+        joined = any(True for kind in AGGREGATE_OPTIONS for _ in _find_active(interface, f"{kind}/ieee-802.3ad"))
+        mode = AGGREGATED if joined else ROUTED if families - {"ethernet-switching"} else ""
+        off = any(True for _ in _find_active(interface, "disable"))
+        yield _InterfaceReading(PORTS.canonical(interface.findtext("name")), native | units, native, mode, off)
+
+
+def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
+    """Give what each member, as it is written, stands for: ``all``, a name, a number or a range."""
+    numbers: dict[str, set[int]] = {}
+    for number, name in names.items():
+        numbers.setdefault(name, set()).add(number)
+    written = [one.text.strip() for one in _find_active(unit, "vlan/members")]
+    return {one: ALL_VLANS if one == "all" else VlanSet(numbers.get(one, ())) or _parse_member(one) for one in written}
+
+
+def _parse_member(member: str) -> VlanSet:
+    """Read a number or a range; a name that no VLAN has stands for nothing."""
+    return parse_vlans(member) if member[:1].isdigit() else VlanSet()
+
+
+def _parse_port(unit: Any, members: Mapping[str, VlanSet]) -> PortReading:  # noqa: ANN401
+    carried = VlanSet(number for vlans in members.values() for number in vlans)
+    mode = unit.findtext("interface-mode") or "access"
+    lines = (f"interface-mode {mode}", *(f"vlan members {member}" for member in members))
+    if mode != "trunk":
+        return PortReading(untagged=carried, access=max(carried or DEFAULT_VLAN), mode=mode, lines=lines)
+    return PortReading(carried, ready=True, open=ALL_VLANS in members.values(), mode=mode, lines=lines)
+
+
+def _add_interface(seen: PortReading, interface: _InterfaceReading) -> PortReading:
+    mode = interface.mode or seen.mode
+    native = max(interface.native, default=None) if seen.mode == "trunk" else None
+    return replace(seen, untagged=seen.untagged | interface.others, mode=mode, native=native, off=interface.off)
+
+
+def render_changes(difference: SwitchDifference, seen: JunosReading) -> list[str]:
+    """Give the lines of a difference; all become active at once, so their order matters to Junos only."""
+    return [
+        *(
+            line
+            for port in difference.close
+            if port not in difference.access
+            for line in _fill_commands("close a port", port)
+        ),
+        *(line for port in difference.access for line in _render_vacating(port, seen)),
+        *(
+            line
+            for port, vlans in _select_trunks(difference.remove, difference)
+            for line in _render_removal(port, vlans, seen)
+        ),
+        *(
+            line
+            for name in _find_deletable_vlans(difference.delete, seen)
+            for line in _fill_commands("delete", name=name)
+        ),
+        *(
+            line
+            for vlan in difference.create
+            for line in _fill_commands("create a VLAN", vlan=vlan, name=make_vlan_name(vlan, seen.names))
+        ),
+        *(
+            line
+            for port, vlans in _select_trunks(difference.add, difference)
+            for line in _render_addition(port, vlans, seen)
+        ),
+        *(line for port in difference.access for line in _render_joining(port, difference, seen)),
+        *(line for port, use in difference.put_back.items() for line in _render_restoration(port, use, seen)),
+    ]
+
+
+def _select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
+    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
+
+
+def _render_vacating(port: PortName, seen: JunosReading) -> list[str]:
+    """Take everything off an access port; one that has nothing is in no VLAN."""
+    return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in seen.members else []
+
+
+def _render_joining(port: PortName, difference: SwitchDifference, seen: JunosReading) -> Iterator[str]:
+    for vlan in difference.add.get(port, ()):
+        yield from _fill_commands(
+            "join an access port", port, name=seen.names.get(vlan, make_vlan_name(vlan, seen.names))
+        )[1:]
+
+
+def _render_restoration(port: PortName, use: PortUse, seen: JunosReading) -> Iterator[str]:
+    """Replace the switching family by the one that the port had before."""
+    yield from _render_vacating(port, seen)
+    unit = UNIT.format(port=PORTS.canonical(port))
+    yield from (f"set {unit} {line}" for line in use.lines)
+
+
+def _find_deletable_vlans(vlans: VlanSet, seen: JunosReading) -> Iterator[str]:
+    """Give the names of VLANs to delete; one that has other numbers too stays, and is found when it is read back."""
+    for name in dict.fromkeys(seen.names[vlan] for vlan in vlans if vlan in seen.names):
+        if VlanSet(number for number, other in seen.names.items() if other == name) <= vlans:
+            yield name
+
+
+def _render_removal(port: PortName, vlans: VlanSet, seen: JunosReading) -> Iterator[str]:
+    """Delete members that stand for nothing else; one that does stays, and is found when it is read back."""
+    for member, stands_for in seen.members.get(PORTS.canonical(port), {}).items():
+        if stands_for & vlans and not stands_for - vlans:
+            yield from _fill_commands("remove from a port", port, member=member)
+
+
+def _render_addition(port: PortName, vlans: Iterable[VlanId], seen: JunosReading) -> Iterator[str]:
+    before = seen.ports.get(PORTS.canonical(port))
+    if before is None or not before.ready:
+        kept = _fill_commands("prepare a port", port)
+        yield from kept[1:] if before is None else kept
+    for vlan in vlans:
+        yield from _fill_commands("allow on a port", port, name=seen.names.get(vlan, make_vlan_name(vlan, seen.names)))
+
+
+def _fill_commands(what: str, port: PortName | None = None, **values: object) -> list[str]:
+    spelt = "" if port is None else PORTS.canonical(port)
+    return [line.format(port=spelt, **values) for line in COMMANDS[what]]
+
+
+CANDIDATE_DIALECT = CandidateDialect(
+    title="Juniper Junos (ELS)",
+    show=(f"get-configuration of {FILTER}",),
+    see=parse_configuration,
+    lines=render_changes,
+    told=COMMANDS,
+    ports=PORTS,
+    shows_every_port=False,
+    facts=SwitchCapabilities(VlanSet([1]), atomic=True, confirm_timer=True, access=True),
+)

@@ -1,0 +1,260 @@
+"""From a difference to the lines that a device is told. Pure; written out for each platform in the tests.
+
+Which VLAN IDs lines are about, so that a refusal is shown to the clusters that it concerns. Pure.
+
+Lines were made from a dialect's templates; here they are matched with these templates again.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from sbf_service.domain.ownership import make_vlan_name
+from sbf_service.drivers.switch.dialect import (
+    DEFAULT_VLAN,
+    Commands,
+    Dialect,
+    PortConventions,
+    PortReading,
+    RestorableLine,
+    SwitchReading,
+)
+from virtcloud.model.errors import BadInput
+from virtcloud.model.port_use import PortUse
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
+
+
+def render_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
+    """Return all lines of a change, without those that enter and leave the configuration."""
+    return [*render_closing_commands(dialect, difference, seen), *render_change_commands(dialect, difference, seen)]
+
+
+def render_closing_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
+    """Return the lines that vacate open access ports and set empty lists of allowed VLANs.
+
+    What they achieved is read back before :func:`changing_lines` are sent (DESIGN.md §7.4).
+    """
+    vacated = [port for port in difference.close if port in difference.access]
+    prepared = [port for port in find_ports_to_prepare(difference, seen, dialect) if dialect.prepare]
+    return [
+        *(line for port in vacated for line in _render_vacating(dialect, seen, port)),
+        *(line for port in prepared for line in _fill_template(dialect, dialect.prepare, port=port)),
+    ]
+
+
+def render_change_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
+    """Return the lines that are sent once no managed port is open: removals, then creations, then additions.
+
+    ``seen`` is the reading from before :func:`closing_lines`.
+    """
+    access = difference.access
+    vacated = [port for port in access if port in difference.remove and port not in difference.close]
+    occupied = [(port, difference.add[port]) for port in access if port in difference.add]
+    return [
+        *(line for port in vacated for line in _render_vacating(dialect, seen, port)),
+        *_render_removals(dialect, difference, seen),
+        *_fill_template(dialect, dialect.delete, difference.delete, dialect.runs_only),
+        *(line for vlan in difference.create for line in _render_creation(dialect, vlan, seen)),
+        *_render_additions(dialect, difference, seen),
+        *(line for port, vlans in occupied for line in _fill_template(dialect, dialect.access, vlans, port=port)),
+        *(line for port, use in difference.put_back.items() for line in _render_restoration(dialect, seen, port, use)),
+    ]
+
+
+def find_ports_to_prepare(
+    difference: SwitchDifference, seen: SwitchReading, dialect: PortConventions
+) -> tuple[PortName, ...]:
+    """Return the trunks that need an empty list first: open ones, and those that take no VLAN as they are."""
+    new = (port for port in difference.add if not (find_port(dialect, seen, port) or PortReading()).ready)
+    trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
+    return tuple(trunks)
+
+
+def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> tuple[PortName, ...]:
+    """Return the ports that :func:`closing_lines` vacates or gives an empty list."""
+    vacated = (port for port in difference.close if port in difference.access)
+    return (*vacated, *(find_ports_to_prepare(difference, seen, dialect) if dialect.prepare else ()))
+
+
+def find_unclosed_ports(
+    dialect: Dialect, difference: SwitchDifference, seen: SwitchReading, after: SwitchReading
+) -> tuple[PortName, ...]:
+    """Return the ports that :func:`closing_lines` should have closed, and that ``after`` shows otherwise."""
+    found = {port: find_port(dialect, after, port) for port in find_ports_to_close(dialect, difference, seen)}
+    return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in difference.access))
+
+
+def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
+    """Return the difference without additions to ``ports``, and without VLANs that only these needed."""
+    add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
+    needed = VlanSet(number for vlans in add.values() for number in vlans)
+    return difference.model_copy(update={"add": add, "create": difference.create & needed})
+
+
+def select_restorable_lines(dialect: PortConventions, lines: Commands) -> Commands:
+    """Return the lines of a port's configuration that SBF may change; all where the platform puts ports into VLANs."""
+    return tuple(line for line in lines if any(kept.of((line,)) for kept in dialect.kept)) if dialect.kept else lines
+
+
+def _render_restoration(dialect: Dialect, seen: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
+    """Return the lines that give a port the use that it had before SBF took it."""
+    now = find_port(dialect, seen, port) or PortReading()
+    if not dialect.kept:
+        yield from _render_rejoining(dialect, seen, port, use)
+        return
+    ordered = reversed(dialect.kept) if use.mode == "trunk" and dialect.trunk else dialect.kept
+    body = [line for kept in ordered for line in _restore_line(kept, use, kept.of(now.lines))]
+    if now.off != use.down:
+        body.append(dialect.disable if use.down else dialect.enable)
+    yield from _fill_template(dialect, (dialect.allow[0], *body, dialect.allow[-1]), port=port)
+
+
+def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands:
+    before = kept.of(use.lines)
+    if before == now or kept.mode not in ("", use.mode):
+        return ()
+    return before or ((kept.undo,) if kept.undo else ())
+
+
+def _render_rejoining(dialect: Dialect, seen: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
+    """Put a port back into its untagged VLAN, where VLANs list their ports."""
+    now = find_port(dialect, seen, port) or PortReading()
+    before = VlanSet(number for number in (use.access, use.native) if number is not None)
+    if now.untagged - before - DEFAULT_VLAN:
+        yield from _render_vacating(dialect, seen, port)
+    if before:
+        yield from _fill_template(dialect, dialect.access, before, port=port)
+    elif not use.tagged:
+        yield from _fill_template(dialect, dialect.leave_vlans, port=port)
+
+
+def _is_closed(found: PortReading, vacated: bool) -> bool:
+    if vacated:
+        return found.off or not (found.open or (found.tagged | found.untagged) - DEFAULT_VLAN)
+    return found.is_closed
+
+
+def find_port(dialect: PortConventions, seen: SwitchReading, port: PortName) -> PortReading | None:
+    """Find a port by any form of its name; None where the device has none of it."""
+    found = seen.ports.get(dialect.ports.canonical(port))
+    return PortReading() if found is None and not dialect.shows_every_port else found
+
+
+def _render_removals(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> Iterator[str]:
+    for port, vlans in difference.remove.items():
+        if port not in difference.access:
+            yield from _render_removal(dialect, seen, port, vlans)
+
+
+def _render_removal(dialect: Dialect, seen: SwitchReading, port: PortName, vlans: VlanSet) -> Iterator[str]:
+    before = find_port(dialect, seen, port) or PortReading()
+    last = not before.tagged - vlans
+    yield from _fill_template(dialect, dialect.empty if last and dialect.empty else dialect.remove, vlans, port=port)
+
+
+def _render_vacating(dialect: Dialect, seen: SwitchReading, port: PortName) -> Iterator[str]:
+    """Take a port out of what it is in, tagged or not."""
+    before = find_port(dialect, seen, port) or PortReading()
+    if tagged := before.tagged - DEFAULT_VLAN if not before.open else VlanSet():
+        yield from _render_removal(dialect, seen, port, tagged)
+    for template in dialect.vacate:
+        repeated = before.untagged - DEFAULT_VLAN if any("{vlan}" in line for line in template) else None
+        yield from _fill_template(dialect, template, repeated, port=port)
+
+
+def _render_additions(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> Iterator[str]:
+    prepared = find_ports_to_prepare(difference, seen, dialect)
+    for port, vlans in difference.add.items():
+        if port in difference.access:
+            continue
+        if port in prepared:
+            yield from _fill_template(dialect, dialect.trunk, port=port)
+        yield from _fill_template(dialect, dialect.allow, vlans, port=port)
+
+
+def _render_creation(dialect: Dialect, vlan: VlanId, seen: SwitchReading) -> Iterator[str]:
+    name = make_vlan_name(vlan, seen.names)
+    yield from (line.format(vlan=vlan, name=name) for line in dialect.create)
+
+
+def _fill_template(
+    dialect: Dialect,
+    template: Commands,
+    vlans: VlanSet | None = None,
+    runs_only: bool = False,
+    port: PortName | None = None,
+) -> Iterator[str]:
+    """Fill in a template: once, for each number, or for as many ranges as a command takes."""
+    spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
+    for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):
+        yield from (line.format(port=spelt, **values) for line in template)
+
+
+def _template_values(
+    dialect: Dialect, template: Commands, vlans: VlanSet | None, ranges: int
+) -> Iterable[dict[str, object]]:
+    if vlans is None:
+        return [{}]
+    if any("{vlan}" in line for line in template):
+        return [{"vlan": number} for number in vlans]
+    runs = vlans.ranges()
+    return [{"vlans": dialect.listed(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]
+
+
+_FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
+
+
+def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
+    """Return the VLAN IDs that a line of a block is about; those of the whole block where it says none itself."""
+    return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
+
+
+def _find_named_vlans(dialect: Dialect, told: Sequence[str], difference: SwitchDifference) -> VlanSet:
+    """Return the VLAN IDs that lines name, else those that the change moves on the ports that they name."""
+    named = [found for line in told for found in _match_templates(dialect, line)]
+    vlans = VlanSet(number for found in named for number in _parse_matched_vlans(dialect, found))
+    return vlans or VlanSet(number for found in named for number in _find_moved_vlans(dialect, found, difference))
+
+
+def _parse_matched_vlans(dialect: Dialect, found: re.Match[str]) -> Iterable[int]:
+    fields = found.groupdict()
+    listed = fields.get("vlan") or fields.get("vlans") or ""
+    try:
+        return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
+    except BadInput:  # the words of another template that fits too
+        return ()
+
+
+def _find_moved_vlans(dialect: Dialect, found: re.Match[str], difference: SwitchDifference) -> Iterator[int]:
+    port = dialect.ports.canonical(found.groupdict().get("port") or "")
+    for moved in (difference.add, difference.remove):
+        for name, vlans in moved.items():
+            if dialect.ports.canonical(name) == port:
+                yield from vlans
+
+
+def _match_templates(dialect: Dialect, line: str) -> Iterator[re.Match[str]]:
+    for pattern in _compile_templates(_list_templates(dialect)):
+        if found := pattern.fullmatch(line):
+            yield found
+
+
+def _list_templates(dialect: Dialect) -> Commands:
+    groups = (dialect.create, dialect.delete, dialect.prepare, dialect.trunk, dialect.allow, dialect.remove)
+    every = (*groups, dialect.empty, dialect.access, *dialect.vacate)
+    return tuple(dict.fromkeys(line for lines in every for line in lines if "{" in line))
+
+
+@lru_cache(maxsize=64)
+def _compile_templates(templates: Commands) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(_template_pattern(one)) for one in templates)
+
+
+def _template_pattern(template: str) -> str:
+    parts = re.split(r"\{(\w+)\}", template)
+    return "".join(_FIELDS[part] if index % 2 else re.escape(part) for index, part in enumerate(parts))

@@ -1,0 +1,110 @@
+"""Aruba AOS-CX.
+
+There is no empty list: a trunk of ours always carries VLAN 1, which is never a cluster's, since without any list it
+would carry all. ``vlan trunk native`` is not said, since it allows all VLANs too.
+
+From networking-generic-switch: what is told. From published configurations: how ports look. From recorded sessions
+(ntc-templates): neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what is
+left when the last number goes, lists of VLANs.
+
+``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
+sessions and guides).
+Releases 10.01 to 10.03 print ``Success`` alone (their command references).
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.switch.dialect import ALL_VLANS, Dialect, PortNames, PortReading, RestorableLine, SwitchReading
+from sbf_service.drivers.switch.lldp import LldpFormat
+from sbf_service.drivers.switch.show_output import (
+    find_arguments,
+    parse_access_vlan,
+    parse_interfaces,
+    parse_use,
+    parse_vlans,
+    parse_vlans_after,
+    quote_first_line,
+    split_blocks,
+)
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": ()}, gap=" ")
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand the VLANs and the interfaces of the configuration."""
+    (text,) = answers
+    found = {
+        head.removeprefix("vlan "): body for head, body in split_blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)
+    }
+    if not found:
+        raise ValueError(f"no VLAN in {quote_first_line(text)!r}")
+    vlans = VlanSet(number for head in found for number in parse_vlans(head, f"vlan {head}"))
+    names = {
+        int(head): name for head, body in found.items() if head.isdigit() for name in find_arguments(body, "name ")
+    }
+    bodies = parse_interfaces(text, PORTS)
+    ports = {name: _parse_port(body) for name, body in bodies.items() if re.fullmatch(r"(?:lag)?[\d/]+", name)}
+    return SwitchReading(vlans, ports, names=names)
+
+
+def _parse_port(lines: list[str]) -> PortReading:
+    off = "no shutdown" not in lines
+    if find_arguments(lines, "lag "):
+        return PortReading(member=True, off=off, **parse_use(lines, "", "vlan trunk native "))
+    allowed = find_arguments(lines, "vlan trunk allowed ")
+    untagged = parse_vlans_after(lines, "vlan access ", "vlan trunk native ")
+    is_trunk = allowed or find_arguments(lines, "vlan trunk native ")
+    used = parse_use(lines, "trunk" if is_trunk else "access", "vlan trunk native ")
+    if "all" in allowed or (not allowed and is_trunk):
+        return PortReading(ALL_VLANS, open=True, untagged=untagged, off=off, **used)
+    if not allowed:
+        bridged = "no routing" in lines or find_arguments(lines, "vlan access ")
+        number = parse_access_vlan(lines, "vlan access ") if bridged else None
+        return PortReading(untagged=untagged, access=number, off=off, **used)
+    listed = [parse_vlans(words, f"vlan trunk allowed {words}") for words in allowed]
+    tagged = VlanSet(number for numbers in listed for number in numbers)
+    return PortReading(tagged, ready=True, untagged=untagged, off=off, **used)
+
+
+LLDP = LldpFormat(
+    show="show lldp neighbor-info detail",
+    start=r"Port\s+: \S",
+    local=r"Port\s+: (\S+)",
+    chassis=r"Neighbor Chassis-ID\s+: (.+)",
+    port=r"Neighbor Port-ID\s+: (.+)",
+    port_description=r"Neighbor Port-Desc\s+: (.+)",
+    name=r"Neighbor (?:Chassis|System)-Name\s+: (.+)",
+    address=r"Neighbor Management-Address\s+: (.+)",
+    total=r"^Total Neighbor Entries +: (\d+)",
+)
+
+
+DIALECT = Dialect(
+    title="Aruba AOS-CX",
+    netmiko="aruba_aoscx",
+    show=("show running-config",),
+    see=parse_answers,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=("interface {port}", "no routing", "vlan trunk allowed 1", "exit"),
+    allow=("interface {port}", "vlan trunk allowed {vlans}", "exit"),
+    remove=("interface {port}", "no vlan trunk allowed {vlans}", "exit"),
+    empty=("interface {port}", "vlan trunk allowed 1", "no vlan trunk allowed {vlans}", "exit"),
+    access=("interface {port}", "shutdown", "no routing", "vlan access {vlan}", "no shutdown", "exit"),
+    vacate=(("interface {port}", "shutdown", "no routing", "vlan access 1", "exit"),),
+    kept=(
+        RestorableLine("vlan access "),
+        RestorableLine("vlan trunk native ", "", "trunk"),
+        RestorableLine("vlan trunk allowed ", "", "trunk"),
+    ),
+    save=("copy running-config startup-config",),
+    saved=re.compile(r"(?:\[Success\]|^Success)\s*\Z", re.MULTILINE),
+    errors=re.compile(
+        r"^\s*(?:Invalid input|% ?(?!Warning)|Error|Cannot execute|VLAN \d+ is not configured|Default VLAN).*",
+        re.MULTILINE,
+    ),
+    ports=PORTS,
+    lldp=LLDP,
+)

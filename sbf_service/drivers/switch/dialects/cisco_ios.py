@@ -1,0 +1,128 @@
+"""Cisco IOS and IOS-XE.
+
+VLANs are read from the table, since a VTP server does not show them in its configuration. A port without a mode may
+become a trunk if its neighbour asks (DTP).
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
+memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes
+the VLANs.
+
+``write memory`` prints ``[OK]`` when it worked (Netmiko's tests, Cisco's guides), on the same line as the compressed
+size where the configuration is compressed; ``startup-config file open failed (Device or resource busy)`` is a failure
+without a ``%`` (recorded by Netspoc, whose driver retries it). A configuration that is too large for NVRAM is not
+saved truncated: the question is answered with no.
+
+An account that may not filter is asked for the whole configuration, one that may not see it for ``show interfaces
+switchport`` (recorded sessions, ntc-templates). That does not tell which ports are shut down, so that access ports
+cannot be taken out of all VLANs with it.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.switch.dialect import Dialect, PortNames, RestorableLine, SwitchReading
+from sbf_service.drivers.switch.lldp import LldpFormat
+from sbf_service.drivers.switch.show_output import (
+    parse_interfaces,
+    parse_internal_vlans,
+    parse_switchport_lines,
+    parse_switchports,
+    parse_vlan_table,
+)
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "GigabitEthernet": (),
+        "TenGigabitEthernet": (),
+        "FastEthernet": (),
+        "TwoGigabitEthernet": ("Tw",),
+        "TwentyFiveGigE": ("TwentyFiveGigabitEthernet",),
+        "FortyGigabitEthernet": (),
+        "HundredGigE": ("HundredGigabitEthernet",),
+        "Port-channel": (),
+    }
+)
+ERRORS = re.compile(r"^\s*%(?! ?(?:Applying|Warning)).*|^Command (?:rejected|authorization failed).*", re.MULTILINE)
+SAVED = re.compile(r"\[OK\]\s*\Z")
+ANSWERS = {r"\[confirm\]\s*": "", r"\[startup-config\]\?\s*": "", r"Truncate config\?\? \[no\]:\s*": "no"}
+FILTERED = (
+    "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
+    "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
+)
+"""The lines of ports that tell what they carry, and whether they route or are members of an aggregate."""
+INTERNAL = "show vlan internal usage"
+ENCAPSULATION = "switchport trunk encapsulation dot1q"
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand the table of VLANs, the ports' lines and the internal VLANs."""
+    table, lines, internal = answers
+    bodies = parse_switchports(lines, PORTS) or parse_interfaces(lines, PORTS)
+    ports = {name: parse_switchport_lines(body, "dynamic") for name, body in bodies.items()}
+    names = parse_vlan_table(table)
+    return SwitchReading(VlanSet(names), ports, parse_internal_vlans(internal), names)
+
+
+LLDP = LldpFormat(
+    show="show lldp neighbors detail",
+    heading=r"Local Intf: (\S+)",
+    start=r"Chassis id: ",
+    chassis=r"Chassis id: (.+)",
+    port=r"Port id: (.+)",
+    port_description=r"Port Description(?::| -) (.+)",
+    name=r"System Name(?::| -) (.+)",
+    address=r"\s+IP: (\S+)",
+    total=r"^Total entries displayed: (\d+)",
+)
+
+
+DIALECT = Dialect(
+    title="Cisco IOS, IOS-XE",
+    netmiko="cisco_ios",
+    show=(
+        "show vlan brief",
+        FILTERED,
+        INTERNAL,
+    ),
+    instead={FILTERED: ("show running-config", "show interfaces switchport")},
+    see=parse_answers,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    delete=("no vlan {vlans}",),
+    prepare=("interface {port}", "switchport", "switchport trunk allowed vlan none", "exit"),
+    trunk=("interface {port}", ENCAPSULATION, "switchport mode trunk", "exit"),
+    allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
+    remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
+    empty=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    access=(
+        "interface {port}",
+        "switchport",
+        "shutdown",
+        "switchport access vlan {vlan}",
+        "switchport mode access",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(
+        ("interface {port}", "switchport", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),
+    ),
+    unused=frozenset({"", "access", "dynamic"}),
+    kept=(
+        RestorableLine("switchport mode ", "no switchport mode"),
+        RestorableLine("switchport access vlan ", "no switchport access vlan"),
+        RestorableLine("switchport trunk native vlan ", "no switchport trunk native vlan"),
+        RestorableLine("switchport trunk allowed vlan ", "no switchport trunk allowed vlan"),
+        RestorableLine("switchport trunk encapsulation ", "no switchport trunk encapsulation"),
+        RestorableLine("no switchport", "switchport"),
+    ),
+    save=("write memory",),
+    saved=SAVED,
+    errors=ERRORS,
+    may_fail=frozenset({"switchport", ENCAPSULATION, INTERNAL}),
+    answers=ANSWERS,
+    ports=PORTS,
+    reserved=VlanSet([1, *range(1002, 1006)]),
+    at_once=8,
+    privileged=True,
+    lldp=LLDP,
+)

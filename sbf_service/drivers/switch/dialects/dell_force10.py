@@ -1,0 +1,121 @@
+"""Force10 FTOS and Dell OS9.
+
+Ports are put into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a
+description and no name: names may not start with a digit and have 32 characters at most.
+
+From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``; (Ansible's
+dellos9_facts): neighbours. From memory, to be checked on a device: how a port is made a ``switchport``, how a list
+that is too long for a row goes on.
+
+From memory: ``write memory`` prints a row of ``!``, and what it synchronizes in a stack.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sbf_service.drivers.switch.dialect import Dialect, PortNames, SwitchReading
+from sbf_service.drivers.switch.lldp import LldpFormat
+from sbf_service.drivers.switch.show_output import build_port_readings, expand_port_list, quote_first_line
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames(
+    {
+        "TenGigabitEthernet": (),
+        "GigabitEthernet": (),
+        "fortyGigE": (),
+        "hundredGigE": (),
+        "twentyFiveGigE": (),
+        "Port-channel": (),
+    },
+    gap=" ",
+)
+HEAD = re.compile(r"^ +NUM +Status +Description +(?=Q Ports)", re.MULTILINE)
+ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand ``show vlan``: a row for each VLAN, its members in a column that goes on below."""
+    (text,) = answers
+    head = HEAD.search(text)
+    if head is None:
+        raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
+    column = head.end() - head.start()
+    described = slice(head[0].index("Description"), column)
+    vlans: list[int] = []
+    names: dict[int, str] = {}
+    members: list[tuple[str, str, int]] = []
+    for line in text[head.end() :].splitlines()[1:]:
+        row = ROW.fullmatch(line[:column].rstrip())
+        if row:
+            vlans.append(int(row["number"]))
+            names[vlans[-1]] = line[described].strip()
+        elif line[:column].strip() or (line.strip() and not vlans):
+            raise ValueError(line)
+        members += [(how, port, vlans[-1]) for how, port in _parse_members(line[column:])]
+    return SwitchReading(VlanSet(vlans), build_port_readings(members, tagged="T", untagged="U"), names=names)
+
+
+def _parse_members(text: str) -> Iterator[tuple[str, str]]:
+    """Read ``T Te 0/30,35-37``."""
+    if text.strip():
+        found = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
+        if found is None:
+            raise ValueError(text)
+        how, kind, numbers = found.groups()
+        slot = numbers[: numbers.rfind("/") + 1]
+        yield from (
+            (how, PORTS.canonical(f"{kind}{slot}{number}")) for number in expand_port_list(numbers.removeprefix(slot))
+        )
+
+
+LLDP = LldpFormat(
+    show="show lldp neighbors detail",
+    start=r"\s*Remote Chassis ID Subtype:",
+    local=r"\s*Local Port ID:\s*(.+)",
+    chassis=r"\s*Remote Chassis ID:\s*(.+)",
+    port=r"\s*Remote Port ID:\s*(.+)",
+    port_description=r"\s*Remote Port Description:\s*(.+)",
+    name=r"\s*Remote System Name:\s*(.+)",
+    address=r"\s*Remote Management Address \(IPv4\):\s*(.+)",
+    total=r"^ *Local Interface .* has (\d+) neighbor",
+)
+
+
+DIALECT = Dialect(
+    title="Force10 FTOS, Dell OS9",
+    netmiko="dell_force10",
+    show=("show vlan",),
+    see=parse_answers,
+    create=("interface vlan {vlan}", "description {name}", "exit"),
+    delete=("no interface vlan {vlan}",),
+    prepare=(),
+    trunk=("interface {port}", "switchport", "exit"),
+    allow=("interface vlan {vlan}", "tagged {port}", "exit"),
+    remove=("interface vlan {vlan}", "no tagged {port}", "exit"),
+    access=(
+        "interface {port}",
+        "shutdown",
+        "switchport",
+        "exit",
+        "interface vlan {vlan}",
+        "untagged {port}",
+        "exit",
+        "interface {port}",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(
+        ("interface {port}", "shutdown", "exit"),
+        ("interface vlan {vlan}", "no untagged {port}", "exit"),
+        ("interface {port}", "no switchport", "exit"),
+    ),
+    leave_vlans=("interface {port}", "no switchport", "exit"),
+    save=("write memory",),
+    saved=re.compile(r"\A\s*(?:!+\s*|Synchronizing data to [^\n]*\s*|\d+ bytes successfully copied\s*)+\Z"),
+    errors=re.compile(r"^\s*% ?(?!Warning).*|^Error.*", re.MULTILINE),
+    ports=PORTS,
+    shows_every_port=False,
+    at_once=8,
+    privileged=True,
+    lldp=LLDP,
+)

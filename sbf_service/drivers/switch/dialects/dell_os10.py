@@ -1,0 +1,99 @@
+"""Dell SmartFabric OS10.
+
+``switchport trunk allowed vlan`` adds; a trunk carries nothing tagged until it is told, so there is no list to empty.
+4094 is the VLT's.
+
+From networking-generic-switch: what is told. From recorded sessions: neighbours, which are shown as OS9 shows them.
+From memory, to be checked on a device: ``show running-configuration interface`` without a name and how it looks,
+``interface range vlan``, 4094.
+
+A save that worked prints nothing (published sessions with ``write memory``) or, from memory, ``Copy completed``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from sbf_service.drivers.switch.dialect import Dialect, PortNames, PortReading, RestorableLine, SwitchReading
+from sbf_service.drivers.switch.dialects import dell_force10
+from sbf_service.drivers.switch.show_output import (
+    ALLOWED_VLANS,
+    find_arguments,
+    parse_access_vlan,
+    parse_interfaces,
+    parse_use,
+    parse_vlans,
+    parse_vlans_after,
+)
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand the interfaces, among which are the VLANs."""
+    (text,) = answers
+    found = parse_interfaces(text, PORTS)
+    vlans = VlanSet(int(name.removeprefix("vlan")) for name in found if name.startswith("vlan"))
+    ports = {name: _parse_port(body) for name, body in found.items() if not name.startswith(("vlan", "mgmt"))}
+    return SwitchReading(vlans, ports, names=dict(_parse_names(found)))
+
+
+def _parse_names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
+    """Yield the descriptions of VLANs, which are the names that SBF gives them."""
+    for name, body in found.items():
+        if name.startswith("vlan"):
+            yield from (
+                (int(name.removeprefix("vlan")), text.strip('"')) for text in find_arguments(body, "description ")
+            )
+
+
+def _parse_port(lines: list[str]) -> PortReading:
+    off = "shutdown" in lines
+    if find_arguments(lines, "channel-group "):
+        return PortReading(member=True, off=off, **parse_use(lines, "", "switchport access vlan "))
+    untagged = parse_vlans_after(lines, "switchport access vlan ")
+    trunk = "switchport mode trunk" in lines
+    mode = "routed" if "no switchport" in lines else "trunk" if trunk else "access"
+    used = parse_use(lines, mode, "switchport access vlan " if trunk else "switchport trunk native vlan ")
+    if not trunk:
+        number = None if "no switchport" in lines else parse_access_vlan(lines, "switchport access vlan ")
+        return PortReading(untagged=untagged, access=number, off=off, **used)
+    listed = [parse_vlans(words, ALLOWED_VLANS + words) for words in find_arguments(lines, ALLOWED_VLANS)]
+    tagged = VlanSet(number for numbers in listed for number in numbers)
+    return PortReading(tagged, ready=True, untagged=untagged, off=off, **used)
+
+
+DIALECT = Dialect(
+    title="Dell OS10",
+    netmiko="dell_os10",
+    show=("show running-configuration interface",),
+    instead={"show running-configuration interface": ("show running-configuration",)},
+    see=parse_answers,
+    create=("interface vlan {vlan}", "description {name}", "exit"),
+    delete=("no interface vlan {vlan}",),
+    prepare=(),
+    trunk=("interface {port}", "switchport mode trunk", "exit"),
+    allow=("interface {port}", "switchport trunk allowed vlan {vlans}", "exit"),
+    remove=("interface {port}", "no switchport trunk allowed vlan {vlans}", "exit"),
+    access=(
+        "interface {port}",
+        "shutdown",
+        "switchport mode access",
+        "switchport access vlan {vlan}",
+        "no shutdown",
+        "exit",
+    ),
+    vacate=(("interface {port}", "shutdown", "switchport mode access", "no switchport access vlan", "exit"),),
+    kept=(
+        RestorableLine("switchport mode ", "switchport mode access"),
+        RestorableLine("switchport access vlan ", "no switchport access vlan"),
+        RestorableLine("no switchport", "switchport mode access"),
+    ),
+    save=("copy running-configuration startup-configuration",),
+    saved=re.compile(r"\A\s*(?:Copy completed\.?\s*)?\Z"),
+    errors=re.compile(r"^\s*%(?! ?Warning).*", re.MULTILINE),
+    ports=PORTS,
+    reserved=VlanSet([1, 4094]),
+    runs_only=True,
+    lldp=dell_force10.LLDP,
+)

@@ -1,0 +1,98 @@
+"""HP ProCurve and Aruba-OS switches.
+
+Ports are put into VLANs, and no port carries what it was not put into. A VLAN is deleted once no port of ours is in it;
+if others' ports are, the switch asks, and we say no.
+
+All of it is from memory, to be checked on a device; Netmiko knows the prompts. Only what is shown of neighbours is
+from recorded sessions (ntc-templates). ``write memory`` prints nothing when it worked: whatever it prints is a failure.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sbf_service.drivers.switch.dialect import Dialect, PortNames, PortReading, SwitchReading
+from sbf_service.drivers.switch.lldp import LldpFormat
+from sbf_service.drivers.switch.show_output import (
+    build_port_readings,
+    expand_port_list,
+    find_arguments,
+    quote_first_line,
+    split_blocks,
+)
+from virtcloud.model.port_use import AGGREGATED
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"Trk": ()})
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand the VLANs of the configuration, each with its ports."""
+    (text,) = answers
+    found = [(int(head.split()[1]), body) for head, body in split_blocks(text) if re.fullmatch(r"vlan \d+", head)]
+    if not found:
+        raise ValueError(f"no VLAN in {quote_first_line(text)!r}")
+    members = [
+        (how, PORTS.canonical(port), number)
+        for number, body in found
+        for how in ("tagged", "untagged")
+        for ports in find_arguments(body, f"{how} ")
+        for port in expand_port_list(ports)
+    ]
+    ports = build_port_readings(members, "tagged", "untagged")
+    off = {PORTS.canonical(head.split()[1]) for head, body in split_blocks(text) if _is_disabled(head, body)}
+    joined = {name: PortReading(member=True, mode=AGGREGATED, lines=(line,)) for name, line in _parse_aggregates(text)}
+    shown = {name: replace(port, off=name in off) for name, port in (ports | joined).items()}
+    names = {number: name.strip('"') for number, body in found for name in find_arguments(body, "name ")}
+    return SwitchReading(VlanSet(number for number, _ in found), shown, names=names)
+
+
+def _parse_aggregates(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the members of trunks, which is the platform's word for link aggregates, each with its line."""
+    for head, _ in split_blocks(text):
+        if found := re.match(r"trunk (\S+) \S+", head):
+            yield from ((PORTS.canonical(port), head) for port in expand_port_list(found[1]))
+
+
+def _is_disabled(head: str, body: Sequence[str]) -> bool:
+    return head.startswith("interface ") and "disable" in body
+
+
+LLDP = LldpFormat(
+    show="show lldp info remote-device {ports}",
+    start=r"\s*Local Port\s+: ",
+    local=r"\s*Local Port\s+: (.+)",
+    chassis=r"\s*ChassisId\s+: (.+)",
+    port=r"\s*PortId\s+: (.+)",
+    port_description=r"\s*PortDescr\s+: (.+)",
+    name=r"\s*SysName\s+: (.+)",
+    address=r"\s*Address\s+: (.+)",
+    nobody=r"\s*LLDP Remote Device Information Detail\s*",
+)
+
+
+DIALECT = Dialect(
+    title="HP ProCurve, Aruba-OS",
+    netmiko="hp_procurve",
+    show=("show running-config",),
+    see=parse_answers,
+    create=("vlan {vlan}", "name {name}", "exit"),
+    delete=("no vlan {vlan}",),
+    prepare=(),
+    allow=("vlan {vlan} tagged {port}",),
+    remove=("no vlan {vlan} tagged {port}",),
+    access=("interface {port} disable", "vlan {vlan} untagged {port}", "interface {port} enable"),
+    vacate=(("interface {port} disable",), ("no vlan {vlan} untagged {port}",)),
+    save=("write memory",),
+    saved=re.compile(r"\A\s*\Z"),
+    errors=re.compile(
+        r"^\s*(?:Invalid input|Ambiguous input|Incomplete input|Error|VLAN \d+ not found|Module not present|Maximum"
+        r"|Default VLAN can|Operation failed|Not enough privileges|The following ports will be moved).*",
+        re.MULTILINE,
+    ),
+    answers={r"\[y/n\]\??\s*": "n"},
+    ports=PORTS,
+    shows_every_port=False,
+    privileged=True,
+    lldp=LLDP,
+)

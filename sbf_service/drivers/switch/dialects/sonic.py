@@ -1,0 +1,81 @@
+"""SONiC: ``config`` and ``show`` in a Linux shell, by a user who may use sudo without a password.
+
+From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route
+take VLANs as they are.
+
+From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``.
+From Cisco's guide for SONiC: neighbours, which are shown as lldpcli(8) shows them. From memory, to be checked on a
+device: ``config switchport mode``.
+
+``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests); the shell's words about
+one that failed come after that line.
+"""
+
+import re
+from collections.abc import Sequence
+
+from sbf_service.drivers.switch.dialect import Dialect, PortNames, SwitchReading
+from sbf_service.drivers.switch.lldp import LldpFormat
+from sbf_service.drivers.switch.show_output import build_port_readings, quote_first_line
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"Ethernet": (), "PortChannel": ()})
+ACCESS = "sudo -n config switchport mode access {port}"
+ROUTED = "sudo -n config switchport mode routed {port}"
+MODE = "sudo -n config switchport mode trunk {port}"
+
+
+def parse_answers(answers: Sequence[str]) -> SwitchReading:
+    """Understand ``show vlan config``: a row for each member, and one for a VLAN without any."""
+    (text,) = answers
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    if not lines or lines[0] != ["Name", "VID", "Member", "Mode"]:
+        raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
+    rows = [row for row in lines[1:] if set(row[0]) != {"-"}]
+    for row in rows:
+        if not re.fullmatch(r"Vlan\d+ \d+( \S+ (un)?tagged)?", " ".join(row)):
+            raise ValueError(" ".join(row))
+    members = [(mode, port, int(vid)) for _, vid, port, mode in (row for row in rows if row[2:])]
+    return SwitchReading(VlanSet(int(row[1]) for row in rows), build_port_readings(members, "tagged", "untagged"))
+
+
+LLDP = LldpFormat(
+    show="show lldp neighbors",
+    start=r"Interface:\s+\S",
+    local=r"Interface:\s+([^,]+),",
+    chassis=r"\s+ChassisID:\s+\S+ (.+)",
+    port=r"\s+PortID:\s+\S+ (.+)",
+    port_description=r"\s+PortDescr:\s+(.+)",
+    name=r"\s+SysName:\s+(.+)",
+    address=r"\s+MgmtIP:\s+(.+)",
+    nobody=r"[-\s]*LLDP neighbors:[-\s]*",
+)
+
+
+DIALECT = Dialect(
+    title="SONiC",
+    netmiko="linux",
+    show=("show vlan config",),
+    see=parse_answers,
+    configure=(),
+    leave=(),
+    create=("sudo -n config vlan add {vlan}",),
+    delete=("sudo -n config vlan del {vlan}",),
+    prepare=(),
+    trunk=(MODE,),
+    allow=("sudo -n config vlan member add {vlan} {port}",),
+    remove=("sudo -n config vlan member del {vlan} {port}",),
+    access=(ACCESS, "sudo -n config vlan member add -u {vlan} {port}"),
+    vacate=(("sudo -n config vlan member del {vlan} {port}",),),
+    leave_vlans=(ROUTED,),
+    save=("sudo -n config save -y",),
+    saved=re.compile(r"^Running command: .*config_db\.json\s*\Z", re.MULTILINE),
+    errors=re.compile(
+        r"^\s*(?:Error|Usage|sudo|Root priv|.*command not found|.*No such command|.*is invalid|.*doesn't exist).*",
+        re.MULTILINE,
+    ),
+    may_fail=frozenset({MODE, ACCESS, ROUTED}),
+    ports=PORTS,
+    shows_every_port=False,
+    lldp=LLDP,
+)

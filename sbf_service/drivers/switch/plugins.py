@@ -1,0 +1,162 @@
+"""What is wrong with a dialect, as far as that shows without a device. Pure.
+
+Dialects from outside the tree: entry points of installed distributions, in the group ``virtcloud.switch_dialects``.
+
+The name of an entry point is the platform's name in a topology, its object a :class:`Dialect`. A plug-in is checked
+when it is loaded; one that cannot be used is kept with the reason, and stops nothing.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from string import Formatter
+
+from sbf_service.drivers.switch.dialect import Commands, Dialect, SwitchReading
+from virtcloud.model.errors import printable
+
+REQUIRED_FIELDS = ("title", "netmiko", "show", "create", "delete", "allow", "remove", "save")
+PLACEHOLDERS: Mapping[str, frozenset[str]] = {
+    "create": frozenset({"vlan", "name"}),
+    "delete": frozenset({"vlan", "vlans"}),
+    "prepare": frozenset({"port"}),
+    "trunk": frozenset({"port"}),
+    "allow": frozenset({"port", "vlan", "vlans"}),
+    "remove": frozenset({"port", "vlan", "vlans"}),
+    "empty": frozenset({"port", "vlan", "vlans"}),
+    "access": frozenset({"port", "vlan", "vlans"}),
+    "vacate": frozenset({"port", "vlan"}),
+    "leave_vlans": frozenset({"port"}),
+}
+"""The placeholders that each template may have."""
+
+
+def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
+    """Return what is wrong with a dialect, one sentence for each fault."""
+    return tuple(_check_dialect(dialect))
+
+
+def _check_dialect(dialect: Dialect) -> Iterator[str]:
+    yield from (f"{name} is empty" for name in REQUIRED_FIELDS if not getattr(dialect, name))
+    for name, allowed in PLACEHOLDERS.items():
+        yield from _check_template(name, _flatten_template(getattr(dialect, name)), allowed)
+    for name in ("create", "delete"):
+        if not any("{vlan" in line for line in getattr(dialect, name)):
+            yield f"{name} names no VLAN: expected {{vlan}} in it"
+    if dialect.errors.search(""):
+        yield "errors matches an empty answer: every command would seem refused"
+    if bool(dialect.access) != bool(dialect.vacate):
+        yield "access and vacate go together: expected both or neither"
+    if strange := [command for command in dialect.instead if command not in dialect.show]:
+        yield f"instead has {strange[0]!r}, which is no command of show"
+    yield from _check_parser(dialect)
+
+
+def _flatten_template(template: Commands | tuple[Commands, ...]) -> Commands:
+    return tuple(line for part in template for line in ((part,) if isinstance(part, str) else part))
+
+
+def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iterator[str]:
+    for line in lines:
+        try:
+            blanks = {blank for _, blank, _, _ in Formatter().parse(line) if blank is not None}
+        except ValueError as error:
+            yield f"{name} has {line!r}, which is no template: {error}"
+            continue
+        if blanks - allowed:
+            expected = ", ".join(f"{{{one}}}" for one in sorted(allowed))
+            yield f"{name} has {line!r}: expected no placeholder but {expected}"
+
+
+def _check_parser(dialect: Dialect) -> Iterator[str]:
+    """Check that ``see`` answers nonsense as it must: whatever else it raised would end a worker's turn."""
+    for answer in ("", "what is this"):
+        try:
+            found: object = dialect.see([answer] * len(dialect.show))
+        except ValueError:
+            continue
+        except Exception as error:  # noqa: BLE001 - anything may come of foreign code
+            yield f"see raises {type(error).__name__} for the answers {answer!r}: expected ValueError"
+            continue
+        if not isinstance(found, SwitchReading):
+            yield f"see returns {type(found).__name__}: expected Seen"
+
+
+GROUP = "virtcloud.switch_dialects"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class DialectPlugin:
+    """One entry point: the platform that it provides, or the ``fault`` for which it is not used."""
+
+    platform: str
+    source: str
+    dialect: Dialect | None = None
+    fault: str = ""
+
+    def __str__(self) -> str:
+        """Return which plug-in cannot be used, of which distribution, and why."""
+        return f"platform {self.platform} of {self.source} cannot be used: {self.fault}"
+
+
+@cache
+def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
+    """Return all plug-ins of this installation; they are loaded once for each process."""
+    return load_plugins(entry_points(group=GROUP), taken)
+
+
+def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
+    """Load and check plug-ins. A name among ``taken``, or that two plug-ins have, is refused."""
+    entries = sorted(found, key=lambda one: (one.name, _describe_source(one)))
+    names = [one.name for one in entries]
+    return tuple(_load_plugin(one, taken, names.count(one.name)) for one in entries)
+
+
+def _load_plugin(entry: EntryPoint, taken: Collection[str], count: int) -> DialectPlugin:
+    plugin = DialectPlugin(printable(entry.name), _describe_source(entry))
+    fault = _check_name(entry.name, taken, count)
+    dialect = None
+    if not fault:
+        try:
+            dialect = entry.load()
+            fault = "; ".join(_check_plugin(dialect))
+        except Exception as error:  # noqa: BLE001 - anything may come of foreign code, and SBF goes on without it
+            fault = f"{entry.value} does not load: {type(error).__name__}: {error}"
+    if fault or not isinstance(dialect, Dialect):
+        return DialectPlugin(plugin.platform, plugin.source, fault=printable(" ".join(fault.split())))
+    return DialectPlugin(plugin.platform, plugin.source, dialect)
+
+
+def _check_name(name: str, taken: Collection[str], count: int) -> str:
+    if not NAME.fullmatch(name):
+        return "expected a name of lower-case letters, digits and underscores"
+    if name in taken:
+        return "SBF has a platform of this name: choose another one"
+    return "several plug-ins have this name: uninstall all but one" if count > 1 else ""
+
+
+def _check_plugin(dialect: object) -> Iterator[str]:
+    if not isinstance(dialect, Dialect):
+        yield f"expected a Dialect, got {type(dialect).__name__}"
+        return
+    yield from find_dialect_faults(dialect)
+    yield from find_netmiko_faults(dialect)
+
+
+def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
+    """Yield what is wrong with a dialect's name of Netmiko; loads Netmiko, which takes a second."""
+    from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
+    from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
+
+    known: type[BaseConnection] | None = CLASS_MAPPER.get(dialect.netmiko)
+    if known is None:
+        yield f"netmiko has {dialect.netmiko!r}, which Netmiko does not know: choose a name from its PLATFORMS.md"
+    elif dialect.privileged and known.check_enable_mode is BaseConnection.check_enable_mode:
+        cure = "choose a platform with an enable mode, such as cisco_ios"
+        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {cure}"
+
+
+def _describe_source(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"

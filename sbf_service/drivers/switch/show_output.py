@@ -1,0 +1,214 @@
+"""Understanding what switches show; whatever is not understood raises ValueError with the line.
+
+Answers in XML.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any, TypedDict
+
+from sbf_service.drivers.switch.dialect import ALL_VLANS, DEFAULT_VLAN, PortNames, PortReading
+from virtcloud.model.errors import BadInput
+from virtcloud.model.port_use import AGGREGATED, ROUTED
+from virtcloud.model.values import VlanId
+from virtcloud.model.vlans import VlanSet
+
+ALLOWED_VLANS = "switchport trunk allowed vlan "
+ROUTES = ("ip address", "ipv6 address", "vrf ", "ip vrf forwarding", "ip unnumbered")
+AGGREGATES = ("channel-group", "lag ", "port link-aggregation")
+
+
+class _UseFields(TypedDict):
+    mode: str
+    native: VlanId | None
+    lines: tuple[str, ...]
+
+
+def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
+    """Read a list of VLANs; ``line`` is what is quoted when it cannot be read."""
+    try:
+        return VlanSet.parse(text.replace(to, "-").strip(" ,"))
+    except BadInput as error:
+        raise ValueError(line or text) from error
+
+
+def quote_first_line(text: str) -> str:
+    """Give the first line, for messages: more of a configuration could have secrets in it."""
+    return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
+
+
+def split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Split a configuration into what stands at the margin and what is indented below it."""
+    head, body = "", list[str]()
+    for line in text.splitlines():
+        if line[:1].isspace():
+            body.append(line.strip())
+        elif line.strip():
+            if head:
+                yield head, body
+            head, body = line.strip(), []
+    if head:
+        yield head, body
+
+
+def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
+    """Give the lines of each interface by its canonical name; raises ValueError when there is none."""
+    found = {
+        names.canonical(head.removeprefix("interface ")): body
+        for head, body in split_blocks(text)
+        if head.startswith("interface ")
+    }
+    if not found:
+        raise ValueError(f"no interface in {quote_first_line(text)!r}")
+    return found
+
+
+def parse_switchports(text: str, names: PortNames) -> dict[str, list[str]]:
+    """Read ``show interfaces switchport`` of an IOS-like as the lines that the configuration would have for each port.
+
+    Returns nothing for another kind of text; raises ValueError for a port without a mode.
+    """
+    parts = re.split(r"^Name: +(\S+) *\n", text, flags=re.MULTILINE)
+    return {names.canonical(name): _parse_switchport(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def _parse_switchport(text: str) -> list[str]:
+    found = dict(re.findall(r"^ *([A-Z][^:\n]+): *(.*(?:\n {4,}[\d,-]+)*)", text, re.MULTILINE))
+    if found.get("Switchport") == "Disabled":
+        return ["no switchport"]
+    mode = found.get("Administrative Mode", "").removeprefix("static ")
+    if not mode:
+        raise ValueError(quote_first_line(text))
+    lines = [f"switchport mode {mode}"]
+    if mode != "trunk" and "Access Mode VLAN" in found:
+        lines.append(f"switchport access vlan {found['Access Mode VLAN'].split()[0]}")
+    if mode != "access" and "Trunking Native Mode VLAN" in found:
+        lines.append(f"switchport trunk native vlan {found['Trunking Native Mode VLAN'].split()[0]}")
+    listed = "".join(found.get("Trunking VLANs Enabled", "ALL").split())
+    lines += [] if listed == "ALL" else [f"{ALLOWED_VLANS}{listed.lower()}"]
+    bundled = "member of bundle" in found.get("Operational Mode", "")
+    return [*lines, "channel-group 1"] if bundled else lines
+
+
+def find_arguments(lines: Iterable[str], start: str) -> list[str]:
+    """Give what follows ``start`` in the lines that have it."""
+    return [line.removeprefix(start) for line in lines if line.startswith(start)]
+
+
+def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortReading:
+    """Understand the ``switchport`` lines of one port of an IOS-like; a list that is not there means all VLANs.
+
+    ``implicit_mode`` is what a port without a mode does.
+    """
+    mode = next(iter(find_arguments(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
+    untagged = parse_vlans_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
+    off = "shutdown" in lines
+    listed = reduce(_apply_allowed, find_arguments(lines, ALLOWED_VLANS), ALL_VLANS)
+    dormant = None if listed == ALL_VLANS else listed
+    routed = "no switchport" in lines
+    member = bool(find_arguments(lines, "channel-group "))
+    used = parse_use(lines, "routed" if routed else mode, "switchport trunk native vlan ")
+    if mode not in ("trunk", "dynamic") or routed:
+        number = None if routed else parse_access_vlan(lines, "switchport access vlan ")
+        return PortReading(untagged=untagged, access=number, off=off, dormant=dormant, member=member, **used)
+    ready, is_open = mode == "trunk" and listed != ALL_VLANS, listed == ALL_VLANS
+    return PortReading(
+        listed, ready=ready, open=is_open, untagged=untagged, off=off, dormant=dormant, member=member, **used
+    )
+
+
+def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
+    """Return the fields that tell a port's use: its mode, its native VLAN after ``native``, its configuration."""
+    if any(line.startswith(ROUTES) for line in lines):
+        mode = ROUTED
+    if any(line.startswith(AGGREGATES) for line in lines):
+        mode = AGGREGATED
+    return {"mode": mode, "native": max(parse_vlans_after(lines, native), default=None), "lines": tuple(lines)}
+
+
+def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
+    """Give the number of an access port: the default one unless a line says another."""
+    return max(parse_vlans_after(lines, start) or DEFAULT_VLAN)
+
+
+def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
+    """Give the numbers that single-number commands name."""
+    found = [(start, words) for start in starts for words in find_arguments(lines, start)]
+    return VlanSet(number for start, words in found for number in parse_vlans(words.split()[0], start + words))
+
+
+def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
+    """Follow one ``switchport trunk allowed vlan`` line."""
+    verb, _, numbers = words.partition(" ")
+    if words in ("none", "all"):
+        return VlanSet() if words == "none" else ALL_VLANS
+    if verb in ("add", "except"):
+        read = parse_vlans(numbers, ALLOWED_VLANS + words)
+        return allowed | read if verb == "add" else ALL_VLANS - read
+    return parse_vlans(words, ALLOWED_VLANS + words)
+
+
+def parse_vlan_table(text: str) -> dict[int, str]:
+    """Read the names of a table that starts with ``VLAN Name``, by number: rows may go on below, indented."""
+    head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
+    if head is None:
+        raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
+    name = slice(len(head[1]), len(head[1]) + len(head[2]))
+    names = {}
+    for line in text[head.end() :].splitlines():
+        row = re.match(r"(\d{1,4}) +\S", line)
+        if row:
+            names[int(row[1])] = line[name].strip()
+        elif line.strip() and not line.startswith(" " * 20):
+            raise ValueError(line)
+    return names
+
+
+def parse_internal_vlans(text: str) -> VlanSet:
+    """Read ``show vlan internal usage``: a number at the start of each row that has one."""
+    return VlanSet(int(number) for number in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
+
+
+def expand_port_list(text: str) -> Iterator[str]:
+    """Give the single ports of a list such as ``1-4,A1-A3,Trk1``."""
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", one) for one in (first, last or first))
+        if start is None or end is None or (dash and end[1] not in ("", start[1])):
+            raise ValueError(text)
+        yield from (f"{start[1]}{number}" for number in range(int(start[2]), int(end[2]) + 1))
+
+
+def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
+    """Turn (how, port, number) of a device that puts ports into VLANs into what each port has."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for how, port, number in members:
+        found.setdefault(port, {}).setdefault(how, set()).add(number)
+    return {
+        port: _build_port_reading(VlanSet(ways.get(tagged, ())), VlanSet(ways.get(untagged, ())))
+        for port, ways in found.items()
+    }
+
+
+def _build_port_reading(tagged: VlanSet, untagged: VlanSet) -> PortReading:
+    only = max(untagged) if len(untagged) == 1 and not tagged else None
+    native = max(untagged, default=None) if tagged else None
+    lines = tuple(f"untagged {number}" for number in untagged)
+    mode = "trunk" if tagged else "access" if untagged else ""
+    return PortReading(tagged, ready=True, untagged=untagged, access=only, mode=mode, native=native, lines=lines)
+
+
+def parse_xml(text: str) -> Any:  # noqa: ANN401 - lxml has no types
+    """Read XML, without following anything that it refers to; raises ValueError with its beginning."""
+    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
+
+    try:
+        return etree.fromstring(text.encode(), etree.XMLParser(resolve_entities=False))
+    except etree.XMLSyntaxError as error:
+        raise ValueError(quote_first_line(text)) from error
+
+
+def extract_text(element: Any) -> str:  # noqa: ANN401
+    """Give all text of an element on one line."""
+    return " ".join("".join(element.itertext()).split())

@@ -1,0 +1,1 @@
+"""Protocols that carry a session with a device: SSH, NETCONF, eAPI, and shells."""

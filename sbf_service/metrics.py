@@ -1,0 +1,67 @@
+"""What this process counts and times, for Prometheus; what the database knows is added in ``http/metrics.py``."""
+
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
+
+RECONCILE_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMetrics:
+    """Counters and histograms of one process; thread-safe."""
+
+    registry: CollectorRegistry
+    converges: Counter
+    converge_seconds: Histogram
+    request_seconds: Histogram
+    denials: Counter
+
+    def converged(self, platform: str, outcome: str, seconds: float) -> None:
+        """Count one try to converge a switch or a provider edge."""
+        self.converges.labels(platform, outcome).inc()
+        self.converge_seconds.labels(platform).observe(seconds)
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Time one call of the HTTP API; ``route`` is a template such as ``/v1/clusters/{key}``."""
+        self.request_seconds.labels(method, route, str(status)).observe(seconds)
+
+    def denied(self, problem: str) -> None:
+        """Count a call that was denied; ``problem`` is the slug of its answer."""
+        self.denials.labels(problem).inc()
+
+
+def make_metrics() -> ServiceMetrics:
+    """Make a set of its own, so that several services may live in one process."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return ServiceMetrics(
+        registry,
+        Counter(
+            "virtcloud_converges",
+            "Tries to converge a switch or a provider edge.",
+            ("platform", "outcome"),
+            registry=registry,
+        ),
+        Histogram(
+            "virtcloud_converge_seconds",
+            "How long a try to converge a switch or a provider edge took.",
+            ("platform",),
+            buckets=RECONCILE_BUCKETS,
+            registry=registry,
+        ),
+        Histogram(
+            "virtcloud_request_seconds",
+            "How long calls of the HTTP API took, long polls left out.",
+            ("method", "route", "status"),
+            buckets=REQUEST_BUCKETS,
+            registry=registry,
+        ),
+        Counter(
+            "virtcloud_denied",
+            "Calls that were denied, by the problem of their answer.",
+            ("problem",),
+            registry=registry,
+        ),
+    )

@@ -1,0 +1,222 @@
+"""Listening: on TCP and, when set, on an AF_UNIX socket; one process, one event loop.
+
+TLS on the TCP address: the certificate, read anew on SIGHUP, and who of the callers must show one.
+"""
+
+import asyncio
+import errno
+import signal
+import socket
+import ssl
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network, IPv6Network, ip_address
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.device_credentials import log_credential_faults
+from sbf_service.http.app import create_app
+from sbf_service.http.auth.authentication import PeerHttpProtocol
+from sbf_service.log import get_log
+from sbf_service.settings import ServiceSettings
+from virtcloud.model.errors import BadInput
+
+log = get_log(__name__)
+
+
+def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
+    """Make the server's side of TLS 1.2 or later; None where no certificate is set. Raises BadInput."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _load_pair(context, settings.tls_certificate, settings.tls_key)
+    if settings.tls_client_ca is not None:
+        _load_authority(context, settings.tls_client_ca)
+    return context
+
+
+def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
+    """Take the certificate that the files hold now, for connections to come; one that cannot be is not taken."""
+    try:
+        make_tls_context(settings)  # so that a pair that does not fit leaves the old one whole
+        if settings.tls_certificate is not None and settings.tls_key is not None:
+            _load_pair(context, settings.tls_certificate, settings.tls_key)
+    except BadInput as error:
+        log.warning("certificate_not_taken", why=error)
+    else:
+        log.info("certificate_taken", file=settings.tls_certificate)
+
+
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except OSError as error:
+        raise BadInput(
+            f"tls_certificate = '{certificate}', tls_key = '{key}': expected a certificate and its key (PEM, the key "
+            f"without a password): {_describe_tls_error(error)}"
+        ) from error
+
+
+def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
+    try:
+        context.load_verify_locations(authority)
+    except OSError as error:
+        raise BadInput(
+            f"tls_client_ca = '{authority}': expected certificates (PEM): {_describe_tls_error(error)}"
+        ) from error
+    context.verify_mode = ssl.CERT_REQUIRED
+
+
+def _no_password() -> str:
+    """Give a password that fits nothing: OpenSSL would ask at the terminal."""
+    return ""
+
+
+def _describe_tls_error(error: OSError) -> str:
+    return error.strerror or getattr(error, "reason", None) or str(error)
+
+
+BACKLOG = 1024
+SOCKET_MODE = 0o660
+SHUTDOWN_GRACE_S = 1
+"""Answers that are under way get this long when the service stops."""
+
+
+class SbfServer(uvicorn.Server):
+    """Speaks TLS on TCP only; ends long polls as soon as a signal comes, and in peace: no signal is raised again."""
+
+    service: SbfService
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; uvicorn would speak TLS on every socket or on none."""
+        every = sockets or []
+        await super().startup([one for one in every if one.family != socket.AF_UNIX])
+        loop = asyncio.get_running_loop()
+        for one in every:
+            if one.family == socket.AF_UNIX:
+                self.servers.append(await loop.create_unix_server(self._protocol, sock=one, backlog=BACKLOG))
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+    def _read_again(self) -> None:
+        log_credential_faults(self.service.settings)
+        if self.config.ssl is not None:
+            reload_certificate(self.config.ssl, self.service.settings)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
+        """Stop."""
+        self.should_exit = True
+        self.service.notifier.close()
+
+
+def open_sockets(service: SbfService) -> list[socket.socket]:
+    """Open the sockets that the settings ask for, TCP last: who gets through there finds the other open, too.
+
+    Raises BadInput when one cannot be had.
+    """
+    settings = service.settings
+    _check_plaintext(settings)
+    make_tls_context(settings)
+    sockets = [] if settings.socket is None else [_listen_unix(settings.socket)]
+    return [*sockets, _listen_tcp(settings.listen)]
+
+
+def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
+    """Answer until SIGTERM or SIGINT; on SIGHUP the certificate is read anew."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it: a reload must not end a start
+    log_credential_faults(service.settings)
+    context = make_tls_context(service.settings)
+    config = uvicorn.Config(
+        create_app(service),
+        http=PeerHttpProtocol,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
+        lifespan="on",
+        proxy_headers=bool(service.settings.trusted_proxies),
+        forwarded_allow_ips=list(format_proxies(service.settings.trusted_proxies)),
+        ssl_context_factory=None if context is None else lambda _config, _default: context,
+    )
+    server = SbfServer(config)
+    server.service = service
+    try:
+        server.run(sockets=sockets)
+    finally:
+        if service.settings.socket is not None:
+            service.settings.socket.unlink(missing_ok=True)
+
+
+def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
+    """Yield each trusted network, an IPv4 network also as an IPv6 socket names it (RFC 4291, 2.5.5.2)."""
+    for network in trusted:
+        yield str(network)
+        if network.version == 4:  # noqa: PLR2004 - the version of IP
+            yield f"::ffff:{network.network_address}/{96 + network.prefixlen}"
+
+
+def _check_plaintext(settings: ServiceSettings) -> None:
+    host = settings.listen.rpartition(":")[0].strip("[]")
+    if settings.tls_certificate is None and not settings.allow_plaintext and not _is_loopback(host):
+        raise BadInput(
+            f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
+            "tls_key, listen on the loopback, or say allow_plaintext = true where the network is wholly yours"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listen_tcp(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named so, asyncio knows it for TCP and sends small answers at once, instead of 40 ms later (Nagle, RFC 1122).
+    opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, int(port)))
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise BadInput(f"listen = {address!r}: {_describe_socket_error(error)}") from error
+    return opened
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_stale(path)
+        opened.bind(str(path))
+        path.chmod(SOCKET_MODE)
+        opened.listen(BACKLOG)
+    except OSError as error:
+        opened.close()
+        raise BadInput(f"socket = '{path}': {_describe_socket_error(error)}") from error
+    return opened
+
+
+def _remove_stale(path: Path) -> None:
+    """Take away a socket that nobody answers on any more; one in use is left, and binding fails."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
+def _describe_socket_error(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "in use by another process: stop that one, or set another address"
+    return f"{error.strerror or error}"

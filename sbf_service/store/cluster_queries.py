@@ -1,0 +1,347 @@
+"""Reading clusters out of the tables: as they stand, as elements are to carry them, and as their owners see them.
+
+What stands under a key: the newest cluster, whatever it is, and what its owners had under it before.
+
+A key whose cluster has ended may go to another owner: its *turn* grows then, and attempts count anew. Attempts of one
+owner never do, so that a late call of an earlier one changes nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any
+
+from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, true
+
+from sbf_service.domain.error_report import find_cluster_error
+from sbf_service.domain.idempotency import LatestAttempt
+from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
+from sbf_service.domain.wanted import ClusterNetwork, LiveCluster
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
+from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
+from virtcloud.model.element import ElementKind
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
+from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
+
+NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
+"""Said so that an index finds them: most clusters have ended long ago."""
+UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
+"""Clusters that may still move: not ended, or ended with numbers kept back."""
+MAX_PARAMETERS = 1000
+
+_IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
+_READ_VLANS = (
+    select(ClaimRow.cluster_id, ClaimRow.site, ClaimRow.vlan)
+    .where(ClaimRow.cluster_id.in_(_IDS))
+    .order_by(ClaimRow.site)
+)
+_READ_SERVICES = select(ServiceClaimRow.cluster_id, ServiceClaimRow.number).where(ServiceClaimRow.cluster_id.in_(_IDS))
+_READ_PLACEMENTS = (
+    select(
+        PlacementRow.cluster_id,
+        ElementRow.name,
+        ElementRow.kind,
+        ElementRow.site,
+        PlacementRow.added_revision,
+        PlacementRow.removed_revision,
+        PlacementRow.blocked,
+        ElementRow.confirmed_revision,
+        ElementRow.reachable,
+        ElementRow.trouble,
+        ElementRow.troubles,
+        ElementRow.last_seen,
+        ClusterRow.network,
+    )
+    .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(PlacementRow.cluster_id.in_(_IDS))
+    .order_by(PlacementRow.element)
+)
+
+
+def find_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
+    """Find clusters, oldest first."""
+    found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.key)
+    return unit.session.scalars(found).all()
+
+
+def has_placement_on(element: str) -> ColumnElement[bool]:
+    """Select the clusters that have a part on an element."""
+    return has_placement(PlacementRow.element == element)
+
+
+def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
+    """Select the clusters that have a part on an element of these sites."""
+    return has_placement(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))
+
+
+def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """Select the clusters with such a part. Asked of each cluster: an element's parts are mostly of ended ones."""
+    return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
+
+
+def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
+    """Give the parts of each of these clusters, in the order of the elements' names."""
+    found: dict[str, list[PlacementStatus]] = defaultdict(list)
+    for some in _split_ids(ids):
+        for row in unit.session.execute(_READ_PLACEMENTS, {"ids": some}):
+            found[row.cluster_id].append(_make_placement_status(row))
+    return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
+
+
+def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
+    """Give these clusters as they stand."""
+    members = _find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
+    parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
+    return [make_cluster_status(row, parts, members.get(row.id, ())) for row in rows]
+
+
+def make_cluster_status(
+    row: ClusterRow, parts: Mapping[str, tuple[PlacementStatus, ...]], members: Sequence[ClusterRow] = ()
+) -> ClusterStatus:
+    """Give one cluster as it stands."""
+    return ClusterStatus(
+        id=row.id,
+        state=ClusterState(row.state),
+        parts=parts.get(row.id, ()),
+        deadline=row.deadline,
+        lease_ends=row.lease_ends,
+        leaving_since=row.leaving_since,
+        quarantined=row.quarantined,
+        members=tuple(make_cluster_status(one, parts) for one in members),
+    )
+
+
+def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
+    """Give a network's members that have not settled, oldest first."""
+    return find_clusters(unit, UNSETTLED, ClusterRow.network == network)
+
+
+def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
+    found: dict[str, list[ClusterRow]] = defaultdict(list)
+    for some in _split_ids(ids):
+        for row in find_clusters(unit, UNSETTLED, ClusterRow.network.in_(some)):
+            found[str(row.network)].append(row)
+    return found
+
+
+def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
+    """Give the clusters that elements are to carry now."""
+    rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), *conditions)
+    return make_live_clusters(unit, rows)
+
+
+def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
+    """Give these clusters with the numbers that they hold."""
+    networks = read_networks(unit, rows)
+    numbers, services = read_vlans(unit, networks), read_service_ids(unit, networks)
+    return [_make_live_cluster(row, networks[row.network or row.id], numbers, services) for row in rows]
+
+
+def _make_live_cluster(
+    row: ClusterRow, network: ClusterRow, numbers: Mapping[str, Mapping[Name, VlanId]], services: Mapping[str, int]
+) -> LiveCluster:
+    return LiveCluster(
+        id=row.id,
+        key=ClusterKey(row.key),
+        spec=parse_current_spec(row),
+        vlans=numbers[network.id],
+        transport=None if network.transport is None else Name(network.transport),
+        service=services.get(network.id),
+        joined=None
+        if network is row
+        else ClusterNetwork(network.id, ClusterKey(network.key), parse_current_spec(network)),
+        created_by=row.created_by,
+    )
+
+
+def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
+    """Give the clusters, by id, whose networks these clusters are in: their own, or those that members joined."""
+    found = {row.id: row for row in rows if row.network is None}
+    asked = {row.network for row in rows if row.network is not None} - found.keys()
+    for some in _split_ids(sorted(asked)):
+        found |= {row.id: row for row in find_clusters(unit, ClusterRow.id.in_(some))}
+    return found
+
+
+def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
+    """Show what joins a cluster's sites: its own service on that transport, or the one that all share."""
+    if transport is None:
+        return None
+    number = transport.shared if service is None else service
+    return ClusterTransport(transport=transport.name, kind=transport.kind, service=number)
+
+
+def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
+    """Give the numbers that each of these clusters holds, by site."""
+    found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
+    for some in _split_ids(ids):
+        for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": some}):
+            found[cluster_id][Name(site)] = VlanId(vlan)
+    return found
+
+
+def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
+    """Give the service number that each of these clusters holds, where it has one of its own."""
+    found: dict[str, int] = {}
+    for some in _split_ids(ids):
+        found |= {row.cluster_id: row.number for row in unit.session.execute(_READ_SERVICES, {"ids": some})}
+    return found
+
+
+def parse_current_spec(row: ClusterRow) -> ClusterSpec:
+    """Return the spec of a cluster, with those whom its network is shared with now."""
+    return parse_spec(row.spec) if row.shares is None else _parse_shared_spec(row.spec, row.shares)
+
+
+@lru_cache(maxsize=8192)
+def parse_spec(spec: str) -> ClusterSpec:
+    """Parse what was checked when it was put: a worker reads it of every cluster on a switch, again and again."""
+    return ClusterSpec.model_validate_json(spec)
+
+
+@lru_cache(maxsize=1024)
+def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
+    owners = tuple(UserName(one) for one in shares.split(",") if one)
+    return parse_spec(spec).model_copy(update={"shares_with": owners})
+
+
+def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
+    """Give these clusters as their owners see them."""
+    networks = read_networks(unit, rows)
+    parts, numbers = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
+    joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
+    return [
+        _format_cluster(row, networks[row.network or row.id], parts.get(row.id, ()), numbers, joined).model_copy(
+            update={"members": members.get(row.id, {})}
+        )
+        for row in rows
+    ]
+
+
+def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
+    """Give one cluster as its owner sees it."""
+    return make_cluster_views(unit, [row])[0]
+
+
+def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
+    """Return the members of each of these networks that have not ended."""
+    found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
+    for some in _split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
+        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(some)):
+            found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
+    return found
+
+
+def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
+    """Say what joins the sites of each cluster; of one that has ended the transport may be gone."""
+    on = {row.id: row.transport for row in rows if row.transport is not None}
+    if not on:
+        return {}
+    known = {one.name: one for one in read_topology(unit).transports}
+    services = read_service_ids(unit, on)
+    return {id_: make_joined_view(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}
+
+
+def _format_cluster(
+    row: ClusterRow,
+    network: ClusterRow,
+    parts: tuple[PlacementStatus, ...],
+    numbers: dict[str, dict[Name, VlanId]],
+    joined: dict[str, ClusterTransport | None],
+) -> ClusterView:
+    """Show a member its network's numbers, until it has let go of them."""
+    settled = row.state in ENDED_STATES and not row.quarantined
+    return ClusterView(
+        key=ClusterKey(row.key),
+        id=row.id,
+        attempt=row.attempt,
+        version=row.version,
+        state=ClusterState(row.state),
+        reason=row.reason,
+        vlans={} if settled else numbers[network.id],
+        joined=joined.get(network.id),
+        quarantined=row.quarantined,
+        lease_ends=row.lease_ends,
+        spec=parse_current_spec(row),
+        placements=tuple(_format_placement(part) for part in parts),
+        network=None if network is row else ClusterKey(network.key),
+        created_by=row.created_by,
+    )
+
+
+def _format_placement(part: PlacementStatus) -> PlacementView:
+    """Show an element's trouble only where it keeps this cluster waiting."""
+    waits = part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not part.reachable
+    return PlacementView(
+        element=part.element,
+        kind=part.kind,
+        site=part.site,
+        progress=part.progress,
+        trouble=part.trouble if waits else None,
+        reachable=part.reachable,
+        seen_at=part.last_seen,
+    )
+
+
+def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row of _PARTS
+    return PlacementStatus(
+        element=Name(row.name),
+        kind=ElementKind(row.kind),
+        site=Name(row.site),
+        added=row.added_revision,
+        removed=row.removed_revision,
+        confirmed=row.confirmed_revision,
+        blocked=row.blocked,
+        reachable=row.reachable,
+        trouble=find_cluster_error(row.trouble, row.troubles, row.cluster_id, row.network),
+        last_seen=row.last_seen,
+    )
+
+
+def _split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
+    """Ask about so many at once: a statement takes 32,766 values in SQLite, 65,535 in PostgreSQL."""
+    left = iter(ids)
+    while some := list(islice(left, MAX_PARAMETERS)):
+        yield some
+
+
+_NEWEST_FIRST = ClusterRow.turn.desc(), ClusterRow.attempt.desc()
+_READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(*_NEWEST_FIRST).limit(1)
+
+
+def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
+    """Find the newest cluster under a key."""
+    return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
+
+
+def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
+    """Say whether an owner has, or ever had, a cluster under a key."""
+    theirs = ClusterRow.key == key, ClusterRow.owner == owner
+    return bool(unit.session.scalar(select(exists().where(*theirs))))
+
+
+def next_turn(row: ClusterRow | None, owner: str) -> int:
+    """Give the turn of a cluster of ``owner`` that follows this one under its key."""
+    return 0 if row is None else row.turn + (row.owner != owner)
+
+
+def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
+    """Give the newest cluster as calls are judged by it."""
+    return (
+        None
+        if row is None
+        else LatestAttempt(row.attempt, ClusterState(row.state), parse_spec(row.spec), shown=parse_current_spec(row))
+    )
+
+
+def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
+    """Give the highest attempt of an owner under the key of ``row``, its newest cluster, where that is another's."""
+    if row is None or row.owner == owner:
+        return None
+    theirs = ClusterRow.key == row.key, ClusterRow.owner == owner
+    return unit.session.scalar(select(func.max(ClusterRow.attempt)).where(*theirs))

@@ -1,0 +1,188 @@
+"""Connections to SQLite and PostgreSQL: how long they wait, and how each begins a unit of work.
+
+Bringing a database to the tables of this version, at every start; nothing is done when it is there already.
+
+Whether the database answers, has the tables of this version, and can be written.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from sbf_service.store.tables import ReplicaRow
+from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.errors import BadInput
+
+OWNERS, EVERYBODYS = 0o600, 0o007
+SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
+BUSY_TIMEOUT_S = 30.0
+POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
+"""At most, for each replica: three of them fit into PostgreSQL's own default of 100."""
+POSTGRESQL_SETTINGS = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
+}
+"""libpq's and the server's settings: a database that vanished is noticed in half a minute, and a replica that was
+stopped in the middle of a unit of work loses its locks, and nothing else, after 15 s. The address may say otherwise."""
+
+
+def make_engine(url: str) -> Engine:
+    """Make an engine for SQLite or PostgreSQL; nothing is connected yet. Raises BadInput for no such address."""
+    try:
+        address = make_url(url)
+        makers = {"sqlite": _make_sqlite, "postgresql": _make_postgresql}
+        if address.get_backend_name() not in makers:
+            raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - said as of any other bad address
+        return makers[address.get_backend_name()](address)
+    except (ArgumentError, ImportError) as error:
+        raise BadInput(
+            f"database: expected an address such as sqlite:////var/lib/virtcloud/sbf.db or "
+            f"postgresql://user@host/name, got one that cannot be used: {error}"
+        ) from error
+
+
+def _make_postgresql(address: URL) -> Engine:
+    if "password" in address.query:
+        raise ArgumentError("a password after '?' would be shown: put it into a file, and say ?passfile=FILE")
+    ours = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
+    chosen = address.set(drivername="postgresql+psycopg")
+    return create_engine(chosen, pool_pre_ping=True, connect_args=ours, **POOL_SETTINGS)
+
+
+def _make_sqlite(address: URL) -> Engine:
+    if address.database and address.database != ":memory:" and "uri" not in address.query:
+        _restrict_to_owner(Path(address.database))
+    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _restrict_to_owner(file: Path) -> None:
+    """Create a database's file for its owner alone: SQLite itself would let everybody read it.
+
+    A file that everybody can read already, and what SQLite writes beside it, is taken from all but its owner; a group
+    that an administrator chose stays. What cannot be created is reported when it is opened.
+    """
+    with suppress(OSError):
+        file.touch(mode=OWNERS, exist_ok=False)
+    for one in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in SQLITE_SUFFIXES)):
+        with suppress(OSError):
+            if one.stat().st_mode & EVERYBODYS:
+                one.chmod(OWNERS)
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    """Leave transactions to :func:`_begin_sqlite`; let readers go on while one writes; keep foreign keys."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Say at once that a unit will write, so that two never both read and then wait for each other."""
+    writes = connection.get_execution_options().get("virtcloud_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+MIGRATION_LOCK = 0x76697274
+"""The number of PostgreSQL's advisory lock that is held while migrating ("virt")."""
+
+
+def migrate(engine: Engine) -> None:
+    """Apply what is missing, all in one transaction; may be repeated, and by several replicas at once.
+
+    Raises BadInput when the database cannot be opened or written, or was made by a newer version.
+    """
+    shown = engine.url.render_as_string(hide_password=True)
+    try:
+        with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
+            _upgrade(connection)
+    except CommandError as error:
+        raise BadInput(f"database {shown} was made by a newer version of virtcloud ({error}): upgrade sbf") from error
+    except SQLAlchemyError as error:
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise BadInput(
+            f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
+        ) from error
+
+
+def make_alembic_config() -> Config:
+    """Say where the migrations are."""
+    found = Config()
+    found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
+    return found
+
+
+@contextmanager
+def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
+    """Begin a transaction in which a table of SQLite can be replaced by a changed copy, as it must be for constraints.
+
+    To drop the old one looks like losing all that refers to it, so these references are held against the new one at
+    the end. SQLite takes this setting between transactions only.
+    """
+    sqlite = connection.dialect.name == "sqlite"
+    raw = connection.connection.cursor()
+    if sqlite:
+        raw.execute("PRAGMA foreign_keys=OFF")
+    try:
+        with connection.begin():
+            yield
+            if sqlite and (lost := connection.exec_driver_sql("PRAGMA foreign_key_check").all()):
+                raise BadInput(f"the database could not be brought to this version: rows refer to none: {lost}")
+    finally:
+        if sqlite:
+            raw.execute("PRAGMA foreign_keys=ON")
+        raw.close()
+
+
+def _upgrade(connection: Connection) -> None:
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+    settings = make_alembic_config()
+    head = ScriptDirectory.from_config(settings).get_current_head()
+    if MigrationContext.configure(connection).get_current_revision() == head:
+        return
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")
+
+
+def is_migrated(unit: Unit) -> bool:
+    """Say whether the database has the tables of this version."""
+    return MigrationContext.configure(unit.session.connection()).get_current_revision() == _newest_migration()
+
+
+def probe_write(store: Store, replica: str) -> None:
+    """Commit a change of a row that is the replica's own. Raise DatabaseUnavailable when that cannot be done.
+
+    A database on a full disk still answers what is read.
+    """
+    with store.touch(who=replica) as unit:
+        row = unit.session.get(ReplicaRow, replica)
+        if row is None:
+            unit.session.add(ReplicaRow(name=replica, wrote_at=unit.now))
+        else:
+            row.wrote_at = unit.now
+
+
+@cache
+def _newest_migration() -> str | None:
+    return ScriptDirectory.from_config(make_alembic_config()).get_current_head()

@@ -1,0 +1,107 @@
+"""Questions about jobs: asked by hosts that begin them, answered by the batch system's server, used once.
+
+A host that asks for a job's cluster has nothing but its own word. So its call waits until the server of the batch
+system, asked by its own agent, has said whose the job is, where it runs, and which network it asked for.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import delete, func, select, update
+
+from sbf_service.domain.rights import JobClusterRequest, check_job_confirmation
+from sbf_service.store.networks import find_network
+from sbf_service.store.tables import JobQuestionRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.errors import JobUnproven
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import JobStatement
+
+JOBS_TOPIC: Final = "jobs"
+"""Who answers for jobs waits for this."""
+QUESTION_LIFETIME: Final = timedelta(minutes=5)
+"""A question and its answer are forgotten then: longer than any prologue waits."""
+MAX_OPEN_QUESTIONS: Final = 200
+"""Questions of one host at a time."""
+
+
+def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
+    """Check that a host may ask for a job's cluster; ``use`` uses the answer up.
+
+    Return what is still to be proven: the question is then recorded, for the unit to commit. Raise Forbidden when the
+    server's answer does not cover what is asked.
+    """
+    question = _make_question(unit, key, spec, starter)
+    row = unit.session.get(JobQuestionRow, (key, starter))
+    if (
+        row is not None
+        and row.answer is not None
+        and row.question == question.text
+        and row.asked_at > unit.now - QUESTION_LIFETIME
+    ):
+        word = JobStatement.model_validate_json(row.answer)
+        if word.runs:
+            check_job_confirmation(question, word, _find_network_id(unit, word.network))
+            if use:
+                unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.key == key))
+            return None
+        return _record_question(unit, question, f"it said: job {key} {word.words}")
+    if (
+        row is not None
+        and row.answer is None
+        and row.question == question.text
+        and row.asked_at > unit.now - QUESTION_LIFETIME
+    ):
+        return _make_unproven(question)
+    return _record_question(unit, question)
+
+
+def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
+    """Return the jobs of a batch system's server that hosts ask about and nobody has answered for."""
+    mine = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
+    fresh = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
+    found = select(JobQuestionRow.key).where(mine, *fresh).distinct().order_by(JobQuestionRow.key)
+    return [ClusterKey(key) for key in unit.session.scalars(found)]
+
+
+def record_job_proof(unit: Unit, key: str, word: JobStatement) -> None:
+    """Record what a server says of a job, for every host that asked; nothing where nobody did. May be repeated."""
+    unit.session.execute(update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=word.model_dump_json()))
+
+
+def _make_question(unit: Unit, key: str, spec: ClusterSpec, starter: str) -> JobClusterRequest:
+    return JobClusterRequest(
+        key, starter, spec.owner, spec.all_hosts, spec.joins, _find_network_id(unit, spec.joins), spec.sites
+    )
+
+
+def _find_network_id(unit: Unit, word: str | None) -> str | None:
+    """Return the id of the network that is called so now."""
+    found = [] if word is None else find_network(unit, word)
+    return found[0].id if found else None
+
+
+def _record_question(unit: Unit, question: JobClusterRequest, said: str = "") -> JobUnproven:
+    """Record a question, unless its host has too many."""
+    unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
+    mine = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
+    if (unit.session.scalar(select(func.count()).select_from(JobQuestionRow).where(*mine)) or 0) >= MAX_OPEN_QUESTIONS:
+        return JobUnproven(
+            f"{question.starter} asks about more than {MAX_OPEN_QUESTIONS} jobs at once: ask again later"
+        )
+    row = JobQuestionRow(
+        key=question.key, starter=question.starter, question=question.text, asked_at=unit.now, answer=None
+    )
+    unit.session.merge(row)
+    unit.session.flush()
+    unit.changed.add(JOBS_TOPIC)
+    return _make_unproven(question, said)
+
+
+def _make_unproven(question: JobClusterRequest, said: str = "") -> JobUnproven:
+    return JobUnproven(
+        f"cluster {question.key}: the batch system's server has not confirmed that job {question.key} of "
+        f"{question.owner} runs on {', '.join(question.hosts)}: {said or 'it was asked'}; ask again. It answers by "
+        "the agent with [scheduler] on its host"
+    )

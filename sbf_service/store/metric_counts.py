@@ -1,0 +1,133 @@
+"""How much there is of everything: counts for metrics, in a handful of queries however large the installation is."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import case, func, select
+
+from sbf_service.domain.lifecycle import PlacementStatus
+from sbf_service.store.claims import count_service_ids
+from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements
+from sbf_service.store.pools import ReservedVlans, find_excluded_vlans
+from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
+from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.vlan_ownership import read_foreign_vlans
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import NotFound
+from virtcloud.model.topology import Site
+from virtcloud.model.views import PlacementProgress
+from virtcloud.model.vlans import VlanSet
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCounts:
+    """How many numbers of a site, or of a transport, are in use, kept back and free."""
+
+    claimed: int
+    quarantined: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True)
+class ElementCounts:
+    """How many elements of a kind there are at a site, and how many of them are not as they should be."""
+
+    every: int
+    behind: int
+    unreachable: int
+    troubled: int
+    unsaved: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstallationCounts:
+    """All counts of one moment; ``oldest_change_s`` is the age of the oldest change that an element still owes."""
+
+    clusters: Mapping[ClusterState, int]
+    pools: Mapping[str, PoolCounts]
+    services: Mapping[str, PoolCounts]
+    elements: Mapping[tuple[str, str], ElementCounts]
+    oldest_change_s: float
+
+
+def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCounts:
+    """Count everything in one snapshot."""
+    return InstallationCounts(
+        clusters=_count_clusters(unit),
+        pools=_count_pools(unit, reserved),
+        services=_count_services(unit),
+        elements=_count_elements(unit),
+        oldest_change_s=_find_oldest_change(unit),
+    )
+
+
+def _count_clusters(unit: Unit) -> dict[ClusterState, int]:
+    counted = select(ClusterRow.state, func.count()).group_by(ClusterRow.state)
+    return dict.fromkeys(ClusterState, 0) | {
+        ClusterState(state): count for state, count in unit.session.execute(counted)
+    }
+
+
+def _count_pools(unit: Unit, reserved: ReservedVlans) -> dict[str, PoolCounts]:
+    held: dict[tuple[str, bool], set[int]] = defaultdict(set)
+    claims = select(ClaimRow.site, ClaimRow.vlan, ClusterRow.quarantined)
+    for name, vlan, quarantined in unit.session.execute(claims.join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)):
+        held[name, quarantined].add(vlan)
+    given = {row.name: row.pool for row in unit.session.scalars(select(SiteRow).where(SiteRow.present))}
+    found = {}
+    foreign = read_foreign_vlans(unit, list(given))
+    for site in _read_sites(unit):
+        claimed, kept = held[site.name, False], held[site.name, True]
+        taken = find_excluded_vlans(site, reserved), claimed, kept, foreign.get(site.name, VlanSet())
+        free = frozenset.difference(given[site.name], *taken)
+        found[str(site.name)] = PoolCounts(len(claimed), len(kept), len(free))
+    return found
+
+
+def _count_services(unit: Unit) -> dict[str, PoolCounts]:
+    transports = read_topology(unit).transports if _read_sites(unit) else ()
+    return {str(one.name): PoolCounts(*count_service_ids(unit, one)) for one in transports if one.services}
+
+
+def _read_sites(unit: Unit) -> tuple[Site, ...]:
+    try:
+        return read_topology(unit).sites
+    except NotFound:
+        return ()
+
+
+def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
+    behind = ElementRow.confirmed_revision < ElementRow.wanted_revision
+    troubled, unsaved = ElementRow.trouble.is_not(None), ElementRow.unsaved_since.is_not(None)
+    conditions = (behind, ElementRow.reachable.is_(False), troubled, unsaved)
+    sums = [func.sum(case((condition, 1), else_=0)) for condition in conditions]
+    rows = select(ElementRow.site, ElementRow.kind, func.count(), *sums).where(ElementRow.present)
+    found = unit.session.execute(rows.group_by(ElementRow.site, ElementRow.kind).order_by(ElementRow.site))
+    return {(site, kind): ElementCounts(*map(int, counts)) for site, kind, *counts in found}
+
+
+def _find_oldest_change(unit: Unit) -> float:
+    """Look at clusters that have not ended: what is owed to an ended one is counted as quarantined."""
+    rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
+    parts = read_placements(unit, [row.id for row in rows])
+    degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])
+    since = [_changed_at(row, degraded) for row in rows if _is_unconfirmed(parts.get(row.id, ()))]
+    return max(((unit.now - moment).total_seconds() for moment in since), default=0.0)
+
+
+def _is_unconfirmed(parts: tuple[PlacementStatus, ...]) -> bool:
+    return any(
+        part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not part.reachable for part in parts
+    )
+
+
+def _changed_at(row: ClusterRow, degraded: Mapping[str, datetime]) -> datetime:
+    return row.leaving_since or degraded.get(row.id) or row.created_at
+
+
+def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
+    degraded = AuditRow.what == f"cluster_{ClusterState.DEGRADED}", AuditRow.cluster_id.in_(ids)
+    rows = select(AuditRow.cluster_id, func.max(AuditRow.at)).where(*degraded).group_by(AuditRow.cluster_id)
+    return {cluster_id: moment for cluster_id, moment in unit.session.execute(rows) if cluster_id is not None}

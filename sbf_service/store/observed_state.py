@@ -1,0 +1,112 @@
+"""What a device was last seen to carry, as the database keeps it.
+
+Which devices may have an unsaved running configuration (DESIGN.md §3: persistence is part of confirmation).
+
+A pending save is recorded in the transaction that announces a change, before the device receives it. It stays recorded
+until the device printed that it saved, whatever happens to the service, the session or the device meanwhile.
+
+Which transports an edge has to do with: those it is attached to, and those of which it may still carry something.
+"""
+
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+from sqlalchemy import select
+
+from sbf_service.domain.wanted import find_edge_transports
+from sbf_service.store.cluster_queries import UNSETTLED, has_placement_on
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.edge import Circuits, DeviceObserved, EdgeObserved
+from virtcloud.model.element import ElementKind
+from virtcloud.model.topology import Topology
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import PortVlans
+
+_PORTS = TypeAdapter(PortVlans)
+_CIRCUITS = TypeAdapter(Circuits)
+
+
+def parse_observed_ports(row: ElementRow) -> PortVlans | None:
+    """Read what a switch's ports carry; nothing when it was never read, and for other elements."""
+    if row.carried is None or row.kind != ElementKind.SWITCH:
+        return None
+    return _PORTS.validate_json(row.carried)
+
+
+def parse_observed_circuits(row: ElementRow) -> Circuits | None:
+    """Read an edge's circuits; nothing when it was never read, and for other elements."""
+    if row.carried is None or row.kind != ElementKind.EDGE:
+        return None
+    return _CIRCUITS.validate_json(row.carried)
+
+
+def list_saved_items(row: ElementRow) -> frozenset[object]:
+    """Return what a device's startup configuration was last verified to have, as :func:`carried_items` does."""
+    return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
+
+
+def list_observed_items(carried: DeviceObserved) -> frozenset[object]:
+    """Return what a device carries, comparable with what it carried before: circuits, or pairs of port and VLAN ID."""
+    return frozenset(carried.circuits) if isinstance(carried, EdgeObserved) else _list_port_vlans(carried.ports)
+
+
+def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
+    return frozenset((port, vlan) for port, vlans in ports.items() for vlan in vlans)
+
+
+def record_observed(row: ElementRow, carried: DeviceObserved) -> None:
+    """Keep it. An edge that is confirmed has no circuit that is not whole."""
+    if isinstance(carried, EdgeObserved):
+        row.carried = _CIRCUITS.dump_json(carried.circuits).decode()
+    else:
+        row.carried = _PORTS.dump_json(carried.ports).decode()
+
+
+FIRST_SAVE_PAUSE = timedelta(seconds=5)
+MAX_SAVE_PAUSE = timedelta(minutes=5)
+"""A failed save may have written the flash: flash wears out, and whatever is in the way often stays there."""
+
+
+def record_pending_save(unit: Unit, name: str) -> None:
+    """Record that a device is about to be changed, so that its running configuration must be saved."""
+    row = require_element(unit, name)
+    row.unsaved_since = row.unsaved_since or unit.now
+
+
+def record_saved(unit: Unit, row: ElementRow, carried: DeviceObserved) -> None:
+    """Record that the startup configuration has what was read."""
+    row.unsaved_since = row.save_after = None
+    row.failed_saves = 0
+    record_observed(row, carried)
+    row.carried_at = unit.now
+    unit.session.flush()
+
+
+def record_failed_save(unit: Unit, name: str) -> None:
+    """Record a save that failed or was not confirmed; the next one waits, twice as long after each failure."""
+    row = require_element(unit, name)
+    row.unsaved_since = row.unsaved_since or unit.now
+    row.failed_saves += 1
+    row.save_after = unit.now + compute_save_pause(row.failed_saves)
+    unit.session.flush()
+
+
+def is_save_allowed(unit: Unit, row: ElementRow) -> bool:
+    """Return whether no failed save asks for a pause now."""
+    return row.save_after is None or unit.now >= row.save_after
+
+
+def compute_save_pause(failures: int) -> timedelta:
+    """Return how long to wait after so many failed saves in a row."""
+    return min(MAX_SAVE_PAUSE, FIRST_SAVE_PAUSE * (1 << min(failures - 1, 20)))
+
+
+def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
+    """Give them in the topology's order: what was taken to another edge is still cleaned away on this one."""
+    clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))
+    carried = {one.transport for one in parse_observed_circuits(require_element(unit, edge)) or ()}
+    names = {one.name for one in find_edge_transports(topology, edge)} | carried | set(unit.session.scalars(clusters))
+    return tuple(one for one in topology.transports if one.on_edges and one.name in names)

@@ -1,0 +1,89 @@
+"""One service for each replica's name, and one alone on SQLite: two would take each other's work for their own.
+
+PostgreSQL keeps the name as an advisory lock of a connection of its own, SQLite's file as a lock beside it. Both end
+with the process, however it ends; a machine that vanished is missed by PostgreSQL after half a minute.
+"""
+
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, func, select, text
+from sqlalchemy.pool import NullPool
+
+from sbf_service.log import get_log
+from sbf_service.store.unit_of_work import translate_errors
+from virtcloud.model.errors import BadInput
+
+log = get_log(__name__)
+
+LOCK_CLASS = 0x7265706C
+"""The first of the two numbers of the advisory locks ("repl"); the second one is made of the name."""
+LOCK_TIMEOUT_S = 40.0
+"""Longer than PostgreSQL takes to miss a machine that vanished, with the settings below."""
+LOCK_POLL_S = 0.5
+KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
+
+
+@contextmanager
+def hold_replica_name(engine: Engine, name: str, patience: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+    """Have a replica's name for as long as the context lasts.
+
+    Raises BadInput when another service has it, and does not end within ``patience`` seconds.
+    """
+    holding = _lock_in_postgresql if engine.dialect.name == "postgresql" else _lock_beside_sqlite
+    with holding(engine, name, patience):
+        yield
+
+
+@contextmanager
+def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[None]:
+    own = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+    with ExitStack() as stack:
+        with translate_errors():
+            connection = stack.enter_context(own.connect())
+            for setting in KEEPALIVE_SETTINGS:
+                connection.execute(text(f"SET {setting}"))
+            is_ours = _retry_for(patience, lambda: _try_advisory_lock(connection, name))
+        if not is_ours:
+            raise BadInput(
+                f"replica = {name!r}: another service on this database has this name: give each its own, "
+                f"or end that one"
+            )
+        yield
+
+
+def _try_advisory_lock(connection: Connection, name: str) -> bool:
+    return bool(connection.scalar(select(func.pg_try_advisory_lock(LOCK_CLASS, func.hashtext(name)))))
+
+
+@contextmanager
+def _lock_beside_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
+    path = Path(f"{engine.url.database}.lock")
+    with path.open("wb") as file:
+        if not _retry_for(patience, lambda: _try_file_lock(file.fileno())):
+            raise BadInput(
+                f"database {engine.url.database}: another service uses it; several share one PostgreSQL, not one file: "
+                f"end that one, or set another database"
+            )
+        yield
+
+
+def _try_file_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _retry_for(seconds: float, done: Callable[[], bool]) -> bool:
+    if (found := done()) or not seconds:
+        return found
+    log.warning("waiting_for_former_self", seconds=seconds)
+    ends = time.monotonic() + seconds
+    while not (found := done()) and time.monotonic() < ends:
+        time.sleep(LOCK_POLL_S)
+    return found

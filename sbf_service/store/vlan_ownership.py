@@ -1,0 +1,143 @@
+"""Which VLANs SBF created on which element, so that it deletes these and no others (docs/decisions/0038).
+
+A row is written in the transaction that announces a change, before the device receives it: after a crash in between
+there is a row without a VLAN, never a VLAN of SBF's without its row. It goes once the device was read without the VLAN.
+
+VLAN IDs in other use on devices, as they were last read: such an ID is excluded from what its site gives.
+
+It has no row among the free numbers, so that a claim costs what it did. It comes back when the last device of the site
+was read without the other use.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+
+from sqlalchemy import delete, insert, select
+
+from sbf_service.store.claims import exclude_vlans, include_vlans
+from sbf_service.store.tables import Base, ClaimRow, ClusterRow, CreatedVlanRow, ElementRow, ForeignVlanRow
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
+from virtcloud.model.views import VlanInOtherUse
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
+
+_CREATED = Base.metadata.tables[CreatedVlanRow.__tablename__]
+
+
+def read_created_vlans(unit: Unit, element: str) -> VlanSet:
+    """Return the VLAN IDs that SBF recorded as its own on an element."""
+    return VlanSet(unit.connection.execute(select(_CREATED.c.vlan).where(_CREATED.c.element == element)).scalars())
+
+
+def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None:
+    """Record VLAN IDs as SBF's own on an element; idempotent."""
+    new = VlanSet(vlans) - read_created_vlans(unit, element)
+    if new:
+        rows = [{"element": element, "vlan": vlan, "created_at": unit.now} for vlan in new]
+        unit.connection.execute(insert(_CREATED), rows)
+
+
+def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
+    """Make ``vlans`` the VLAN IDs that are SBF's own on an element; idempotent."""
+    if gone := read_created_vlans(unit, element) - vlans:
+        unit.connection.execute(
+            delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(gone)))
+        )
+    record_created_vlans(unit, element, vlans)
+
+
+def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found: Iterable[ForeignVlan]) -> None:
+    """Record what is in other use on an element among the VLAN IDs that were looked at; idempotent.
+
+    What was recorded of other IDs stays: a dry run may have read more than is managed.
+    """
+    now = {one.vlan: one for one in found}
+    known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in looked_at}
+    for vlan, one in now.items():
+        if vlan in known:
+            known[vlan].name, known[vlan].ports = one.name, json.dumps(one.ports)
+        else:
+            unit.session.add(_make_row(unit, row, one))
+            record_audit(unit, "vlan_excluded", element=row.name, why=f"VLAN {vlan} is in other use: {one.use}")
+    unit.session.flush()
+    exclude_vlans(unit, row.site, VlanSet(now.keys() - known.keys()))
+    _delete_rows(unit, [one for vlan, one in known.items() if vlan not in now])
+
+
+def delete_foreign_vlans(unit: Unit, element: str) -> None:
+    """Forget what was in other use on an element that is no longer there; idempotent."""
+    _delete_rows(unit, _read_rows(unit, element))
+
+
+def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
+    """Return the VLAN IDs in other use at each of these sites that has any."""
+    rows = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(sites))
+    found: dict[str, set[int]] = {}
+    for site, vlan in unit.session.execute(rows):
+        found.setdefault(site, set()).add(vlan)
+    return {site: VlanSet(vlans) for site, vlans in found.items()}
+
+
+def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
+    """Return every other use of a site's VLAN IDs, with the device, the evidence and the time of the reading."""
+    held = _read_holders(unit, site)
+    rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
+    found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))
+    return tuple(
+        VlanInOtherUse(
+            vlan=VlanId(row.vlan),
+            element=Name(row.element),
+            name=row.name,
+            ports=_parse_ports(row),
+            since=row.since,
+            read_at=seen,
+            cluster=held.get(row.vlan),
+        )
+        for row, seen in found
+        if row.vlan in pool or row.vlan in held
+    )
+
+
+def describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
+    """Return who uses a VLAN ID of a site otherwise, in words; None when nobody does."""
+    row = unit.session.scalars(
+        select(ForeignVlanRow).where(ForeignVlanRow.site == site, ForeignVlanRow.vlan == vlan).limit(1)
+    ).first()
+    if row is None:
+        return None
+    foreign = ForeignVlan(vlan=VlanId(vlan), name=row.name, ports=_parse_ports(row))
+    return f"it is in other use on {row.element}: {foreign.use}"
+
+
+def _read_holders(unit: Unit, site: str) -> Mapping[int, ClusterKey]:
+    rows = select(ClaimRow.vlan, ClusterRow.key).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
+    return {vlan: ClusterKey(key) for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
+
+
+def _read_rows(unit: Unit, element: str) -> list[ForeignVlanRow]:
+    return list(unit.session.scalars(select(ForeignVlanRow).where(ForeignVlanRow.element == element)))
+
+
+def _make_row(unit: Unit, row: ElementRow, one: ForeignVlan) -> ForeignVlanRow:
+    return ForeignVlanRow(
+        element=row.name, vlan=one.vlan, site=row.site, name=one.name, ports=json.dumps(one.ports), since=unit.now
+    )
+
+
+def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
+    """Delete rows, and give IDs back that nothing at their site uses otherwise any more."""
+    gone: dict[str, set[int]] = {}
+    for row in rows:
+        unit.session.execute(
+            delete(ForeignVlanRow).where(ForeignVlanRow.element == row.element, ForeignVlanRow.vlan == row.vlan)
+        )
+        record_audit(unit, "vlan_included", element=row.element, why=f"VLAN {row.vlan} is in other use there no longer")
+        gone.setdefault(row.site, set()).add(row.vlan)
+    unit.session.flush()
+    for site, vlans in gone.items():
+        include_vlans(unit, site, VlanSet(vlans) - read_foreign_vlans(unit, [site]).get(site, VlanSet()))
+
+
+def _parse_ports(row: ForeignVlanRow) -> tuple[PortName, ...]:
+    return tuple(PortName(port) for port in json.loads(row.ports))

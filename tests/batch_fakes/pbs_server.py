@@ -1,0 +1,108 @@
+"""A PBS server as qmgr shows it: prints what OpenPBS 23.06 prints, refuses what it refuses."""
+
+from dataclasses import dataclass, field
+
+from pbs_hooks.openpbs.server_state import PROGRAM_TYPE
+from virtcloud.model.errors import Refused
+
+NEW = {
+    "type": "site",
+    "enabled": "true",
+    "event": "",
+    "user": "pbsadmin",
+    "alarm": "30",
+    "order": "1",
+    "debug": "false",
+    "fail_action": "none",
+}
+CGROUPS = """Hook pbs_cgroups
+    type = site
+    enabled = false
+    event = execjob_begin,execjob_epilogue,execjob_end,execjob_launch,
+\texecjob_attach,
+\texechost_startup
+    user = pbsadmin
+    alarm = 90
+    freq = 120
+    order = 100
+    debug = false
+    fail_action = offline_vnodes
+
+"""
+
+
+@dataclass
+class FakePbsServer:
+    """Keeps hooks and resources; ``told`` is every line that changed something, in order."""
+
+    hooks: dict[str, dict[str, str]] = field(default_factory=dict)
+    files: dict[tuple[str, str], str] = field(default_factory=dict)
+    resources: dict[str, str] = field(default_factory=dict)
+    told: list[str] = field(default_factory=list)
+    busy: bool = False
+    dies_at: int | None = None
+
+    def ask(self, line: str) -> str:
+        verb, kind, *rest = line.split(maxsplit=3)
+        if verb == "list":
+            return self._hooks() if kind == "hook" else self._resources()
+        if verb == "export":
+            return self.files.get((rest[0], rest[1].split()[0]), "")
+        self._tell(line)
+        if line == "delete resource vcluster" and self.busy:
+            raise Refused("qmgr -c 'delete resource vcluster': the PBS server said: Resource busy on job")
+        self._change(verb, kind, *rest)
+        return ""
+
+    def put(self, hook: str, kind: str, text: str) -> None:
+        self._tell(f"import hook {hook} {kind}")
+        self.files[hook, kind] = text
+
+    def _tell(self, line: str) -> None:
+        if self.dies_at == len(self.told):
+            raise Refused("the installer was killed here")
+        self.told.append(line)
+
+    def _change(self, verb: str, kind: str, name: str, words: str = "") -> None:
+        kept = self.hooks if kind == "hook" else self.resources
+        match verb, kind:
+            case "create", "hook":
+                self.hooks[name] = dict(NEW)
+            case "create", "resource":
+                self.resources[name] = words
+            case "delete", _:
+                del kept[name]
+                self.files = {key: text for key, text in self.files.items() if key[0] != name}
+            case "set", "hook":
+                key, _, value = words.partition(" = ")
+                self.hooks[name][key] = value.strip('"')
+
+    def _hooks(self) -> str:
+        return CGROUPS + "".join(
+            f"Hook {name}\n" + "".join(_attribute(key, value) for key, value in one.items()) + "\n"
+            for name, one in self.hooks.items()
+        )
+
+    def _resources(self) -> str:
+        if not self.resources:
+            return ""
+        pairs = {name: dict(word.split("=") for word in words.split(",")) for name, words in self.resources.items()}
+        return "#\n# Create resources and set their properties.\n#\n" + "".join(
+            f"Resource {name}\n    type = {one['type']}\n    flag = {one.get('flag', '')}\n\n"
+            for name, one in pairs.items()
+        )
+
+
+def _attribute(key: str, value: str) -> str:
+    """Print events as PBS does, in its own order and folded."""
+    if key == "event" and value:
+        first, *more = sorted(value.split(","), reverse=True)
+        value = ",\n\t".join([first, *more])
+    return f"    {key} = {value or chr(34) * 2}\n"
+
+
+def with_program(server: FakePbsServer, name: str, text: str) -> FakePbsServer:
+    """Give the server a hook with this program."""
+    server.hooks[name] = dict(NEW)
+    server.files[name, PROGRAM_TYPE] = text
+    return server

@@ -1,0 +1,168 @@
+"""A scheduler, SBF and a log in memory, as reconciliation sees them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.errors import Gone, SchedulerUnavailable, VirtcloudError
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView
+from virtcloud.scheduler.command import CommandResult
+from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, SchedulerServer, job_cluster_key
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+SERVER = SchedulerServer("pbssrv", empty=False)
+SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["brno-h1"]})
+
+
+def job(number: int, standing: JobPhase = JobPhase.RUNNING, attempt: int | None = 1, **facts: object) -> SchedulerJob:
+    """A job that wants a cluster, with an hour of walltime."""
+    given = {"walltime_s": 3600, "wants_cluster": True, "words": f"is {standing}", **facts}
+    return SchedulerJob(key=job_cluster_key(str(number), SERVER), standing=standing, attempt=attempt, **given)  # type: ignore[arg-type]
+
+
+def cluster(
+    key: str,
+    state: ClusterState = ClusterState.ACTIVE,
+    attempt: int = 1,
+    lease_s: float = 7200,
+    created_by: str | None = "scheduler@pbssrv",
+) -> ClusterView:
+    """A cluster that a scheduler made."""
+    return ClusterView(
+        key=ClusterKey(key),
+        id=f"id-{key}-{attempt}",
+        attempt=attempt,
+        version=1,
+        state=state,
+        vlans={},
+        lease_ends=NOW + timedelta(seconds=lease_s),
+        spec=SPEC,
+        created_by=created_by,
+    )
+
+
+class FakeScheduler:
+    """Says what it is told to say; of a job that it does not have: that it is gone."""
+
+    def __init__(self, *jobs: SchedulerJob) -> None:
+        """Begin with some jobs."""
+        self.known = {one.key: one for one in jobs}
+        self.failing: str | None = None
+        self.empty = False
+        self.hosts: Collection[str] = ()
+        self.asked: list[set[str]] = []
+
+    def server(self) -> SchedulerServer:
+        self._check()
+        return SchedulerServer(SERVER.name, self.empty)
+
+    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+        self._check()
+        self.asked.append(set(asked))
+        gone = {job_cluster_key(one, server): job(int(one), JobPhase.GONE, None) for one in asked}
+        return gone | {key: one for key, one in self.known.items() if key in gone or one.standing is JobPhase.RUNNING}
+
+    def nodes(self) -> Collection[str]:
+        self._check()
+        return self.hosts
+
+    def _check(self) -> None:
+        if self.failing:
+            raise SchedulerUnavailable(self.failing)
+
+
+class FakeClusterApi:
+    """SBF: keeps clusters, and notes what is done to them."""
+
+    def __init__(self, *clusters: ClusterView) -> None:
+        """Begin with some clusters."""
+        self.kept = {one.key: one for one in clusters}
+        self.failing: VirtcloudError | None = None
+        self.refusing: VirtcloudError | None = None
+        self.ended: list[tuple[str, int | None]] = []
+        self.extended: list[tuple[str, float]] = []
+        self.known: Topology | None = None
+
+    def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
+        if self.failing:
+            raise self.failing
+        return list(self.kept.values())
+
+    def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
+        self._check()
+        found = self.kept[ClusterKey(key)]
+        if owner not in {None, found.spec.owner}:
+            raise Gone(f"cluster {key}: the one of {owner} is over")
+        if attempt is not None and attempt < found.attempt:
+            raise Gone(f"cluster {key}: attempt {attempt} is over")
+        self.ended.append((key, attempt))
+        self.kept[found.key] = found.model_copy(update={"state": ClusterState.DRAINING})
+        return found
+
+    def extend_lease(
+        self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
+    ) -> ClusterView:
+        self._check()
+        found = self.kept[ClusterKey(key)]
+        if (attempt, owner) != (found.attempt, found.spec.owner):
+            raise Gone(f"cluster {key}: attempt {attempt} of {owner} is over")
+        self.extended.append((key, seconds))
+        self.kept[found.key] = found.model_copy(update={"lease_ends": NOW + timedelta(seconds=seconds)})
+        return found
+
+    def topology(self) -> Topology:
+        assert self.known is not None
+        return self.known
+
+    def _check(self) -> None:
+        if self.refusing:
+            raise self.refusing
+
+
+class FakeLog:
+    """Keeps the events."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.events: list[str] = []
+
+    def info(self, event: str, **fields: object) -> None:
+        self.events.append(event)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.events.append(" ".join([event, *(str(fields[key]) for key in ("alert", "about") if key in fields)]))
+
+    def exception(self, event: str, **fields: object) -> None:
+        self.events.append(event)
+
+
+class FakeClocks:
+    """Both clocks; ``seconds`` goes on, ``set_by`` is how much the time of day was set."""
+
+    def __init__(self) -> None:
+        """Begin at noon."""
+        self.seconds = 1000.0
+        self.set_by = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds - 1000 + self.set_by)
+
+
+class FakeCommands:
+    """Answers commands by what they begin with, and notes them."""
+
+    def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
+        """Answer so: exit code, stdout, stderr."""
+        self.answers = dict(answers)
+        self.ran: list[str] = []
+
+    def __call__(self, command: Sequence[str]) -> CommandResult:
+        line = " ".join(command)
+        self.ran.append(line)
+        best = max((one for one in self.answers if line.startswith(one)), key=len)
+        return CommandResult(best, *self.answers[best])

@@ -1,0 +1,85 @@
+"""The server's hook on one event of fakepbs, beside an SBF that says what it is told."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from pbs_hooks.bundle import bundle_hook
+from virtcloud.testing.fakepbs import HookEvent, HookFailure, HookJob, HookOutcome, run_hook
+
+SHAPE = {"select": "2:ncpus=2:mem=8gb", "walltime": "1:00:00"}
+RAN = {"place": "scatter:excl", **SHAPE}
+NODES = "(n1:ncpus=2:mem=8388608kb)+(n2:ncpus=2:mem=8388608kb)"
+ALARM_S = 5.0
+TRIES = 20
+AWAY = "SBF cannot be asked"
+
+
+@cache
+def hook() -> str:
+    return bundle_hook("server")
+
+
+@dataclass
+class ServerHook:
+    """Runs it; ``settings`` are added to SBF's address."""
+
+    sbf: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    python: str = os.environ.get("HOOK_PYTHON", sys.executable)
+    program: str | None = None
+    """The hook's text, where it is not this version's."""
+    patient: bool = False
+    """Where an SBF is slow on a busy machine, and its words are what is asked about: every call may be repeated."""
+
+    def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - Event's
+        config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
+        found = HookEvent(event, job, former, config=config, alarm=ALARM_S, **more)
+        for _ in range(TRIES if self.patient else 1):
+            outcome = run_hook(self.program or hook(), found, self.python)
+            if outcome.failure is not HookFailure.ALARM and AWAY not in f"{outcome.message} {outcome.log}":
+                break
+        return outcome
+
+    def submit(
+        self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
+    ) -> HookOutcome:
+        """``qsub -l vcluster=LINE``; a part of the job's shape that is empty is not there."""
+        resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
+        return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
+
+    def start(
+        self,
+        line: str,
+        *,
+        run_version: int = 0,
+        key: str = "12.pbssrv",
+        owner: str = "alice",
+        variables: Mapping[str, str] | None = None,
+        **resources: str,
+    ) -> HookOutcome:
+        """The scheduler has hosts for the job."""
+        attributes: dict[str, str | int] = {"euser": owner, "exec_vnode": NODES}
+        if run_version:
+            attributes["run_version"] = run_version
+        return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
+
+    def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
+        """``qalter`` of a job that has the request ``line``."""
+        before = HookJob(
+            "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}
+        )
+        return self.run("modifyjob", HookJob("12.pbssrv", {}, change), before, requestor="alice")
+
+    def end(self, run_version: int = 1, key: str = "12.PBSsrv") -> HookOutcome:
+        """The run of a job is over."""
+        attributes: dict[str, str | int] = {"euser": "alice", **({"run_version": run_version} if run_version else {})}
+        return self.run("jobobit", HookJob(key, attributes, {**RAN, "vcluster": "image=debian12"}))
+
+
+def logged(outcome: HookOutcome) -> str:
+    return "\n".join(text for _, text in outcome.log)

@@ -1,0 +1,87 @@
+"""A real SBF with TLS and one site, whose switch nobody can reach, and the server's hook beside it."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_server
+
+from tls import Authority
+
+from batch_fakes.server_hook import ServerHook
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import ClusterView, Pool
+from virtcloud.model.vlans import VlanSet
+
+SBF = (sys.executable, "-m", "sbf_service")
+SWITCH = {"name": "brno-sw", "ports": ["p1", "p2"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "one",
+        "sites": [
+            {
+                "name": "brno",
+                "switches": [SWITCH],
+                "hosts": [{"name": "n1", "ports": ["eth0"]}, {"name": "n2", "ports": ["eth0"]}],
+            }
+        ],
+        "links": [{"a": "n1:eth0", "b": "brno-sw:p1"}, {"a": "n2:eth0", "b": "brno-sw:p2"}],
+    }
+)
+
+
+@dataclass
+class SingleSite:
+    """An SBF with one site, whose switch nobody can reach, and the hook beside it."""
+
+    operator: SbfClient
+    hook: ServerHook
+
+    def cluster(self, key: str) -> ClusterView:
+        return self.operator.cluster(key)
+
+
+@contextmanager
+def run_single_site() -> Iterator[SingleSite]:
+    with tempfile.TemporaryDirectory(prefix="sbf") as name:
+        folder = Path(name)
+        authority = Authority("authority")
+        certificate, key = authority.sign(folder, "sbf")
+        with closing(create_server(("127.0.0.1", 0))) as probe:
+            port = probe.getsockname()[1]
+        found = {
+            "database": f"sqlite:///{folder}/sbf.db",
+            "listen": f"127.0.0.1:{port}",
+            "socket": f"{folder}/sbf.sock",
+        }
+        found |= {"tls_certificate": str(certificate), "tls_key": str(key)}
+        config = folder / "sbf.toml"
+        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in found.items()))
+        with (folder / "log").open("w") as log:
+            process = subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log)  # noqa: S603 - our own
+        try:
+            until(lambda: "listening" in (folder / "log").read_text())
+            made = [*SBF, "token", "create", "pbs", "--role", "scheduler", "--config", str(config)]
+            token = subprocess.run(made, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
+            (folder / "token").write_text(token)
+            settings = {"token_file": f"{folder}/token", "ca_file": str(authority.write(folder))}
+            with SbfClient(f"unix://{folder}/sbf.sock") as operator:
+                operator.put_topology(TOPOLOGY)
+                operator.put_pool("brno", Pool(vlans=VlanSet.parse("100-199")))
+                yield SingleSite(operator, ServerHook(f"https://127.0.0.1:{port}", settings, patient=True))
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+def until(reached: object) -> None:
+    ends = time.monotonic() + 60
+    while not reached():  # type: ignore[operator]
+        assert time.monotonic() < ends
+        time.sleep(0.02)

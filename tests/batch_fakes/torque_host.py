@@ -1,0 +1,158 @@
+"""A host on which Torque's scripts are tried: a fake agent on a real socket, a fake SBF on a real port, real files."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from fake_agent import FakeAgentSocket, FakeAnswer, FakeRequest, agent_socket
+
+from pbs_hooks.torque.scripts.script_entry import main
+
+FACTS = {"VCLUSTER_ID": "7.torque", "VCLUSTER_VLAN": "112", "VCLUSTER_GUESTS": "g1 g2"}
+UP = {"ok": True, "state": "up", "missing": [], "reason": None, "facts": FACTS}
+REQUEST = "image=busybox:guests=1:subnet=10.0.0.0/24"
+RESOURCES = f"neednodes=2:ppn=2,nodes=2:ppn=2,other=vcluster={REQUEST},walltime=01:00:00"
+
+
+class SbfCall(NamedTuple):
+    """A call that SBF got."""
+
+    method: str
+    path: str
+    document: Any
+
+
+class ScriptResult(NamedTuple):
+    """How a script ended."""
+
+    code: int
+    stderr: str
+
+
+def problem(status: int, slug: str, detail: str) -> tuple[int, Any]:
+    """Write a problem document."""
+    return status, {"type": f"urn:virtcloud:problem:{slug}", "detail": detail}
+
+
+UNKNOWN = problem(404, "not-found", "cluster 7.torque is not known")
+
+
+def agent_says(request: FakeRequest) -> FakeAnswer:
+    """Answer as an agent whose clusters come up and go at once."""
+    done: FakeAnswer = {"ok": True}
+    return {
+        "up": done,
+        "state": UP,
+        "cancel": done,
+        "remove": {**done, "gone": True},
+        "list": listed(("7.torque", False)),
+    }[request["do"]]
+
+
+def listed(*clusters: tuple[str, bool], state: str = "waiting") -> FakeAnswer:
+    """Say that these clusters are known, and whether they are leaving."""
+    return {"ok": True, "clusters": [{"cluster": key, "leaving": leaving, "state": state} for key, leaving in clusters]}
+
+
+def sbf_says(heard: SbfCall) -> tuple[int, Any]:
+    """Answer as an SBF that never heard of the job and gives it all that it wants."""
+    return UNKNOWN if heard.method == "GET" else (201, {"state": "configuring"})
+
+
+@dataclass
+class TorqueHost:
+    """The host; ``sbf_says`` and ``agent_says`` may be replaced before a script runs."""
+
+    folder: Path
+    user: str
+    capture: pytest.CaptureFixture[str]
+    agent: FakeAgentSocket | None = None
+    agent_says: Callable[[FakeRequest], FakeAnswer] = agent_says
+    sbf_says: Callable[[SbfCall], tuple[int, Any]] = sbf_says
+    heard: list[SbfCall] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[FakeRequest]:
+        """What the agent was asked."""
+        return self.agent.asked if self.agent else []
+
+    def agent_answer(self, request: FakeRequest) -> FakeAnswer:
+        """Answer as the test has it by now."""
+        return self.agent_says(request)
+
+    def settings(self, **keys: object) -> Path:
+        """Write the settings, with these keys besides."""
+        file = self.folder / "torque.json"
+        known = json.loads(file.read_text()) if file.exists() else {}
+        file.write_text(json.dumps({**known, **keys}))
+        return file
+
+    def run(self, script: str, resources: str = RESOURCES, job: str = "7.Torque", **environment: str) -> ScriptResult:
+        """Run a script for a job, with the arguments and the environment that Torque gives."""
+        nodes = self.folder / "nodes"
+        nodes.write_text("Brno-h1.example\nBrno-h1.example\nbrno-h2.example\nbrno-h2.example\n")
+        common = [job, self.user, "users", "job.sh"]
+        script_file = str(self.folder / "7.SC")
+        prologue = [*common, resources, "batch", "", script_file]
+        epilogue = [*common, "4711", resources, "cput=00:00:01", "batch", "", "0", script_file]
+        arguments = prologue if script.startswith("prologue") else epilogue
+        surrounding = {"PBS_NODEFILE": str(nodes), "PBS_MSHOST": "Brno-h1.example", **environment}
+        code = main(script, arguments, surrounding, str(self.folder / "torque.json"))
+        return ScriptResult(code, self.capture.readouterr().err)
+
+
+@contextmanager
+def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
+    """Let agent and SBF run for the length of a test."""
+    bench = TorqueHost(folder, user, capture)
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("content-length") or 0)
+            heard = SbfCall(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
+            bench.heard.append(heard)
+            status, document = bench.sbf_says(heard)
+            body = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - as http.server names them
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as its base
+            pass
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        agent_socket(folder / "s", bench.agent_answer) as agent,
+    ):
+        bench.agent = agent
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        bench.settings(
+            sbf=f"http://127.0.0.1:{server.server_port}",
+            token_file=None,
+            socket=str(folder / "s"),
+            environments=str(folder / "environments"),
+        )
+        yield bench
+        server.shutdown()
+
+
+def waits_with(bench: TorqueHost, *states: dict[str, object]) -> None:
+    """Let the agent answer a question for the state so, one by one, and then the last one again."""
+    left = list(states)
+    usual = bench.agent_says
+
+    def says(request: FakeRequest) -> FakeAnswer:
+        if request["do"] != "state":
+            return usual(request)
+        return {"ok": True, **(left.pop(0) if len(left) > 1 else left[0])}
+
+    bench.agent_says = says

@@ -1,0 +1,182 @@
+"""Runs Torque's scripts in a lab as its MoMs do: in their order, with their arguments, environment and users.
+
+No Torque is here. What it does was read in its source (``prolog.c``, ``mom_comm.c``, ``mom_main.c``): sisters'
+``prologue.parallel`` end before the first host's ``prologue`` begins, the environment is all but empty, and
+``epilogue.precancel`` is run as the job's user. The server is a double that prints what ``qstat`` does; the agent's own
+code answers for its jobs.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from xml.etree import ElementTree as ET
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.addressing import SBF_PORT, STATION_ADDRESS
+from virtcloud.model.access import Role
+from virtcloud.scheduler.command import CommandResult
+from virtcloud.scheduler.job_confirmation import answer_until_stopped
+from virtcloud.scheduler.torque_adapter import TorqueScheduler
+
+FOLDER, USER, UID = "/run/torque", "erik", 1777
+SETTINGS, TOKEN, FACTS = f"{FOLDER}/torque.json", f"{FOLDER}/torque.token", f"{FOLDER}/environments"
+MOM_PRIV, NODES = f"{FOLDER}/mom_priv", f"{FOLDER}/nodes"
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TorqueJob:
+    """A job as Torque runs it on these hosts, its script on the first."""
+
+    id: str
+    hosts: tuple[str, ...]
+    resources: str
+
+    @property
+    def key(self) -> str:
+        """The key of its cluster."""
+        return self.id.lower()
+
+
+def xml(job: TorqueJob) -> str:
+    """Write a job as ``qstat -x`` does."""
+    data = ET.Element("Data")
+    one = ET.SubElement(data, "Job")
+    nodes = "+".join(f"{host}/{number}" for host in job.hosts for number in (0, 1))
+    told = {"Job_Id": job.id, "Job_Owner": f"{USER}@station", "job_state": "R", "exec_host": nodes, "euser": USER}
+    for tag, text in told.items():
+        ET.SubElement(one, tag).text = text
+    resources = ET.SubElement(one, "Resource_List")
+    for tag, text in (word.split("=", 1) for word in job.resources.split(",")):
+        ET.SubElement(resources, tag).text = text
+    return ET.tostring(data, encoding="unicode")
+
+
+class SilentLog:
+    """A log that nobody reads."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log nothing."""
+
+    warning = exception = info
+
+
+@dataclass
+class TorqueMoms:
+    """The MoMs of some hosts of a lab."""
+
+    lab: Lab
+    hosts: tuple[str, ...]
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(8))
+
+    known: dict[str, TorqueJob] = field(default_factory=dict)
+    """The server's jobs, by number, as they last began."""
+
+    def qstat(self, command: Sequence[str]) -> CommandResult:
+        """Answer as the server does."""
+        if "-B" in command:
+            return CommandResult(
+                "qstat -B -f", 0, "Server: torque\n    server_state = Active\n    total_jobs = 1\n", ""
+            )
+        job = self.known.get(command[-1])
+        return CommandResult("qstat -x", 0, xml(job), "") if job else CommandResult("qstat -x", 153, "", "")
+
+    def furnish(self, client: SbfClient, patience: int = 60) -> None:
+        """Install the scripts on every host, by the command that administrators use."""
+        for host in self.hosts:
+            settings = {
+                "sbf": f"http://{STATION_ADDRESS}:{SBF_PORT}",
+                "token_file": TOKEN,
+                "patience": patience,
+                "environments": FACTS,
+            }
+            token = client.create_token(host, Role.JOB_STARTER).token
+            self.shell(
+                host,
+                f"set -e; mkdir -p {MOM_PRIV}; grep -q ^{USER}: /etc/passwd || "
+                f"echo '{USER}:x:{UID}:{UID}::/:/bin/sh' >> /etc/passwd; umask 077; echo {token} > {TOKEN}; "
+                f"umask 022; echo '{json.dumps(settings)}' > {SETTINGS}; "
+                f"{sys.executable} -m virtcloud.cli torque scripts --to {MOM_PRIV} --settings {SETTINGS}",
+            )
+
+    def set_patience(self, host: str, seconds: int) -> None:
+        """Change how long a host's prologue waits."""
+        self.shell(host, f'sed -i \'s/"patience": [0-9]*/"patience": {seconds}/\' {SETTINGS}')
+
+    def shell(self, host: str, text: str) -> str:
+        """Run commands on a host as root."""
+        return self.lab.run(host, ("sh", "-c", text), check=True).stdout
+
+    def script(self, host: str, name: str, job: TorqueJob, around: str = "") -> Done:
+        """Run one script as this host's MoM does; ``around`` is a command that runs it."""
+        if name == "prologue":
+            self.known[job.id.partition(".")[0]] = job
+        common = [job.id, USER, USER, "job.sh"]
+        prologue = [*common, job.resources, "batch", ""]
+        epilogue = [*common, "4711", job.resources, "cput=00:00:01", "batch", "", "0"]
+        arguments = prologue if name.startswith("prologue") else epilogue
+        self.shell(host, f"printf '%s\\n' {' '.join(2 * job.hosts)} > {NODES}")
+        nodes = [f"PBS_NODEFILE={NODES}"] if host == job.hosts[0] else []
+        environment = [*nodes, f"PBS_MSHOST={job.hosts[0]}", f"PBS_NODENUM={job.hosts.index(host)}"]
+        return self.lab.run(host, ["env", "-i", *environment, *around.split(), f"{MOM_PRIV}/{name}", *arguments])
+
+    def sisters(self, job: TorqueJob) -> list[int]:
+        """Let all other hosts prepare, side by side; gives their exit codes. The first host waits for all of them."""
+        return [done.returncode for done in self._on_sisters("prologue.parallel", job)]
+
+    def start(self, job: TorqueJob) -> Done:
+        """Start a job: gives how the first host's prologue ended."""
+        assert set(self.sisters(job)) <= {0}
+        return self.script(job.hosts[0], "prologue", job)
+
+    def starting(self, job: TorqueJob) -> "Future[Done]":
+        """Start a job, and do something else meanwhile."""
+        return self.threads.submit(self.start, job)
+
+    def end(self, job: TorqueJob) -> list[int]:
+        """End a job on all its hosts; gives their exit codes."""
+        first = self.threads.submit(self.script, job.hosts[0], "epilogue", job)
+        sisters = self._on_sisters("epilogue.parallel", job)
+        return [first.result().returncode, *(done.returncode for done in sisters)]
+
+    def precancel(self, job: TorqueJob) -> int:
+        """Delete a job: its first host runs this as the job's user before it kills anything."""
+        around = f"/usr/bin/setpriv --reuid {UID} --regid {UID} --clear-groups"
+        return self.script(job.hosts[0], "epilogue.precancel", job, around).returncode
+
+    def facts(self, job: TorqueJob) -> str:
+        """Read what the job reads, as its user."""
+        return self.shell(job.hosts[0], f"setpriv --reuid {UID} --clear-groups cat {FACTS}/{job.id}")
+
+    def _on_sisters(self, name: str, job: TorqueJob) -> list[Done]:
+        running = [self.threads.submit(self.script, host, name, job) for host in job.hosts[1:]]
+        return [one.result() for one in running]
+
+
+@contextmanager
+def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
+    """Give these hosts their scripts for the length of a test."""
+    made, stop = TorqueMoms(lab, hosts), threading.Event()
+    made.furnish(client)
+    answers = threading.Thread(
+        target=answer_until_stopped, args=(TorqueScheduler(made.qstat), client, {}, SilentLog(), stop), daemon=True
+    )
+    answers.start()
+    yield made
+    stop.set()
+    made.threads.shutdown()
+
+
+def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:
+    """Ask again and again until it is so."""
+    for _ in range(600):
+        if reached():
+            return
+        pause()
+    raise AssertionError(f"never came: {what}")

@@ -1,0 +1,229 @@
+"""The lab with a real OpenPBS that tests run in.
+
+An OpenPBS in a lab as the scenarios see a batch system, and its machines.
+
+A lab as the scenarios see what is around a batch system.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from batch_scenarios.stage import HostFault
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab, addressing, node_services
+from virtcloud.lab.pbs import LabPbs, as_user, scripts
+from virtcloud.lab.snapshot import Snapshot, take_snapshot
+from virtcloud.testing.fakepbs.batch_system import (
+    BatchJobState,
+    BatchRefused,
+    BatchSubmission,
+    JobOutput,
+    JobStatus,
+    NoSuchJob,
+    ServerStopped,
+)
+
+HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
+TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_most": 1, "drain_deadline": 20}
+SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 30}, "mom": {"patience": 25}}
+RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
+"""Short, so that a test of a fault takes seconds."""
+
+
+SPOOL = scripts.HOME
+
+
+@dataclass
+class RealBatch:
+    """The batch system; a host is one of the lab's nodes."""
+
+    pbs: LabPbs
+    hosts: Sequence[str]
+
+    def submit(self, wanted: BatchSubmission) -> str:
+        """Submit a job as the user would, with the script on standard input."""
+        asked = {"select": wanted.select, "place": wanted.place, "walltime": wanted.walltime, **wanted.resources}
+        words = [word for key, value in asked.items() if value is not None for word in ("-l", f"{key}={value}")]
+        return self._ask(as_user(wanted.user, ["qsub", *words, *(["-h"] if wanted.held else [])]), wanted.script)
+
+    def alter(self, job: str, resources: Mapping[str, str]) -> None:
+        """Change resources."""
+        words = [word for key, value in resources.items() for word in ("-l", f"{key}={value}")]
+        self._ask([self._program("qalter"), *words, job])
+
+    def delete(self, job: str, *, force: bool = False) -> None:
+        """End a job."""
+        self._ask([self._program("qdel"), *(["-W", "force"] if force else []), job])
+
+    def rerun(self, job: str) -> None:
+        """Stop a job and queue it again."""
+        self._ask([self._program("qrerun"), job])
+
+    def status(self, job: str) -> JobStatus:
+        """Look at a job, also at one that has ended."""
+        said = json.loads(self._ask([self._program("qstat"), "-x", "-f", "-F", "json", job]))["Jobs"][job]
+        places = [one.split("/")[0] for one in said.get("exec_host", "").split("+") if one]
+        return JobStatus(
+            id=job,
+            state=BatchJobState(said["job_state"]),
+            comment=said.get("comment"),
+            hosts=tuple(dict.fromkeys(places)),
+            run_version=int(said.get("run_version", 0)),
+            exit_status=said.get("Exit_status"),
+            hold=said.get("Hold_Types", "n"),
+            execution_time=_moment(said.get("Execution_Time")),
+            resources={key: str(value) for key, value in said.get("Resource_List", {}).items()},
+        )
+
+    def output(self, job: str) -> JobOutput:
+        """Give what the script wrote: so far where it runs; once it has ended, as its user finds it at home."""
+        number, status = job.partition(".")[0], self.status(job)
+        if status.state is BatchJobState.RUNNING and status.hosts:
+            first = status.hosts[0]
+            return JobOutput(
+                self._run(first, f"cat {SPOOL}/spool/{job}.OU"), self._run(first, f"cat {SPOOL}/spool/{job}.ER")
+            )
+        return JobOutput(
+            self._run(addressing.STATION, f"cat /home/*/*.o{number}"),
+            self._run(addressing.STATION, f"cat /home/*/*.e{number}"),
+        )
+
+    def kill_host(self, name: str) -> None:
+        """Let a host die: its MoM with every process of its jobs, its agent, its guests, and its cables."""
+        self.pbs.lab.service(name, "agent").kill()
+        self.kill_mom(name)
+        self._shell(name, "for pid in $(pgrep -u alice,bob); do kill -9 $pid; done; true")
+        self._shell(
+            name, "for one in $(virsh -q -c lxc:///system list --name); do virsh -c lxc:///system destroy $one; done"
+        )
+        self._shell(name, "for port in mgmt0 eth0; do ip link set $port down; done")
+
+    def start_host(self, name: str) -> None:
+        """Start a host anew."""
+        self._shell(name, "for port in mgmt0 eth0; do ip link set $port up; done")
+        self.pbs.lab.service(name, "agent").start()
+        self.start_mom(name)
+
+    def kill_mom(self, name: str) -> None:
+        """Let only a host's MoM die, as a crash would; processes of jobs stay."""
+        self._shell(name, f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); true")
+
+    def start_mom(self, name: str) -> None:
+        """Start it, unless it runs; what jobs it finds it ends, as a host does that was started anew."""
+        self._shell(
+            name,
+            f"kill -0 $(cat {SPOOL}/mom_priv/mom.lock) 2>/dev/null || {scripts.start_mom(str(self.pbs.place.exec))}",
+        )
+
+    def stop_server(self) -> None:
+        """Kill the server as a crash would."""
+        self._shell(addressing.STATION, f"kill -9 $(cat {SPOOL}/server_priv/server.lock)")
+
+    def start_server(self) -> None:
+        """Start it again."""
+        self.pbs.start_server(self.pbs.version())
+
+    def log(self, job: str) -> str:
+        """Give what PBS wrote about a job, for a test that failed."""
+        nodes = [addressing.STATION, *self.hosts]
+        told = {one: self._run(one, f"grep -h '{job}' {SPOOL}/*_logs/* | tail -30") for one in nodes}
+        return "\n".join(f"--- {node}\n{text}" for node, text in told.items())
+
+    def _ask(self, argv: Sequence[str], given: str = "") -> str:
+        done = self.pbs.lab.run(addressing.STATION, argv, given=given)
+        said = done.stderr.strip()
+        if "cannot connect to server" in said or "Connection refused" in said:
+            raise ServerStopped(said)
+        if "Unknown Job Id" in said:
+            raise NoSuchJob(said)
+        if done.returncode:
+            raise BatchRefused(said)
+        return done.stdout.strip()
+
+    def _program(self, name: str) -> str:
+        return str(self.pbs.place.program(name))
+
+    def _run(self, node: str, script: str) -> str:
+        return self.pbs.lab.run(node, ["sh", "-c", script]).stdout
+
+    def _shell(self, node: str, script: str) -> None:
+        self.pbs.lab.run(node, ["sh", "-c", script], check=True)
+
+
+def _moment(text: str | None) -> float | None:
+    """Read a time as qstat prints it."""
+    return None if text is None else time.mktime(time.strptime(text))
+
+
+AGENT = f"$(ss -xlpH src {node_services.AGENT_SOCKET} | sed 's/.*pid=\\([0-9]*\\).*/\\1/')"
+BEGINS = "pgrep -f '^[^ ]*/pbs_python .*execjob_begin' >/dev/null"
+FAULTS = {
+    HostFault.MOM_DIES: f"kill -9 $(cat {SPOOL}/mom_priv/mom.lock); kill -CONT $agent",
+    HostFault.AGENT_DIES: "kill -9 $agent",
+    HostFault.AGENT_HANGS: f"while {BEGINS}; do sleep 0.1; done; kill -CONT $agent",
+}
+
+
+@dataclass
+class RealWorld:
+    """A lab's SBF, switches and hosts."""
+
+    lab: Lab
+    batch: RealBatch
+    client: SbfClient
+    before: Snapshot
+    hosts: Sequence[str]
+    patience: float = 120.0
+    outage: float = 12.0
+
+    def left(self) -> str:
+        """Read every switch and every host."""
+        return self.before.differs(take_snapshot(self.lab, self.lab.topology))
+
+    def cut_off(self, switch: str) -> None:
+        """Take a switch's management interface down: SBF's session hangs, as it would with a dead switch."""
+        self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
+
+    def reconnect(self, switch: str) -> None:
+        """Take it up."""
+        self.lab.run(switch, ["ip", "link", "set", "mgmt0", "up"], check=True)
+
+    def stop_sbf(self) -> None:
+        """Kill SBF."""
+        self.lab.service(addressing.STATION, "sbf").kill()
+
+    def start_sbf(self) -> None:
+        """Start it."""
+        self.lab.service(addressing.STATION, "sbf").start()
+
+    def kill_mom(self, host: str) -> None:
+        """Kill a MoM."""
+        self.batch.kill_mom(host)
+
+    def start_mom(self, host: str) -> None:
+        """Start it."""
+        self.batch.start_mom(host)
+
+    @contextmanager
+    def in_begin(self, host: str, fault: HostFault) -> Iterator[Callable[[], None]]:
+        """Stop the agent, so that the hook waits for its answer, and go on when there is a hook that waits."""
+        self._shell(host, f"kill -STOP {AGENT}")
+        script = f"agent={AGENT}; until {BEGINS}; do sleep 0.05; done; {FAULTS[fault]}"
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                yield pool.submit(self._shell, host, script).result
+        finally:
+            self._shell(host, f"kill -CONT {AGENT} 2>/dev/null; true")
+            self.lab.service(host, "agent").start()
+            self.start_mom(host)
+
+    def _shell(self, host: str, script: str) -> None:
+        self.lab.run(host, ["sh", "-c", script], timeout_s=self.patience, check=True)
+
+    def log(self, job: str) -> str:
+        """Give what PBS and the agents wrote about a job."""
+        return self.batch.log(job)

@@ -1,0 +1,126 @@
+"""``virtcloud element try`` on emulated switches: what is printed, recorded and replayed; nothing is changed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from emulators import emulate
+from emulators.switch_device import EmulatedSwitch
+
+from sbf_service.drivers.switch.dialects import DIALECTS
+
+
+def element_try(*words: object) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", *map(str, words)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - ours
+
+
+def tried(switch: EmulatedSwitch, folder: Path, *more: object, platform: str = "") -> subprocess.CompletedProcess[str]:
+    (folder / "password").write_text(f"{switch.password}\n", encoding="utf-8")
+    (folder / "enable").write_text(f"{switch.secret}\n", encoding="utf-8")
+    login = ("--username", switch.username, "--password-file", folder / "password", "--enable-file", folder / "enable")
+    return element_try("--platform", platform or switch.platform, "--address", switch.address, *login, *more)
+
+
+def rows(text: str) -> list[str]:
+    return [" ".join(line.split()) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("platform", DIALECTS)
+def test_only_show_commands_are_sent_to_a_switch_that_is_tried(platform: str, tmp_path: Path) -> None:
+    with emulate(platform) as switch:
+        port = switch.port_names[0].replace(" ", "")
+        watch, before, startup = switch.watch(), switch.running_config(), switch.config_of(switch.startup)
+        done = tried(switch, tmp_path, "--port", port, "--vlan", 100)
+        assert "100" not in " ".join(switch.commands)
+        assert watch.changes == []
+        assert (switch.running_config(), switch.config_of(switch.startup), switch.saves) == (before, startup, 0)
+    assert done.returncode == 0, done.stderr
+    assert f"lines that SBF would send for VLAN 100 on {port} (none was sent):" in done.stdout
+    assert "100" in done.stdout.partition("(none was sent):")[2]
+
+
+def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
+    with emulate("cisco_ios") as switch:
+        a, b, c = switch.port_names[:3]
+        switch.occupy(vlans={20: "offices"}, access={a: 20}, trunks={b: [20], c: "all"}, native={b: 7}, shut=[a])
+        printed = rows(tried(switch, tmp_path).stdout)
+    assert "20 offices" in printed
+    assert "VLAN IDs that the switch reserves: 1006" in printed
+    assert "GigabitEthernet1/0/1 access 20 yes" in printed
+    assert "GigabitEthernet1/0/2 trunk 20 7" in printed
+    assert "GigabitEthernet1/0/3 trunk all VLANs" in printed
+
+
+def test_what_is_not_understood_is_recorded_privately(tmp_path: Path) -> None:
+    record = tmp_path / "record.yaml"
+    with emulate("cisco_ios") as switch:
+        switch.fail("say", "^show vlan brief", text="VLAN of all things\n", times=9)
+        done = tried(switch, tmp_path, "--record", record)
+    assert done.returncode == 1
+    assert "are not understood: no table of VLANs in 'VLAN of all things'" in done.stderr
+    asked = yaml.safe_load(record.read_text(encoding="utf-8"))["asked"]
+    assert asked[0] == {"command": "show vlan brief", "answer": ["VLAN of all things"]}
+    assert oct(record.stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_record_is_replayed_without_the_switch(tmp_path: Path) -> None:
+    record = tmp_path / "record.yaml"
+    with emulate("hp_comware") as switch:
+        port = switch.port_names[0]
+        first = tried(switch, tmp_path, "--port", port, "--vlan", 100, "--record", record, "--source", "an emulator")
+    again = element_try("--replay", record)
+    assert again.returncode == 0
+    assert first.stdout.startswith(again.stdout)
+    assert yaml.safe_load(record.read_text(encoding="utf-8"))["source"] == "an emulator"
+
+
+def test_a_replay_that_understands_otherwise_fails(tmp_path: Path) -> None:
+    record = tmp_path / "record.yaml"
+    with emulate("cisco_ios") as switch:
+        tried(switch, tmp_path, "--record", record)
+    text = record.read_text(encoding="utf-8")
+    record.write_text(re.sub("mode: dynamic", "mode: access", text, count=1), encoding="utf-8")
+    done = element_try("--replay", record)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "virtcloud: port GigabitEthernet1/0/1: understood PortRead(mode='dyn"
+    )
+
+
+def test_a_port_in_other_use_is_named_beside_the_lines(tmp_path: Path) -> None:
+    with emulate("cisco_ios") as switch:
+        switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
+        done = tried(switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
+    assert done.returncode == 1
+    assert "port Gi1/0/1: is an access port in VLAN 20: SBF changes it once adopted" in done.stderr
+    assert "switchport trunk allowed vlan add 100" in done.stdout
+
+
+def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
+    with emulate("cisco_ios") as switch:
+        wrong = tmp_path / "wrong"
+        wrong.write_text("guess\n", encoding="utf-8")
+        done = tried(switch, tmp_path, "--password-file", wrong)
+    assert done.returncode == 1
+    assert "does not let 'admin' in: check the credential" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--platform", "cisco_iso", "--address", "192.0.2.1"), "expected a known platform (arista_eapi, "),
+        (("--platform", "juniper_junos", "--address", "192.0.2.1"), "expected one with a command line"),
+        (("--platform", "cisco_ios", "--address", "192.0.2.1:99999"), "expected an address"),
+        (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "100"), "expected a port for the example"),
+        (("--platform", "cisco_ios", "--address", "192.0.2.1", "--vlan", "5000"), "5000"),
+        (("--platform", "cisco_ios"), "expected --platform, --address and --username, or --replay FILE"),
+        (("--replay", "/nowhere/record.yaml"), "/nowhere/record.yaml: expected a recorded conversation"),
+    ],
+)
+def test_bad_input_of_a_trial_is_exit_code_2(words: tuple[str, ...], said: str) -> None:
+    done = element_try("--username", "viewer", "--key-file", "/nowhere/key", *words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr

@@ -1,0 +1,143 @@
+"""Access ports on an emulated switch of each platform: one number untagged, or none, and never another in between."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators import OPEN_BY_LIST
+from emulators.switch_bench import POOL, MakeBench, SwitchBench, make_bench_in
+from emulators.switch_device import EmulatedPort
+
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from virtcloud.model.errors import Unsafe
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
+
+LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].facts.access]
+"""Where a trunk may carry every VLAN."""
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    with ExitStack() as stack:
+        yield make_bench_in(stack)
+
+
+@pytest.fixture
+def bench(platform: str, make_bench: MakeBench) -> SwitchBench:
+    return make_bench(platform)
+
+
+@pytest.fixture(params=[name for name in EMULATED if SWITCH_PLATFORMS[name].facts.access])
+def platform(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def converge(bench: SwitchBench, b: str = "", a: str = "") -> SwitchDifference:
+    """Make ``b``, an access port, and ``a``, a trunk, carry these; gives what was changed."""
+    wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet.parse(b)}, access=(bench.b,))
+    managed = SwitchScope((bench.a, bench.b), POOL, wanted.access)
+    difference = compare_switch(wanted, bench.driver.read(managed))
+    if difference:
+        bench.driver.apply(difference)
+        bench.driver.save()
+    assert not compare_switch(wanted, bench.driver.read(managed))
+    return difference
+
+
+def untagged(bench: SwitchBench) -> int | None:
+    return bench.switch.untagged().get(bench.names[1])
+
+
+def passed(bench: SwitchBench) -> list[int | None]:
+    """Give the VLANs that the access port has been in, one after the other, and forget them."""
+    states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
+    bench.switch.untagged_timeline.clear()
+    return [one for index, one in enumerate(states) if index == 0 or states[index - 1] != one]
+
+
+def test_a_port_that_nobody_configured_ends_in_no_vlan(bench: SwitchBench) -> None:
+    converge(bench)
+    assert (untagged(bench), bench.carries(bench.names[1])) == (None, set())
+
+
+def test_a_port_is_in_its_vlan_and_no_other_while_clusters_come_and_go(bench: SwitchBench) -> None:
+    converge(bench)
+    passed(bench)
+    converge(bench, "112", a="112,120")
+    converge(bench, "120", a="120")
+    converge(bench)
+    at_once = SWITCH_PLATFORMS[bench.switch.platform].facts.atomic
+    assert passed(bench) == ([112, 120, None] if at_once else [None, 112, None, 120, None])
+    assert not bench.switch.running.vlans.keys() & POOL
+
+
+def test_a_trunk_beside_it_goes_on_and_the_change_is_saved_once(bench: SwitchBench) -> None:
+    converge(bench, "112", a="112")
+    saves = bench.switch.saves
+    converge(bench, "", a="112")
+    assert bench.carries(bench.names[0]) == {112}
+    assert bench.switch.saves == saves + 1
+
+
+def test_a_trunk_of_ours_becomes_an_access_port(bench: SwitchBench) -> None:
+    bench.converge("", "112,120")
+    converge(bench, "112")
+    assert (untagged(bench), bench.carries(bench.names[1])) == (112, set())
+
+
+def test_an_access_port_becomes_a_trunk_of_ours_once_nobody_is_there(bench: SwitchBench) -> None:
+    converge(bench, "112")
+    converge(bench)
+    bench.switch.running.ports[bench.names[1]].down = False  # what we shut down, an administrator enables
+    assert not bench.converge("112", "112,120")
+    assert bench.carries(bench.names[1]) == {112, 120}
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_trunk_that_carries_all_vlans_is_closed_before_any_is_made(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    bench.switch.running.ports[bench.names[1]] = EmulatedPort(mode="trunk", allowed=every)
+    bench.switch.timeline.clear()
+    assert bench.b in converge(bench, "112").close
+    assert not any(state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline)
+
+
+def test_a_port_in_somebodys_vlan_is_unsafe_and_untouched(bench: SwitchBench) -> None:
+    bench.switch.running.vlans[50] = "theirs"
+    port = bench.switch.running.ports[bench.names[1]]
+    port.native, port.mode = 50, port.mode if bench.switch.platform == "hp_procurve" else "access"
+    before = bench.switch.running_config()
+    with pytest.raises(
+        Unsafe, match=r"switch sw1, access port .*: expected one VLAN of ours untagged or none, found 50"
+    ):
+        converge(bench, "112")
+    assert bench.switch.running_config() == before
+
+
+def test_what_somebody_shut_down_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    converge(bench, "112")
+    bench.switch.running.ports[bench.names[1]].down = True
+    assert not converge(bench, "112")
+    managed = replace(bench.managed, access=(bench.b,))
+    assert bench.driver.read(managed).down == (bench.b,)
+    assert bench.switch.running.ports[bench.names[1]].down
+
+
+def test_what_sbf_shut_down_and_did_not_enable_is_enabled(make_bench: MakeBench) -> None:
+    """SBF was killed between ``shutdown`` and ``no shutdown``: it recorded before that it may have shut the port."""
+    bench = make_bench("cisco_ios")
+    converge(bench, "112")
+    bench.switch.running.ports[bench.names[1]].down = True
+    managed = replace(bench.managed, access=(bench.b,), shut=frozenset({bench.b}))
+    wanted = SwitchWanted(ports={bench.a: VlanSet(), bench.b: VlanSet([112])}, access=(bench.b,))
+    carried = bench.driver.read(managed)
+    assert carried.down == ()
+    bench.driver.apply(compare_switch(wanted, carried))
+    assert untagged(bench) == 112

@@ -1,0 +1,160 @@
+"""Dialects from outside the tree: a small distribution that is really installed, with one plug-in of each kind."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints, distributions
+from pathlib import Path
+
+import pytest
+from contract.service.test_server import settings
+
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.dialects import DIALECTS
+from sbf_service.drivers.switch.plugins import GROUP, load_plugins
+
+DIALECT = """from dataclasses import replace
+from sbf_service.drivers.switch.dialects import DIALECTS
+IOS = DIALECTS["cisco_ios"]
+DIALECT = replace(IOS, title="AcmeOS")
+NEVER_ENABLES = replace(IOS, netmiko="generic")
+UNKNOWN_TO_NETMIKO = replace(IOS, netmiko="acme_os")
+WRONG_BLANK = replace(IOS, prepare=("interface {port}", "allow none {vlan}"))
+FORGETFUL = replace(IOS, see=lambda answers: answers[99])
+"""
+ENTRIES = f"""[{GROUP}]
+acme_os = acme_sbf:DIALECT
+acme_generic = acme_sbf:NEVER_ENABLES
+acme_unknown = acme_sbf:UNKNOWN_TO_NETMIKO
+acme_blank = acme_sbf:WRONG_BLANK
+acme_forgetful = acme_sbf:FORGETFUL
+acme_text = acme_sbf:__doc__
+acme_gone = acme_sbf.nowhere:DIALECT
+cisco_ios = acme_sbf:DIALECT
+Acme-OS = acme_sbf:DIALECT
+"""
+INFO = "acme_sbf-1.2.dist-info"
+FILES = {
+    "acme_sbf.py": DIALECT,
+    f"{INFO}/METADATA": "Metadata-Version: 2.1\nName: acme-sbf\nVersion: 1.2\n",
+    f"{INFO}/WHEEL": "Wheel-Version: 1.0\nGenerator: by hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    f"{INFO}/entry_points.txt": ENTRIES,
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that pip installed the distribution into."""
+    folder = tmp_path_factory.mktemp("plugins")
+    wheel = folder / "acme_sbf-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in FILES.items():
+            archive.writestr(name, text)
+        archive.writestr(f"{INFO}/RECORD", "".join(f"{name},,\n" for name in [*FILES, f"{INFO}/RECORD"]))
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(folder / "site")]
+    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)  # noqa: S603 - ours
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def entries(site: Path) -> Iterator[EntryPoints]:
+    """What the installed distribution declares; its module can be imported meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(site))
+        (found,) = distributions(path=[str(site)])
+        yield found.entry_points.select(group=GROUP)
+
+
+def run(site: Path, *argv: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    command = [sys.executable, "-m", *argv]
+    return subprocess.run(  # noqa: S603 - ours
+        command, input=given, env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def fault(entries: EntryPoints, name: str) -> str:
+    (found,) = (one for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.platform == name)
+    assert found.dialect is None
+    return str(found)
+
+
+def test_an_installed_dialect_is_a_platform(entries: EntryPoints) -> None:
+    usable = [one for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.dialect]
+    assert [(one.platform, one.source, one.dialect and one.dialect.title) for one in usable] == [
+        ("acme_os", "acme-sbf 1.2", "AcmeOS")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("acme_generic", "privileged needs 'enable', which Netmiko's 'generic' never sends"),
+        ("acme_unknown", "netmiko has 'acme_os', which Netmiko does not know"),
+        ("acme_blank", "prepare has 'allow none {vlan}': expected no placeholder but {port}"),
+        ("acme_forgetful", "see raises IndexError for the answers ''"),
+        ("acme_text", "expected a Dialect, got NoneType"),
+        ("acme_gone", "acme_sbf.nowhere:DIALECT does not load: ModuleNotFoundError"),
+        ("cisco_ios", "SBF has a platform of this name"),
+        ("Acme-OS", "expected a name of lower-case letters"),
+    ],
+)
+def test_a_plugin_that_cannot_be_used_is_named_with_the_reason(entries: EntryPoints, name: str, said: str) -> None:
+    assert fault(entries, name).startswith(f"platform {name} of acme-sbf 1.2 cannot be used: ")
+    assert said in fault(entries, name)
+
+
+def test_two_plugins_of_one_name_are_both_refused(entries: EntryPoints) -> None:
+    twice = EntryPoints([*entries, EntryPoint("acme_os", "acme_sbf:DIALECT", GROUP)])
+    found = [one for one in load_plugins(twice, frozenset(SWITCH_PLATFORMS)) if one.platform == "acme_os"]
+    assert [one.fault for one in found] == ["several plug-ins have this name: uninstall all but one"] * 2
+
+
+def test_platforms_lists_plugins_and_those_that_cannot_be_used(site: Path) -> None:
+    done = run(site, "sbf_command", "platforms")
+    assert done.returncode == 1
+    assert "acme_os  (acme-sbf 1.2)" in done.stdout.splitlines()
+    assert "cisco_ios" in done.stdout.splitlines()
+    assert "sbf: platform cisco_ios of acme-sbf 1.2 cannot be used: SBF has a platform of this name" in done.stderr
+    assert not set(done.stdout.split()) & {"acme_generic", "acme_blank", "acme_gone"}
+
+
+def test_a_topology_with_an_unknown_platform_is_answered_with_plugins_and_their_faults(site: Path) -> None:
+    trial = json.dumps({"platform": "acme_gone", "address": "192.0.2.1", "username": "viewer"})
+    done = run(site, "sbf_service.trial", given=trial)
+    assert done.returncode == 2
+    assert "expected a known platform (acme_os, arista_eapi, " in done.stderr
+    assert "platform acme_gone of acme-sbf 1.2 cannot be used: acme_sbf.nowhere:DIALECT does not load" in done.stderr
+
+
+def test_sbf_serves_beside_broken_plugins_and_logs_each(site: Path, tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(settings(tmp_path))]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    with subprocess.Popen(argv, env=environment, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - ours
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if " listening " in line:
+                break
+        process.terminate()
+    text = "".join(lines)
+    assert "platform_added platform=acme_os plugin='acme-sbf 1.2'" in text.replace('"', "'")
+    assert text.count("platform_unusable") == 8
+    assert "listening" in lines[-1]
+
+
+def test_a_plugin_is_tried_like_a_built_in_platform(site: Path) -> None:
+    record = Path(__file__).parents[1] / "recordings/cisco_ios.yaml"
+    done = run(site, "virtcloud.cli", "element", "try", "--platform", "acme_os", "--replay", str(record))
+    assert (done.returncode, done.stderr) == (0, "no neighbours\n")
+
+
+def test_every_built_in_dialect_passes_the_checks_of_plugins() -> None:
+    entries = EntryPoints(
+        EntryPoint(f"x_{name}", f"sbf_service.drivers.switch.dialects.{name}:DIALECT", GROUP) for name in DIALECTS
+    )
+    assert [str(one) for one in load_plugins(entries, frozenset(SWITCH_PLATFORMS)) if one.fault] == []

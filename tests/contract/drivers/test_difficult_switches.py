@@ -1,0 +1,123 @@
+"""Drivers on switches that print log lines, are slow or forbid filters (emulated from documentation).
+
+A switch that is too slow is described in one sentence: who, what was expected, what was seen last, the remedy.
+"""
+
+import re
+
+import pytest
+from emulators import EMULATED_PLATFORMS
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.switch_bench import MakeBench
+
+from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.vlans import VlanSet
+
+COMMAND_LINES = [name for name, kind in EMULATED_PLATFORMS.items() if not issubclass(kind, ConfirmTimerSwitch)]
+LOGS = {
+    "with a timestamp": "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)",
+    "without one": "%LINK-3-UPDOWN: Interface GigabitEthernet1/0/3, changed state to up",
+    "of NX-OS": "2026 Nov 20 10:00:00 sw1 %ETHPORT-5-IF_UP: Interface Ethernet1/3 is up in mode trunk",
+}
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_before_a_reading_is_not_a_refusal(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    for command in DIALECTS["cisco_ios"].show:
+        bench.switch.fail("log", "^" + command.partition(" |")[0], text=log)
+    assert not bench.read().vlans
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_during_a_change_is_not_a_refusal(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("log", "^switchport mode trunk", text=log)
+    assert not bench.converge("112")
+
+
+@pytest.mark.parametrize("log", LOGS.values(), ids=LOGS)
+def test_a_log_line_during_a_save_is_not_a_failure(log: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.read()
+    bench.switch.fail("log", "^write", text=log)
+    assert bench.driver.save()
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_output_in_pieces_of_seven_characters_is_read(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, drip=(7, 0.0005))
+    assert not bench.converge("112,150")
+    assert bench.carries(bench.names[0]) == {112, 150}
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_switch_of_factory_ports_is_converged(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, factory=True)
+    bench.converge("112", "112")
+    allowed = [bench.switch.running.ports[name].allowed for name in bench.names]
+    assert all(one is not None and one & {112, 113} == {112} for one in allowed)
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_log_line_between_two_commands_is_skipped(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.read()
+    bench.switch.log(LOGS["of NX-OS"])
+    assert not bench.converge("112")
+    bench.switch.log(LOGS["with a timestamp"])
+    assert bench.driver.save()
+    bench.switch.log(LOGS["with a timestamp"])
+    assert bench.read().vlans == VlanSet([112])
+
+
+def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
+    """IOS-XE prints such a line after ``[OK]`` where sessions get the log."""
+    bench = make_bench("cisco_ios")
+    bench.switch.variant = (
+        "Building configuration...\n[OK]\n"
+        "*Nov 20 10:00:00.000: %SYS-6-PRIVCFG_ENCRYPT_SUCCESS: Successfully encrypted private config file\n"
+    )
+    assert bench.driver.save()
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_missing_right_is_a_refusal_in_the_platforms_words(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.read()
+    bench.switch.forbid("112")
+    words = bench.switch.unauthorized.partition(" '")[0].strip()
+    with pytest.raises(Refused, match=re.escape(words)):
+        bench.converge("112")
+
+
+def test_a_login_that_comes_to_no_prompt_is_said_plainly(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", read_timeout=1)
+    bench.switch.fail("hang", "^terminal ")
+    with pytest.raises(Unreachable) as caught:
+        bench.read()
+    assert str(caught.value) == (
+        f"switch sw1 ({bench.switch.address}) does not answer: expected its prompt within 1 s of logging in, "
+        "seen last: 'sw1>terminal width 511' (if it is always so slow: timing.read_timeout); it is tried again"
+    )
+
+
+def test_a_command_that_is_not_answered_is_named_with_what_was_seen(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", read_timeout=1)
+    bench.switch.fail("hang", "^show vlan brief")
+    with pytest.raises(Unreachable) as caught:
+        bench.read()
+    assert str(caught.value) == (
+        f"switch sw1 ({bench.switch.address}) does not answer: nothing heard for 1 s after 'show vlan brief', "
+        "seen last: 'show vlan brief' (if it is always so slow: timing.read_timeout); it is tried again"
+    )
+
+
+def test_what_was_seen_last_names_no_password(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", read_timeout=1)
+    bench.switch.secret = "another"  # noqa: S105
+    bench.switch.fail("hang", "^enable")
+    with pytest.raises(Unreachable) as caught:
+        bench.read()
+    assert bench.switch.password not in str(caught.value)

@@ -1,0 +1,282 @@
+"""The driver contract (DESIGN.md §8): one suite that every driver passes.
+
+A new driver adds a ``Device`` to ``DEVICES``: something that keeps state like the device, and can be cut off.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import pytest
+from ovs_daemons import Daemons
+from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+from sbf_fakes.shells import LocalShell
+from sbf_fakes.switches import FakeDriver, FakeSwitch
+
+from sbf_service.domain.ownership import mark_foreign_vlans
+from sbf_service.drivers.contract import SwitchDriver, SwitchScope
+from sbf_service.drivers.switch.linux_bridge import LinuxBridge
+from sbf_service.drivers.switch.openvswitch import OpenVSwitch
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
+
+SWITCH = Switch.model_validate({"name": "sw1", "platform": "any", "address": "192.0.2.1", "ports": ["p1", "p2"]})
+MANAGED = SwitchScope(SWITCH.ports, VlanSet.parse("100-199"))
+P2_UNTAGGED = replace(MANAGED, access=(PortName("p2"),))
+
+
+class Device(Protocol):
+    """A device with the ports p1, p2 (managed) and p3, seen from behind."""
+
+    driver: SwitchDriver
+
+    def tag(self, port: str, *vlans: int) -> None: ...
+    def default(self, port: str) -> None: ...
+    def carried(self, port: str) -> str: ...
+    def untagged(self, port: str) -> str: ...
+    def cut_off(self, *, off: bool) -> None: ...
+    def refuse(self, words: str) -> None: ...
+    def babble(self) -> None: ...
+
+
+@dataclass
+class InMemory:
+    """The fake switch of the converger's tests."""
+
+    switch: FakeSwitch = field(default_factory=lambda: FakeSwitch("sw1"))
+
+    def __post_init__(self) -> None:
+        self.driver = FakeDriver(self.switch)
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.switch.ports.setdefault(port, set()).update(vlans)
+
+    def carried(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports.get(port, ())))
+
+    def default(self, port: str) -> None:
+        self.switch.ports[port] = {1}
+
+    def untagged(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports.get(port, ()))) if port in self.switch.access else ""
+
+    def cut_off(self, *, off: bool) -> None:
+        self.switch.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        assert words == "% Invalid input"
+        self.switch.refuses = True
+
+    def babble(self) -> None:
+        self.switch.unsafe = True
+
+
+@dataclass
+class LinuxBridgeInMemory:
+    """The Linux bridge driver on a command line in memory."""
+
+    switch: LinuxSwitch = field(default_factory=lambda: LinuxSwitch({"p1": {}, "p2": {}, "p3": {}}))
+
+    def __post_init__(self) -> None:
+        self.driver = LinuxBridge(Name("sw1"), LinuxLine(self.switch))
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.switch.ports[port] |= {number: [] for number in vlans}
+
+    def carried(self, port: str) -> str:
+        return str(VlanSet(self.switch.ports[port]))
+
+    def default(self, port: str) -> None:
+        self.switch.ports[port] = {1: ["PVID", "Egress Untagged"]}
+
+    def untagged(self, port: str) -> str:
+        return str(VlanSet(n for n, flags in self.switch.ports[port].items() if flags == ["PVID", "Egress Untagged"]))
+
+    def cut_off(self, *, off: bool) -> None:
+        self.switch.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        self.switch.refuses = words
+
+    def babble(self) -> None:
+        self.switch.says = "Dump terminated\n"
+
+
+@dataclass
+class RealOpenVSwitch:
+    """The Open vSwitch driver on the real one, whose shell is here."""
+
+    daemons: Daemons
+
+    def __post_init__(self) -> None:
+        self.daemons.reset()
+        self.line = LocalShell(self.daemons.environment)
+        self.driver = OpenVSwitch(Name("sw1"), self.line)
+
+    def tag(self, port: str, *vlans: int) -> None:
+        self.daemons.alter(port, f"trunks={','.join(map(str, vlans))}")
+
+    def default(self, port: str) -> None:
+        self.daemons.alter(port, "trunks=[]")
+
+    def carried(self, port: str) -> str:
+        return self.untagged(port) or str(VlanSet(set(self.daemons.get(port, "trunks")) - {4095}))
+
+    def untagged(self, port: str) -> str:
+        tag = self.daemons.get(port, "tag")
+        return str(tag or "")
+
+    def cut_off(self, *, off: bool) -> None:
+        self.line.cut_off = off
+
+    def refuse(self, words: str) -> None:
+        self.line.before = f"alias ovs-vsctl='echo \"{words}\"; false'"
+
+    def babble(self) -> None:
+        self.line.before = "alias ovs-vsctl='echo welcome'"
+
+
+DEVICES = {"in memory": InMemory, "linux_bridge": LinuxBridgeInMemory}
+
+
+@pytest.fixture(params=[*DEVICES, pytest.param("openvswitch", marks=pytest.mark.openvswitch)])
+def device(request: pytest.FixtureRequest) -> Device:
+    if request.param == "openvswitch":
+        return RealOpenVSwitch(request.getfixturevalue("open_vswitch"))
+    return DEVICES[request.param]()
+
+
+def ports(**vlans: str) -> dict[PortName, VlanSet]:
+    return {PortName(port): VlanSet.parse(text) for port, text in vlans.items()}
+
+
+def read(device: Device) -> dict[str, str]:
+    return {port: str(vlans) for port, vlans in device.driver.read(MANAGED).ports.items()}
+
+
+def test_what_an_unmanaged_port_carries_is_read(device: Device) -> None:
+    device.tag("p3", 150, 300)
+    assert device.driver.read(MANAGED).elsewhere == {PortName("p3"): VlanSet([150])}
+
+
+def test_a_vlan_of_an_unmanaged_port_is_never_entered(device: Device) -> None:
+    device.tag("p3", 150)
+    carried = mark_foreign_vlans(device.driver.read(MANAGED), VlanSet())
+    wanted = SwitchWanted(ports=ports(p1="150-151", p2=""))
+    device.driver.apply(compare_switch(wanted, carried))
+    assert (device.carried("p1"), device.carried("p3")) == ("151", "150")
+
+
+def test_every_managed_port_is_read_also_an_empty_one(device: Device) -> None:
+    assert read(device) == {"p1": "", "p2": ""}
+
+
+def test_what_was_added_is_read(device: Device) -> None:
+    device.driver.apply(SwitchDifference(create=VlanSet.parse("100-105,107"), add=ports(p1="100-105,107", p2="103")))
+    assert read(device) == {"p1": "100-105,107", "p2": "103"}
+    assert str(device.driver.read(MANAGED).vlans) == "100-105,107"
+
+
+def test_what_was_removed_is_gone(device: Device) -> None:
+    device.tag("p1", 100, 101, 102)
+    device.driver.apply(SwitchDifference(delete=VlanSet([101]), remove=ports(p1="101")))
+    assert read(device) == {"p1": "100,102", "p2": ""}
+
+
+def test_a_change_may_be_repeated(device: Device) -> None:
+    device.tag("p1", 150)
+    difference = SwitchDifference(create=VlanSet([100]), add=ports(p1="100"), remove=ports(p1="150", p2="151"))
+    device.driver.apply(difference)
+    device.driver.apply(difference)
+    assert read(device) == {"p1": "100", "p2": ""}
+
+
+def test_foreign_numbers_and_ports_are_neither_shown_nor_touched(device: Device) -> None:
+    device.tag("p1", 50, 100)
+    device.tag("p3", 100)
+    assert read(device) == {"p1": "100", "p2": ""}
+    device.driver.apply(SwitchDifference(delete=VlanSet([100]), remove=ports(p1="100")))
+    assert (device.carried("p1"), device.carried("p3")) == ("50", "100")
+
+
+def test_a_change_of_hundreds_of_numbers_is_made(device: Device) -> None:
+    odd = VlanSet(range(101, 1500, 2))
+    device.driver.apply(SwitchDifference(create=odd, add={PortName("p1"): odd, PortName("p2"): odd}))
+    assert (device.carried("p1"), device.carried("p2")) == (str(odd), str(odd))
+
+
+def test_a_device_that_is_cut_off_is_unreachable_by_name(device: Device) -> None:
+    device.cut_off(off=True)
+    with pytest.raises(Unreachable, match=r"switch sw1 .*does not answer: .*; it is tried again"):
+        read(device)
+
+
+def test_a_device_that_comes_back_answers_over_a_new_session(device: Device) -> None:
+    read(device)
+    device.cut_off(off=True)
+    with pytest.raises(Unreachable):
+        device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
+    device.cut_off(off=False)
+    assert read(device) == {"p1": "", "p2": ""}
+
+
+def test_a_refusal_carries_the_devices_words(device: Device) -> None:
+    device.refuse("% Invalid input")
+    with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*% Invalid input"):
+        device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
+
+
+def test_an_answer_that_cannot_be_understood_is_unsafe(device: Device) -> None:
+    device.babble()
+    with pytest.raises(Unsafe, match="switch sw1: expected "):
+        read(device)
+
+
+def test_closing_may_be_repeated_and_ends_nothing_for_good(device: Device) -> None:
+    device.driver.close()
+    device.driver.close()
+    assert read(device) == {"p1": "", "p2": ""}
+
+
+def converge(device: Device, **wanted: str) -> SwitchDifference:
+    """Make it carry this, p2 being an access port; gives what was changed."""
+    target = SwitchWanted(
+        ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
+    )
+    difference = compare_switch(target, device.driver.read(P2_UNTAGGED))
+    device.driver.apply(difference)
+    assert not compare_switch(target, device.driver.read(P2_UNTAGGED))
+    return difference
+
+
+def test_an_access_port_carries_its_number_untagged_and_loses_it_again(device: Device) -> None:
+    converge(device, p1="100-101", p2="100")
+    assert (device.carried("p1"), device.untagged("p2")) == ("100-101", "100")
+    converge(device, p1="100-101")
+    assert (device.carried("p1"), device.carried("p2")) == ("100-101", "")
+
+
+def test_an_access_port_goes_from_one_number_to_the_next(device: Device) -> None:
+    converge(device, p2="100")
+    converge(device, p2="101")
+    assert (device.carried("p2"), device.untagged("p2")) == ("101", "101")
+
+
+def test_an_access_port_in_the_default_vlan_is_taken_out_of_it_though_nobody_is_there(device: Device) -> None:
+    device.default("p2")
+    change = converge(device).model_copy(update={"take": {}})
+    assert change == SwitchDifference(close=("p2",), access=("p2",))
+    assert device.carried("p2") == ""
+
+
+def test_an_access_port_that_was_a_trunk_of_ours_becomes_one(device: Device) -> None:
+    device.tag("p2", 100, 101)
+    converge(device, p2="100")
+    assert (device.carried("p2"), device.untagged("p2")) == ("100", "100")
+
+
+def test_a_change_of_an_access_port_may_be_repeated(device: Device) -> None:
+    device.driver.apply(converge(device, p2="100"))
+    assert device.untagged("p2") == "100"

@@ -1,0 +1,76 @@
+"""Arista's configuration sessions: what is left behind, what is others', and whose certificate is believed."""
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emulators.arista_eapi import AristaEapi, ConfigSession
+from emulators.eapi_server import self_signed
+from emulators.switch_bench import MakeBench, SwitchBench, login_for
+
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchObserved
+
+
+@pytest.fixture
+def bench(make_bench: MakeBench) -> SwitchBench:
+    return make_bench("arista_eapi")
+
+
+def arista(bench: SwitchBench) -> AristaEapi:
+    assert isinstance(bench.switch, AristaEapi)
+    return bench.switch
+
+
+def test_sessions_that_a_killed_service_left_behind_are_thrown_away_and_others_are_not(bench: SwitchBench) -> None:
+    """EOS has room for five, keeps them for a day, and NAPALM takes any for a lock."""
+    switch = arista(bench)
+    names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-standing"]
+    switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}
+    assert not bench.converge("112")
+    assert [name for name, one in switch.config_sessions.items() if one.phase == "pending"] == ["cvp-standing"]
+
+
+@pytest.mark.parametrize("release", [4.31, 4.32])
+def test_a_change_is_confirmed_however_the_release_shows_its_sessions(release: float, make_bench: MakeBench) -> None:
+    bench = make_bench("arista_eapi", release=release)
+    assert not bench.converge("112")
+    assert arista(bench).unconfirmed is None
+
+
+@pytest.mark.parametrize(("fault", "command"), [("ignore", "allowed vlan add"), ("refuse", "commit timer")])
+def test_taking_back_leaves_what_was_running_and_not_what_was_saved(
+    bench: SwitchBench, fault: str, command: str
+) -> None:
+    """NAPALM's own rollback would bring back the startup configuration (SWITCHES: what bites, 9)."""
+    arista(bench).configure("vlan 77")
+    arista(bench).fail(fault, command, times=9)
+    with pytest.raises(Refused, match=r"which was taken back|Invalid input"):
+        bench.converge("112")
+    assert 77 in arista(bench).running.vlans
+
+
+def read_believing(bench: SwitchBench, certificates: Path) -> SwitchObserved:
+    login = replace(login_for(bench.switch, bench.a), ca_file=certificates)
+    return SWITCH_PLATFORMS["arista_eapi"].driver(login).read(bench.managed)
+
+
+def test_a_switch_with_the_certificate_that_is_known_is_read(bench: SwitchBench, tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text(arista(bench).certificate)
+    assert read_believing(bench, tmp_path / "pem").vlans == VlanSet()
+
+
+def test_a_switch_with_another_certificate_hears_no_password(bench: SwitchBench, tmp_path: Path) -> None:
+    (tmp_path / "pem").write_text(self_signed("another")[0])
+    with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not know: nothing was said to it"):
+        read_believing(bench, tmp_path / "pem")
+    assert bench.switch.commands == []
+
+
+def test_a_wrong_enable_password_is_refused(bench: SwitchBench) -> None:
+    bench.switch.secret = "another"  # noqa: S105
+    with pytest.raises(Refused, match=r"enable.* failed: .*Access denied"):
+        bench.read()

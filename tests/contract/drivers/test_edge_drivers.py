@@ -1,0 +1,517 @@
+"""What every driver of a provider edge must do, on an emulated one of each platform (DESIGN.md §7, §8)."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import pytest
+from emulators.edge_bench import (
+    ATTACH,
+    DETACH,
+    EDGES,
+    FOREIGN,
+    IGNORED,
+    MISUSE,
+    NESTED,
+    OTHER_FORMS,
+    PAIRS,
+    PARTS,
+    READY,
+    SAID_NO,
+    TRANSPORTS,
+    EdgeBench,
+    edge_driver_for,
+    emulate_edge,
+    make_ready,
+    open_direct_bench,
+)
+from emulators.edge_junos import EdgeJunos
+
+from sbf_service.drivers.edge.dialects import EDGE_DIALECTS
+from sbf_service.drivers.registry import EDGE_PLATFORMS
+from virtcloud.model.edge import (
+    NO_SERVICE,
+    Circuit,
+    CircuitRemnant,
+    EdgeDifference,
+    EdgeObserved,
+    EdgeWanted,
+    compare_edge,
+    find_blocked_circuits,
+)
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
+
+MakeBench = Callable[..., EdgeBench]
+
+
+@pytest.fixture
+def make_bench() -> Iterator[MakeBench]:
+    with ExitStack() as stack:
+
+        def make(platform: str, kind: str, *, read_timeout: float = 5, **options: object) -> EdgeBench:
+            device = stack.enter_context(emulate_edge(platform, **options))
+            transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
+            ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
+            make_ready(device, *ports)
+            driver = edge_driver_for(device, transport, *ports, read_timeout=read_timeout)
+            stack.callback(driver.close)
+            return EdgeBench(device, driver, transport, ports)
+
+        yield make
+
+
+@pytest.fixture(params=PAIRS, ids="-".join)
+def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
+    found: tuple[str, str] = request.param
+    return found
+
+
+@pytest.fixture
+def bench(pair: tuple[str, str], make_bench: MakeBench) -> EdgeBench:
+    return make_bench(*pair)
+
+
+@pytest.fixture
+def direct(pair: tuple[str, str]) -> EdgeBench:
+    return open_direct_bench(*pair)
+
+
+@pytest.fixture(params=list(dict(PAIRS)))
+def platform(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def plain(platform: str, make_bench: MakeBench) -> EdgeBench:
+    """A bench of each platform, with its first kind of transport."""
+    return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
+
+
+def test_every_emulated_platform_and_all_that_it_makes_is_tried_here() -> None:
+    made = {
+        (name, "shared" if shared else str(kind))
+        for name, dialect in EDGE_DIALECTS.items()
+        for kind, shared in dialect.recipes
+    }
+    assert made == set(PAIRS)
+    assert set(EDGES) == set(EDGE_DIALECTS)
+
+
+def test_a_new_edge_carries_nothing(direct: EdgeBench) -> None:
+    assert direct.read() == EdgeObserved()
+    assert direct.device.saves == 0
+
+
+def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: EdgeBench) -> None:
+    """What others have stays as it is, to the byte (DESIGN.md §7.4)."""
+    bench.device.configure(*FOREIGN[bench.device.platform])
+    before = bench.device.running_config()
+    assert not bench.converge(112, 120)
+    assert bench.reached() == bench.expected(112, 120)
+    assert not bench.converge(120, 130)
+    assert bench.reached() == bench.expected(120, 130)
+    assert not bench.converge()
+    assert bench.device.running_config() == before
+
+
+def test_two_clusters_never_meet_unless_their_transport_shares_a_service(direct: EdgeBench) -> None:
+    """At no instant is there more than one cluster's VLAN in a domain (DESIGN.md §7.4)."""
+    assert not direct.converge(112, 120)
+    assert not direct.converge(120, 130)
+    assert not direct.converge()
+    met = [sorted(vlans) for _, domains in direct.device.timeline for vlans in domains.values() if len(vlans) > 1]
+    assert bool(met) == (direct.transport.shared is not None)
+
+
+def test_a_change_may_be_repeated(direct: EdgeBench) -> None:
+    change = EdgeDifference(add=(direct.circuit(112),), remove=(direct.circuit(113),))
+    direct.driver.apply(change)
+    direct.driver.apply(change)
+    assert direct.read().circuits == (direct.circuit(112),)
+
+
+def test_the_same_vlan_moves_to_the_other_port(direct: EdgeBench) -> None:
+    direct.converge(112)
+    moved = EdgeWanted(circuits=(direct.circuit(112, port=1),))
+    direct.driver.apply(compare_edge(moved, direct.read()))
+    assert direct.read() == EdgeObserved(circuits=moved.circuits)
+
+
+def test_50_circuits_cost_one_save(direct: EdgeBench) -> None:
+    assert not direct.converge(*range(100, 150))
+    assert direct.device.saves == 1
+    assert direct.reached() == direct.expected(*range(100, 150))
+
+
+def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(plain: EdgeBench) -> None:
+    plain.device.fail("cut", ATTACH[plain.device.platform])
+    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session"):
+        plain.converge(112, 120)
+    assert not plain.converge(112, 120)
+    assert plain.reached() == plain.expected(112, 120)
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_session_cut_at_any_line_leaves_nothing_that_is_not_found_and_mended(direct: EdgeBench, done: bool) -> None:
+    """Every line in turn, of making a circuit and of taking it away (DESIGN.md §7.3)."""
+    before = direct.device.running_config()
+    for line in direct.driver.lines(EdgeDifference(add=(direct.circuit(112),))):
+        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+            direct.converge(112)
+        assert not direct.converge(112)
+        assert direct.reached() == direct.expected(112)
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+    direct.converge(112)
+    for line in direct.driver.lines(EdgeDifference(remove=(direct.circuit(112),))):
+        with direct.device.failing("cut", line, done=done), suppress(Unreachable):
+            direct.converge()
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+        assert not direct.converge(112)
+
+
+def _wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
+    return EdgeWanted(circuits=tuple(bench.circuit(vlan) for vlan in vlans))
+
+
+def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_mended(direct: EdgeBench) -> None:
+    before = direct.device.running_config()
+    for line in dict.fromkeys(direct.driver.lines(EdgeDifference(add=(direct.circuit(112),)))):
+        with direct.device.failing("refuse", line), pytest.raises(Refused, match=SAID_NO):
+            direct.converge(112)
+        assert not direct.converge(112)
+        assert not direct.converge()
+        assert direct.device.running_config() == before
+
+
+@pytest.mark.parametrize("where", [ATTACH, NESTED], ids=["attaching", "deep in a block"])
+def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_all_or_nothing(
+    direct: EdgeBench, where: dict[str, str]
+) -> None:
+    before = direct.device.running_config()
+    direct.device.fail("refuse", where[direct.device.platform])
+    with pytest.raises(Refused, match="edge pe1: "):
+        direct.converge(112, 120)
+    if EDGE_PLATFORMS[direct.device.platform].facts.atomic:
+        assert direct.device.running_config() == before
+    else:
+        assert {120} in direct.reached().values()
+        assert not any(112 in vlans for vlans in direct.reached().values())
+
+
+@pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
+def test_a_vlan_that_cannot_be_taken_out_of_a_service_is_not_put_into_another(platform: str) -> None:
+    """It would be in both: two clusters would meet."""
+    bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
+    bench.converge(112)
+    old = bench.circuit(112)
+    new = old.model_copy(update={"service": old.service + 1})
+    bench.device.fail("refuse", DETACH[platform])
+    with pytest.raises(Refused, match="edge pe1: "):
+        bench.driver.apply(EdgeDifference(remove=(old,), add=(new,)))
+    assert new.service not in bench.device.reached()
+    bench.driver.apply(compare_edge(EdgeWanted(circuits=(new,)), bench.read()))
+    assert bench.read() == EdgeObserved(circuits=(new,))
+
+
+def test_a_device_that_says_yes_and_does_nothing_is_found_out(direct: EdgeBench) -> None:
+    direct.device.fail("ignore", IGNORED[direct.device.platform], times=1000)
+    direct.converge(112)
+    assert compare_edge(_wanted(direct, 112), direct.read()).add == (direct.circuit(112),)
+
+
+def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(plain: EdgeBench) -> None:
+    plain.device.fail("say", "^show ", text="\x01 what the manual does not say", times=10)
+    before = plain.device.running_config()
+    with pytest.raises(Unsafe, match=r"edge pe1.*not understood.*what the manual does not say"):
+        plain.converge(112)
+    assert plain.device.running_config() == before
+
+
+@pytest.mark.parametrize(
+    ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
+)
+def test_a_managed_number_in_other_use_is_left_alone(platform: str, lines: tuple[str, ...]) -> None:
+    """It is unsafe, in the device's words; or, where a VLAN is the same on all ports, only that VLAN is left out."""
+    stopped = list[str]()
+    for kind in (kind for name, kind in PAIRS if name == platform):
+        bench = open_direct_bench(platform, kind)
+        bench.device.configure(*lines)
+        before = bench.device.running_config()
+        with suppress(Unsafe):
+            bench.converge(120)
+            if bench.read().foreign:
+                stopped.append(kind)
+                bench.converge()
+                assert bench.device.running_config() == before
+            continue
+        stopped.append(kind)
+        assert bench.device.running_config() == before
+        with pytest.raises(Unsafe, match=r"edge pe1: expected .*, found .*(112|77|1012).*: it was left alone"):
+            bench.read()
+    assert stopped
+
+
+def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, next(kind for name, kind in PAIRS if name == platform), sessions=1)
+    assert not bench.converge(112)
+    assert not bench.converge()
+    assert bench.device.logins == 1
+    second = edge_driver_for(bench.device, bench.transport, *bench.ports, read_timeout=0.5)
+    with pytest.raises(Unreachable, match=r"edge pe1 .*does not answer"):
+        second.read(bench.managed)
+
+
+def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(plain: EdgeBench) -> None:
+    plain.converge(112)
+    saves = bool(EDGE_DIALECTS[plain.device.platform].save)
+    plain.device.save = lambda: None  # type: ignore[method-assign]
+    plain.converge(120)
+    plain.device.reboot()
+    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
+        plain.read()
+    assert [one.vlan for one in plain.read().circuits] == ([112] if saves else [120])
+    assert not plain.converge(120)
+
+
+def test_every_form_of_a_ports_name_will_do(plain: EdgeBench) -> None:
+    plain.ports = tuple(map(PortName, OTHER_FORMS[plain.device.platform]))  # type: ignore[assignment]
+    assert not plain.converge(112)
+    assert plain.reached() == plain.expected(112)
+
+
+def test_a_port_that_is_not_there_is_unsafe(plain: EdgeBench) -> None:
+    plain.ports = (PortName("Ethernet99"), plain.ports[1])
+    with pytest.raises(Unsafe, match=r"edge pe1: expected a port Ethernet99, found .*: correct the topology"):
+        plain.read()
+
+
+def test_a_wrong_password_is_refused(plain: EdgeBench) -> None:
+    plain.device.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match=r"edge pe1 .*does not let 'admin' in"):
+        plain.read()
+
+
+def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(platform: str, make_bench: MakeBench) -> None:
+    kind = next(kind for name, kind in PAIRS if name == platform)
+    bench = make_bench(platform, kind, read_timeout=0.5)
+    bench.device.fail("hang", "^show ")
+    with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
+        bench.read()
+    assert bench.read() == EdgeObserved()
+
+
+def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: EdgeBench) -> None:
+    before = plain.device.running_config()
+    circuit = Circuit(transport=Name("other"), port=plain.ports[0], vlan=VlanId(112), service=5)
+    with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot make"):
+        plain.driver.apply(EdgeDifference(add=(circuit,)))
+    assert plain.device.running_config() == before
+
+
+@pytest.mark.parametrize("platform", READY)
+@pytest.mark.parametrize(
+    ("mode", "native", "words"),
+    [("trunk", 1, "found a trunk with every VLAN"), ("access", 20, "found an access port in VLAN 20")],
+)
+def test_a_port_in_other_use_is_refused_untouched(platform: str, mode: str, native: int, words: str) -> None:
+    bench = open_direct_bench(platform, "evpn")
+    port = bench.device.running.ports[bench.ports[0]]
+    port.mode, port.allowed, port.native = mode, None, native
+    before = bench.device.running_config()
+    with pytest.raises(Unsafe, match=rf"port {bench.ports[0]}: expected an unused port .*, {words}: it was left alone"):
+        bench.converge(112)
+    assert bench.device.running_config() == before
+
+
+def unconfigured(bench: EdgeBench) -> None:
+    """Make both ports such as nobody configured."""
+    for name in bench.ports:
+        bench.device.running.ports[name] = type(bench.device).new_port()
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_an_unused_port_becomes_a_trunk_after_its_empty_list_was_read(platform: str) -> None:
+    bench = open_direct_bench(platform, "evpn")
+    unconfigured(bench)
+    bench.device.commands.clear()
+    assert not bench.converge(112)
+    assert bench.device.running.ports[bench.ports[0]].allowed == {112}
+    told = bench.device.commands
+    emptied, trunk = told.index("switchport trunk allowed vlan none"), told.index("switchport mode trunk")
+    assert any(line.startswith("show") for line in told[emptied:trunk])
+    assert emptied < trunk < told.index("vlan 112")
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str) -> None:
+    bench = open_direct_bench(platform, "evpn")
+    unconfigured(bench)
+    bench.device.fail("ignore", "allowed vlan none$", times=100)
+    with pytest.raises(Refused, match="wanted an empty list of allowed VLANs before the port becomes a trunk"):
+        bench.converge(112)
+    assert bench.device.running.ports[bench.ports[0]].mode != "trunk"
+    assert 112 not in bench.device.running.vlans
+
+
+@pytest.mark.parametrize("platform", READY)
+def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> None:
+    bench = open_direct_bench(platform, "evpn")
+    bench.device.configure("vlan 112", "name vc-10112", "vlan 113", f"interface {bench.ports[1]}")
+    bench.device.configure(f"interface {bench.ports[1]}", "switchport trunk allowed vlan add 114")
+    name = bench.transport.name
+    assert bench.read().parts == (
+        CircuitRemnant(transport=name, service=10112, vlan=VlanId(112)),
+        CircuitRemnant(transport=name, service=10100, vlan=VlanId(113)),
+        CircuitRemnant(transport=name, service=NO_SERVICE, port=bench.ports[1], vlan=VlanId(114)),
+    )
+    assert not bench.converge()
+    assert set(bench.device.running.vlans) == {1}
+
+
+@pytest.mark.parametrize("platform", ["arista_eos", "cisco_nxos"])
+@pytest.mark.parametrize(("name", "shown"), [((), None), (("name offices",), "offices")])
+def test_a_vlan_that_sbf_did_not_create_stays_on_an_edge(platform: str, name: tuple[str, ...], shown: str) -> None:
+    bench = open_direct_bench(platform, "evpn")
+    bench.device.configure("vlan 112", *name)
+    before = bench.device.running_config()
+    unrecorded = replace(bench.managed, created=VlanSet())
+    wanted = EdgeWanted(circuits=(bench.circuit(112),))
+    found = bench.driver.read(unrecorded)
+    assert found.foreign == (ForeignVlan(vlan=VlanId(112), name=shown),)
+    assert not compare_edge(wanted, found)
+    assert str(find_blocked_circuits(wanted, found)) == "112"
+    assert bench.device.running_config() == before
+
+
+def test_an_eos_without_bgp_is_refused_untouched() -> None:
+    bench = open_direct_bench("arista_eos", "evpn")
+    bench.device.fail("say", "^show", text="interface Ethernet2\n   switchport\ninterface Ethernet3", times=9)
+    before = bench.device.running_config()
+    with pytest.raises(Refused, match="edge pe1: expected it to speak BGP, found no process"):
+        bench.converge(112)
+    assert bench.device.running_config() == before
+
+
+def test_a_circuit_that_names_two_services_is_not_whole_and_is_made_again() -> None:
+    bench = open_direct_bench("cisco_iosxe", "vpls")
+    bench.converge(112)
+    (lines,) = bench.device.units("GigabitEthernet0/0/1").values()
+    lines[lines.index("description vc-10112")] = "description vc-10150"
+    assert bench.read().circuits == ()
+    assert not bench.converge(112)
+    assert "description vc-10112" in bench.device.running_config()
+
+
+@pytest.mark.parametrize("kind", ["vpls", "shared"])
+def test_a_vfi_that_lacks_a_neighbour_is_not_whole_and_is_made_again(kind: str, make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_iosxe", kind)
+    bench.converge(112)
+    (lines,) = bench.device.services.values()
+    lines.remove("neighbor 10.0.0.3 encapsulation mpls")
+    service = bench.circuit(112).service
+    assert bench.read().parts == (
+        CircuitRemnant(transport=bench.transport.name, service=service, port=bench.ports[0], vlan=VlanId(112)),
+    )
+    assert not bench.converge(112)
+    assert "neighbor 10.0.0.3 encapsulation mpls" in bench.device.running_config()
+
+
+def test_the_tag_stays_in_a_shared_vfi_and_goes_in_one_of_a_cluster_s_own(make_bench: MakeBench) -> None:
+    for kind, rewrites in (("shared", 0), ("vpls", 2)):
+        bench = make_bench("cisco_iosxe", kind)
+        bench.converge(112, 120)
+        assert bench.device.running_config().count("rewrite ingress tag pop 1 symmetric") == rewrites
+
+
+def test_a_shared_vpn_id_that_is_no_bridge_domain_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_iosxe", "shared")
+    bench.transport = bench.transport.model_copy(update={"vpn_id": 5000})
+    bench.driver = edge_driver_for(bench.device, bench.transport, *bench.ports)
+    with pytest.raises(Refused, match="expected a vpn_id up to 4094 for IOS-XE, got 5000"):
+        bench.converge(112)
+
+
+def test_a_shared_vpn_id_that_is_a_number_of_the_pool_is_unsafe_where_bridge_domains_are_numbered() -> None:
+    bench = open_direct_bench("cisco_iosxe", "shared")
+    bench.transport = bench.transport.model_copy(update={"vpn_id": 112})
+    with pytest.raises(Unsafe, match="expected the vpn_id of transport shared outside the pool, got 112"):
+        bench.read()
+
+
+def test_a_junos_that_somebody_else_configures_is_tried_again() -> None:
+    bench = open_direct_bench("juniper_junos", "vpls")
+    device = bench.device
+    assert isinstance(device, EdgeJunos)
+    device.locked = True
+    with pytest.raises(
+        Unreachable, match=r"is being configured by somebody else: .*locked by: alice .*it is tried again"
+    ):
+        bench.converge(112)
+    device.locked = False
+    assert not bench.converge(112)
+
+
+def test_what_somebody_switched_off_on_junos_is_unsafe() -> None:
+    bench = open_direct_bench("juniper_junos", "vpls")
+    bench.converge(112)
+    shown = f"{bench.device.running_config()}\ndeactivate routing-instances vc-10112\n"
+    interfaces, instances = ([line for line in shown.splitlines() if f" {part} " in line] for part in PARTS)
+    bench.device.fail("say", "^show configuration interfaces", text="\n".join(interfaces))
+    bench.device.fail("say", "^show configuration routing", text="\n".join(instances))
+    with pytest.raises(
+        Unsafe, match="edge pe1: expected nothing but virtcloud's on managed numbers, found instance vc-10112"
+    ):
+        bench.read()
+
+
+@pytest.mark.parametrize("kind", ["vpls", "shared"])
+def test_a_subinterface_of_a_shared_service_filters_what_it_sends_and_one_of_a_cluster_s_own_takes_the_tag_off(
+    kind: str,
+) -> None:
+    """Without the filter a frame of one VLAN would leave through the subinterfaces of all."""
+    bench = open_direct_bench("cisco_iosxr", kind)
+    bench.converge(112, 120)
+    shown = bench.device.running_config()
+    found = shown.count("ethernet egress-filter strict"), shown.count("rewrite ingress tag pop 1 symmetric")
+    assert found == ((2, 0) if kind == "shared" else (0, 2))
+
+
+def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
+    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+    bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
+    bench.device.fail("cut", ATTACH["cisco_iosxr"])
+    with pytest.raises(Unreachable, match="ended the session"):
+        bench.converge(112)
+    with pytest.raises(Unreachable):
+        bench.converge(112)
+    bench.device.lost.clear()
+    assert not bench.converge(112)
+
+
+def test_a_device_that_is_slow_is_waited_for(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_nxos", "evpn", slowness=0.05, read_timeout=1)
+    assert not bench.converge(112)
+    assert bench.reached() == bench.expected(112)
+
+
+SAVE_FAILURES = [
+    (name, cause) for name, kind in EDGES.items() if EDGE_DIALECTS[name].save for cause in kind.save_failures
+]
+
+
+@pytest.mark.parametrize(("name", "cause"), SAVE_FAILURES)
+def test_a_failed_save_of_an_edge_is_refused(name: str, cause: str, make_bench: MakeBench) -> None:
+    bench = make_bench(name, next(kind for one, kind in PAIRS if one == name))
+    bench.device.fail_save(cause)
+    with pytest.raises(Refused, match="edge pe1"):
+        bench.driver.save()
+    assert bench.device.saves == 0
+    assert bench.driver.save()
+    assert not bench.device.unsaved

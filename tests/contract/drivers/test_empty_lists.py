@@ -1,0 +1,134 @@
+"""Nothing is created and no port made a trunk before its empty list of allowed VLANs was read back (DESIGN.md §7.4)."""
+
+import re
+from contextlib import suppress
+from typing import Literal
+
+import pytest
+from emulators.switch_bench import POOL, MakeBench, SwitchBench
+from emulators.switch_device import EmulatedPort
+
+from sbf_service.drivers.contract import ListsCommands
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted, compare_switch
+
+EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan all$"
+"""The lines by which each platform empties a list."""
+Fault = Literal["ignore", "refuse"]
+LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
+"""Platforms whose trunks allow every VLAN unless a list says otherwise."""
+LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
+READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
+"""Questions in one reading."""
+
+
+def opened(bench: SwitchBench) -> None:
+    """Make both managed ports trunks that carry every VLAN."""
+    every = set(range(1, 4095)) if bench.switch.platform == "hp_comware" else None
+    for name in bench.names:
+        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=every)
+
+
+def modes(bench: SwitchBench) -> list[str]:
+    return [bench.switch.running.ports[name].mode for name in bench.names]
+
+
+def is_question(line: str) -> bool:
+    return line.startswith(("show", "display"))
+
+
+@pytest.mark.parametrize("platform", LIST_BEFORE_MODE)
+def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    before = modes(bench)
+    bench.switch.fail("ignore", EMPTY_LIST, times=100)
+    with pytest.raises(Refused, match="wanted an empty list of allowed VLANs before the port becomes a trunk"):
+        bench.converge("112", "112,120")
+    assert modes(bench) == (["access", "access"] if platform == "cisco_nxos" else before)
+    assert POOL.isdisjoint(bench.switch.running.vlans)
+    assert not any(bench.switch.carrying().values())
+
+
+@pytest.mark.parametrize("platform", [*LISTS, "arista_eapi"])
+def test_a_lie_about_closing_an_open_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    opened(bench)
+    before = bench.switch.running_config()
+    bench.switch.fail("ignore", EMPTY_LIST, times=100)
+    with pytest.raises(Refused, match="no VLAN was created and no port was made a trunk"):
+        bench.converge("112", "112,120")
+    assert bench.switch.running_config().replace(" no routing\n", "") == before.replace(" no routing\n", "")
+
+
+@pytest.mark.parametrize("fault", ["ignore", "refuse"])
+@pytest.mark.parametrize("platform", LISTS)
+def test_no_trunk_ever_carries_a_vlan_that_was_not_allowed(platform: str, fault: Fault, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.switch.running.vlans[20] = "theirs"
+    bench.switch.fail(fault, EMPTY_LIST)
+    with suppress(Refused):  # a trunk of Comware carries VLAN 1 alone until told otherwise: it is closed all the same
+        bench.converge("112", "120")
+    assert not bench.converge("112", "120")
+    names = bench.names
+    carried = [(state.get(names[0], set()), state.get(names[1], set())) for _, state in bench.switch.timeline]
+    assert all(a <= {1, 112} and b <= {1, 120} for a, b in carried)
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_preparing_ports_costs_one_more_reading_and_then_none(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    before = len(bench.switch.commands)
+    bench.converge("112", "120")
+    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(asked) == 3 * READS[platform]
+    before = len(bench.switch.commands)
+    bench.converge("112,113", "120,121")
+    asked = [line for line in bench.switch.commands[before:] if is_question(line)]
+    assert len(asked) == 2 * READS[platform]
+
+
+@pytest.mark.parametrize("platform", LISTS)
+def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    wanted = SwitchWanted(ports={bench.a: VlanSet([112]), bench.b: VlanSet()})
+    difference = compare_switch(wanted, bench.read())
+    before = len(bench.switch.commands)
+    assert isinstance(bench.driver, ListsCommands)
+    lines = bench.driver.lines(difference)
+    bench.driver.apply(difference)
+    bench.driver.save()
+    assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
+
+
+def test_lists_of_a_session_are_read_before_its_only_commit(make_bench: MakeBench) -> None:
+    """A commit of empty lists alone would stay when the commit of the rest fails."""
+    bench = make_bench("arista_eapi")
+    assert not bench.converge("112", "120")
+    asked = [line for line in bench.switch.commands if "virtcloud-" in line]
+    session = re.sub(r"virtcloud-\w+", "S", "; ".join(asked))
+    assert session == (
+        "configure session S; show session-config named S diffs; show session-config named S; "
+        "configure session S commit timer 00:02:00; configure session S commit"
+    )
+
+
+@pytest.mark.parametrize("text", ["% Incomplete command", "hostname sw1"])
+def test_a_candidate_that_shows_no_ports_is_not_committed(text: str, make_bench: MakeBench) -> None:
+    bench = make_bench("arista_eapi")
+    bench.switch.fail("say", r"^show session-config named \S+$", text=text)
+    before = bench.switch.running_config()
+    with pytest.raises(Unsafe, match=f"sw1: the candidate configuration is not understood: .*{text}"):
+        bench.converge("112", "120")
+    assert not any("commit" in line for line in bench.switch.commands)
+    assert bench.switch.running_config() == before
+
+
+def test_a_port_whose_list_cannot_be_emptied_holds_up_no_other(make_bench: MakeBench) -> None:
+    """A port of EOS that is no trunk carries nothing: the other port's cluster need not wait."""
+    bench = make_bench("arista_eos")
+    bench.switch.fail("ignore", EMPTY_LIST, times=1)
+    with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):
+        bench.converge("112", "120")
+    assert modes(bench) == ["access", "trunk"]
+    assert (bench.carries(bench.names[1]), POOL & set(bench.switch.running.vlans)) == ({120}, {120})

@@ -1,0 +1,220 @@
+"""The emulated switches' VLANs and ports that are not SBF's, and what observes them; what goes wrong in a session."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from emulators import EMULATED_PLATFORMS, emulate
+from emulators.clients import AdministratorClient
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.switch_device import EmulatedPort, EmulatedSwitch
+
+COMMAND_LINES = [name for name, kind in EMULATED_PLATFORMS.items() if not issubclass(kind, ConfirmTimerSwitch)]
+IOS_PORT, OTHER = "GigabitEthernet1/0/1", "GigabitEthernet1/0/8"
+
+
+@pytest.fixture
+def ios() -> Iterator[EmulatedSwitch]:
+    with emulate("cisco_ios") as switch:
+        yield switch
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_other_peoples_vlans_and_ports_survive_a_reboot(platform: str) -> None:
+    with emulate(platform) as switch:
+        access, trunk, shut = switch.port_names[3:6]
+        switch.occupy(vlans={20: "printers", 30: "cameras"}, access={access: 20}, trunks={trunk: {20, 30}}, shut=[shut])
+        switch.reboot()
+        assert {20, 30} <= set(switch.running.vlans)
+        assert switch.untagged()[access] == 20
+        assert switch.carrying()[trunk] == {20, 30}
+        assert switch.running.ports[shut].down
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_trunk_of_all_carries_every_vlan(platform: str) -> None:
+    with emulate(platform) as switch:
+        trunk = switch.port_names[4]
+        switch.occupy(vlans={20: "printers", 30: "cameras"}, trunks={trunk: "all"})
+        assert {20, 30} <= switch.carrying()[trunk]
+
+
+@pytest.mark.parametrize(
+    ("platform", "mode", "down"),
+    [
+        ("cisco_ios", "dynamic", False),
+        ("cisco_nxos", "routed", True),
+        ("arista_eos", "access", False),
+        ("dell_force10", "routed", True),
+        ("dell_os10", "access", False),
+        ("hp_comware", "access", False),
+        ("aruba_aoscx", "access", False),
+        ("sonic", "routed", False),
+    ],
+)
+def test_ports_of_an_erased_switch_are_as_documented(platform: str, mode: str, down: bool) -> None:
+    with emulate(platform, factory=True) as switch:
+        ports = switch.running.ports.values()
+        assert {(port.mode, port.down, port.native) for port in ports} == {(mode, down, 1)}
+
+
+def test_a_deleted_vlan_of_others_is_observed(ios: EmulatedSwitch) -> None:
+    ios.occupy(vlans={150: "lab"})
+    watch = ios.watch(vlans={112})
+    ios.configure("no vlan 150")
+    assert watch.changes == [("no vlan 150", "VLAN 150 'lab' deleted")]
+
+
+def test_a_vlan_deleted_and_made_again_is_observed(ios: EmulatedSwitch) -> None:
+    ios.occupy(vlans={150: "lab"})
+    watch = ios.watch()
+    ios.configure("no vlan 150", "vlan 150", "name lab", "exit")
+    assert watch.changes == [
+        ("no vlan 150", "VLAN 150 'lab' deleted"),
+        ("vlan 150", "VLAN 150 entered"),
+        ("name lab", "VLAN 150 created as 'lab'"),
+    ]
+
+
+def test_an_entered_vlan_of_others_is_observed(ios: EmulatedSwitch) -> None:
+    ios.occupy(vlans={150: "lab"})
+    watch = ios.watch(vlans={112})
+    ios.configure("vlan 112,150", "exit")
+    assert watch.changes == [("vlan 112,150", "VLAN 150 entered")]
+
+
+def test_a_changed_port_of_others_is_observed(ios: EmulatedSwitch) -> None:
+    watch = ios.watch(ports=[IOS_PORT], vlans={112})
+    ios.configure(f"interface {OTHER}", "switchport mode trunk")
+    assert watch.changes == [
+        (f"interface {OTHER}", f"port {OTHER} entered"),
+        ("switchport mode trunk", f"port {OTHER}: mode 'dynamic' became 'trunk'"),
+    ]
+
+
+def test_changes_of_what_is_sbfs_are_not_observed(ios: EmulatedSwitch) -> None:
+    ios.occupy(vlans={150: "lab"}, access={OTHER: 150})
+    watch = ios.watch(ports=[IOS_PORT], vlans={112})
+    ios.configure("vlan 112", "name sbf", "exit", f"interface {IOS_PORT}", "switchport mode trunk")
+    assert watch.changes == []
+
+
+def test_ios_keeps_the_access_vlan_of_a_port_that_became_a_trunk(ios: EmulatedSwitch) -> None:
+    ios.occupy(vlans={20: "printers"}, access={IOS_PORT: 20})
+    ios.configure(f"interface {IOS_PORT}", "switchport mode trunk", "switchport trunk native vlan 30")
+    assert " switchport access vlan 20\n switchport trunk native vlan 30" in ios.running_config()
+    assert ios.running.ports[IOS_PORT] == EmulatedPort("trunk", None, native=20, trunk_native=30)
+
+
+def test_nxos_makes_a_vlan_whose_name_is_taken_without_it() -> None:
+    with emulate("cisco_nxos") as switch, AdministratorClient(switch) as client:
+        switch.occupy(vlans={20: "sbf-112"})
+        client.ask("configure terminal")
+        client.ask("vlan 112")
+        assert "ERROR: VLAN with the same name exists" in client.ask("name sbf-112")
+        assert switch.running.vlans[112] == "VLAN0112"
+
+
+@pytest.mark.parametrize(
+    ("platform", "command", "words"),
+    [
+        ("cisco_ios", "show running-config | include vlan", "Command authorization failed."),
+        ("cisco_nxos", "show running-config | include vlan", "% Permission denied for the role"),
+        ("arista_eos", "show vlan | include x", "% Authorization denied for command 'show vlan | include x'"),
+        ("hp_comware", "display vlan | include x", "Permission denied."),
+    ],
+)
+def test_a_forbidden_filter_is_refused_in_the_platforms_words(platform: str, command: str, words: str) -> None:
+    with emulate(platform) as switch, AdministratorClient(switch) as client:
+        switch.forbid(r"\|")
+        assert words in client.ask(command)
+        assert words not in client.ask(command.partition(" |")[0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("include vlan 20", "vlan 20"),
+        ("section vlan 20", "vlan 20\n name printers"),
+        ("begin name pr", " name printers"),
+    ],
+)
+def test_ios_filters_its_output(ios: EmulatedSwitch, kind: str, shown: str) -> None:
+    ios.occupy(vlans={20: "printers"})
+    with AdministratorClient(ios) as client:
+        said = client.ask(f"show running-config | {kind}")
+    assert said.lstrip("\n").startswith(shown)
+    assert "Building configuration" not in said
+
+
+def test_a_lying_switch_accepts_every_line_of_a_kind_and_does_nothing(ios: EmulatedSwitch) -> None:
+    ios.lie("allowed vlan")
+    with AdministratorClient(ios) as client:
+        client.ask("configure terminal")
+        client.ask("interface Gi1/0/1")
+        for _ in range(2):
+            assert "%" not in client.ask("switchport trunk allowed vlan none")
+    assert ios.running.ports[IOS_PORT].allowed is None
+
+
+def test_a_lying_save_command_writes_nothing(ios: EmulatedSwitch) -> None:
+    ios.lie("^write")
+    ios.configure("vlan 112")
+    with AdministratorClient(ios) as client:
+        assert "[OK]" in client.ask("write memory")
+    assert (ios.saves, 112 in ios.startup.vlans) == (0, False)
+
+
+def test_a_log_line_reaches_an_idle_session_without_a_prompt(ios: EmulatedSwitch) -> None:
+    line = "*Mar  1 00:10:00.000: %SYS-5-CONFIG_I: Configured from console by admin on vty0 (192.0.2.1)"
+    with AdministratorClient(ios) as client:
+        ios.log(line)
+        assert client.overhear() == f"\n{line}\n"
+
+
+def test_a_log_line_comes_before_an_answer(ios: EmulatedSwitch) -> None:
+    ios.fail("log", "^show vlan brief", text="%LINK-3-UPDOWN: Interface Gi1/0/3, changed state to up")
+    with AdministratorClient(ios) as client:
+        said = client.ask("show vlan brief")
+    assert said.index("%LINK-3-UPDOWN") < said.index("VLAN Name")
+
+
+def test_a_renamed_switch_has_another_prompt(ios: EmulatedSwitch) -> None:
+    ios.fail("rename", "^show vlan brief", text="core7")
+    with AdministratorClient(ios) as client:
+        assert client.ask("show vlan brief", until="core7# ?$").endswith("core7#")
+
+
+def test_a_dripping_answer_never_ends(ios: EmulatedSwitch) -> None:
+    ios.fail("drip", "^show vlan brief", seconds=0.01)
+    with AdministratorClient(ios) as client:
+        said = client.overhear("show vlan brief", 0.4)
+    assert said.startswith("show vlan brief\n...")
+    assert "#" not in said
+
+
+def test_output_in_small_pieces_is_slow() -> None:
+    with emulate("cisco_ios", drip=(100, 0.02)) as switch, AdministratorClient(switch) as client:
+        before = time.monotonic()
+        said = client.ask("show running-config")
+        assert time.monotonic() - before >= len(said) // 100 * 0.02
+
+
+def test_a_switch_reboots_while_it_drips() -> None:
+    with emulate("cisco_ios", drip=(1, 0.05)) as switch:
+        client = threading.Thread(target=_read_until_the_end, args=(switch,))
+        client.start()
+        deadline = time.monotonic() + 10
+        while "show running-config" not in switch.commands and time.monotonic() < deadline:
+            time.sleep(0.01)
+        before = time.monotonic()
+        switch.reboot()
+        assert time.monotonic() - before < 1
+        client.join(5)
+        assert not client.is_alive()
+
+
+def _read_until_the_end(switch: EmulatedSwitch) -> None:
+    with AdministratorClient(switch, patience=20) as client, pytest.raises(EOFError):
+        client.ask("show running-config")

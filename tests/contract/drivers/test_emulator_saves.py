@@ -1,0 +1,200 @@
+"""The emulated switches' startup configuration: saves as the platforms' documentation describes them, and reboots."""
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+from emulators import EMULATED_PLATFORMS, emulate
+from emulators.clients import AdministratorClient
+from emulators.switch_device import EmulatedSwitch
+
+from sbf_service.drivers.switch.dialects import DIALECTS
+
+SAVE = {
+    "cisco_ios": "write memory",
+    "cisco_nxos": "copy running-config startup-config",
+    "dell_force10": "write memory",
+    "dell_os10": "write memory",
+    "hp_procurve": "write memory",
+    "aruba_aoscx": "write memory",
+    "hp_comware": "save force",
+    "arista_eos": "write memory",
+    "sonic": "sudo config save -y",
+}
+SAVE |= {name: dialect.save[-1] for name, dialect in DIALECTS.items() if name not in SAVE}
+VLAN = {"dell_force10": "interface vlan 112", "dell_os10": "interface vlan 112", "sonic": "vlan add 112"}
+FAILURES = [(name, how) for name in SAVE for how in EMULATED_PLATFORMS[name].save_failures]
+
+
+@pytest.fixture(params=list(SAVE))
+def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
+    with emulate(request.param) as made:
+        yield made
+
+
+def changed(switch: EmulatedSwitch) -> EmulatedSwitch:
+    """Create VLAN 112, which is not saved."""
+    switch.configure(VLAN.get(switch.platform, "vlan 112"))
+    assert 112 in switch.running.vlans
+    return switch
+
+
+def test_a_saved_change_survives_a_reboot(switch: EmulatedSwitch) -> None:
+    client = AdministratorClient(changed(switch))
+    client.ask(SAVE[switch.platform])
+    client.close()
+    switch.reboot()
+    assert 112 in switch.running.vlans
+
+
+def test_an_unsaved_change_is_gone_after_a_reboot(switch: EmulatedSwitch) -> None:
+    changed(switch)
+    switch.reboot()
+    assert 112 not in switch.running.vlans
+
+
+@pytest.mark.parametrize(("platform", "how"), FAILURES)
+def test_a_failed_save_is_told_in_the_platforms_words(platform: str, how: str) -> None:
+    with emulate(platform) as switch:
+        changed(switch).fail_save(how)
+        client = AdministratorClient(switch)
+        last = switch.save_failures[how].strip().splitlines()[-1]
+        asks = last.endswith((":", "]", "?"))
+        said = client.ask(SAVE[platform], *[r"[:?] ?$"] * asks)
+        client.close()
+        assert last in said
+        assert (112 in switch.startup.vlans, switch.saves) == (False, 0)
+
+
+def test_a_save_after_a_failed_one_succeeds(switch: EmulatedSwitch) -> None:
+    changed(switch).fail_save("lie")
+    client = AdministratorClient(switch)
+    client.ask(SAVE[switch.platform])
+    assert (112 in switch.startup.vlans, switch.saves) == (False, 0)
+    client.ask(SAVE[switch.platform])
+    client.close()
+    assert (112 in switch.startup.vlans, switch.saves) == (True, 1)
+
+
+def test_a_lying_save_prints_what_a_true_one_prints(switch: EmulatedSwitch) -> None:
+    client = AdministratorClient(switch)
+    true = client.ask(SAVE[switch.platform])
+    switch.fail_save("lie")
+    assert client.ask(SAVE[switch.platform]) == true
+    client.close()
+
+
+@pytest.mark.parametrize(("how", "written"), [("cut", False), ("cut written", True)])
+def test_a_cut_save_ends_the_session(switch: EmulatedSwitch, how: str, written: bool) -> None:
+    changed(switch).fail_save(how)
+    client = AdministratorClient(switch)
+    with pytest.raises(EOFError):
+        client.ask(SAVE[switch.platform])
+    assert (112 in switch.startup.vlans) is written
+
+
+@pytest.mark.parametrize(("how", "written"), [("hang", False), ("hang written", True)])
+def test_a_hung_save_shows_no_prompt_again(switch: EmulatedSwitch, how: str, written: bool) -> None:
+    changed(switch).fail_save(how)
+    with AdministratorClient(switch) as client:
+        said = client.overhear(SAVE[switch.platform])
+    assert switch.saving.replace("\r", "").strip() in said
+    assert "sw1" not in said.replace(SAVE[switch.platform], "")
+    assert (112 in switch.startup.vlans) is written
+
+
+def test_another_session_saves_not_while_one_hangs() -> None:
+    with emulate("cisco_ios") as switch:
+        changed(switch).fail_save("hang")
+        hung, other = AdministratorClient(switch), AdministratorClient(switch)
+        hung.overhear("write memory")
+        assert "startup-config file open failed (Device or resource busy)" in other.ask("write memory")
+        assert switch.saves == 0
+        hung.close()
+        other.close()
+
+
+def test_ios_asks_for_the_name_of_the_startup_file() -> None:
+    with emulate("cisco_ios") as switch:
+        client = AdministratorClient(changed(switch))
+        said = client.ask("copy running-config startup-config", until=r"\? $")
+        assert said.endswith("Destination filename [startup-config]? ")
+        assert switch.saves == 0
+        assert "[OK]" in client.ask("")
+        assert switch.saves == 1
+        client.close()
+
+
+def test_a_slow_save_succeeds_in_its_time(switch: EmulatedSwitch) -> None:
+    switch.fail_save("slow", seconds=0.4)
+    client = AdministratorClient(switch)
+    before = time.monotonic()
+    client.ask(SAVE[switch.platform])
+    client.close()
+    assert time.monotonic() - before >= 0.4
+    assert switch.saves == 1
+
+
+def test_a_reboot_may_bring_the_startup_before_the_last_save(switch: EmulatedSwitch) -> None:
+    switch.save()
+    changed(switch).save()
+    switch.reboot(boot="older")
+    assert 112 not in switch.running.vlans
+    assert switch.running == switch.startup
+
+
+def test_a_reboot_of_an_erased_switch_brings_the_factory_state(switch: EmulatedSwitch) -> None:
+    switch.occupy(vlans={20: "printers"}, access={switch.port_names[3]: 20})
+    switch.save()
+    switch.reboot(boot="empty")
+    assert switch.running == switch.factory_state()
+    assert 20 not in switch.running.vlans
+
+
+def test_a_switch_refuses_connections_until_it_is_back(switch: EmulatedSwitch) -> None:
+    host, port = switch.address.split(":")
+    switch.reboot(down=0.4)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    deadline = time.monotonic() + 10
+    while not switch.boots and time.monotonic() < deadline:
+        time.sleep(0.01)
+    client = AdministratorClient(switch)
+    client.close()
+    assert switch.boots == 1
+
+
+def test_a_switch_that_is_off_stays_off_until_it_is_switched_on() -> None:
+    with emulate("arista_eos") as switch:
+        host, port = switch.address.split(":")
+        switch.power_off()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, int(port)))
+        switch.power_on()
+        socket.create_connection((host, int(port))).close()
+
+
+def test_a_vtp_server_brings_its_vlans_back_unsaved() -> None:
+    """``vlan.dat`` holds VLANs 1 to 1005 of a VTP server; their creation is not a matter of the startup file."""
+    with emulate("cisco_ios", vtp="server") as switch:
+        changed(switch)
+        switch.reboot()
+        assert 112 in switch.running.vlans
+
+
+def test_a_switch_with_eapi_answers_nothing_while_it_is_off() -> None:
+    with emulate("arista_eapi") as switch:
+        host, port = switch.address.split(":")
+        switch.power_off()
+        with socket.create_connection((host, int(port))) as connection:
+            connection.settimeout(5)
+            connection.sendall(b"x")
+            with pytest.raises(ConnectionError):
+                _until_closed(connection)
+
+
+def _until_closed(connection: socket.socket) -> None:
+    while data := connection.recv(100):
+        raise AssertionError(data)
+    raise ConnectionAbortedError

@@ -1,0 +1,162 @@
+"""The emulated switches, as Netmiko sees them: what the drivers' tests stand on."""
+
+import time
+
+import netmiko
+import pytest
+from emulators import EMULATED_PLATFORMS, emulate
+from emulators.confirm_timer import ConfirmTimerSwitch
+from emulators.switch_device import EmulatedSwitch
+
+from sbf_service.drivers.switch.dialects import DIALECTS
+
+COMMAND_LINES = [name for name, kind in EMULATED_PLATFORMS.items() if not issubclass(kind, ConfirmTimerSwitch)]
+SHOW = {
+    "cisco_ios": "show running-config",
+    "cisco_nxos": "show running-config interface",
+    "dell_force10": "show vlan",
+    "dell_os10": "show running-configuration interface",
+    "hp_procurve": "show running-config",
+    "aruba_aoscx": "show running-config",
+    "hp_comware": "display current-configuration interface",
+    "arista_eos": "show vlan",
+    "sonic": "show vlan config",
+}
+
+
+def session(switch: EmulatedSwitch, **more: object) -> netmiko.BaseConnection:
+    host, port = switch.address.split(":")
+    return netmiko.ConnectHandler(
+        device_type=DIALECTS[switch.platform].netmiko,
+        host=host,
+        port=int(port),
+        username=switch.username,
+        password=switch.password,
+        secret=switch.secret,
+        **more,
+    )
+
+
+def enabled(switch: EmulatedSwitch) -> netmiko.BaseConnection:
+    connection = session(switch)
+    if switch.platform not in ("sonic", "hp_comware"):
+        connection.enable()
+    return connection
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
+    with emulate(platform) as switch:
+        connection = enabled(switch)
+        assert connection.send_command(SHOW.get(platform, DIALECTS[platform].show[0]), auto_find_prompt=False)
+        connection.remote_conn_pre.close()
+
+
+@pytest.mark.parametrize("platform", COMMAND_LINES)
+def test_a_line_that_is_not_understood_is_answered_in_the_platforms_words(platform: str) -> None:
+    words = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
+    with emulate(platform) as switch:
+        connection = enabled(switch)
+        said = connection.send_command("bogus")
+        connection.remote_conn_pre.close()
+    usual = ("% Invalid", "Invalid input", "% Error")
+    assert words[platform] in said if platform in words else any(word in said for word in usual)
+
+
+def test_a_wrong_password_does_not_let_in() -> None:
+    with emulate("cisco_ios") as switch:
+        switch.password = "another"  # noqa: S105
+        before = switch.logins
+        wrong = {"device_type": "cisco_ios", "host": "127.0.0.1", "port": int(switch.address.split(":")[1])}
+        with pytest.raises(netmiko.NetmikoAuthenticationException):
+            netmiko.ConnectHandler(**wrong, username=switch.username, password="guess")  # noqa: S106
+        assert switch.logins == before
+
+
+def test_long_output_stops_at_more_until_the_terminal_length_is_0() -> None:
+    with emulate("cisco_ios") as switch:
+        connection = enabled(switch)
+        connection.send_command("terminal length 5")
+        assert "--More--" in connection.send_command("show running-config", expect_string="--More--")
+        connection.remote_conn_pre.close()
+
+
+def test_add_changes_nothing_while_the_list_is_the_default() -> None:
+    """SWITCHES: what bites, 1."""
+    with emulate("cisco_ios") as switch:
+        switch.configure(
+            "vlan 112", "interface Gi1/0/1", "switchport mode trunk", "switchport trunk allowed vlan add 112"
+        )
+        assert switch.carrying() == {"GigabitEthernet1/0/1": {1, 112}}
+        assert switch.running.ports["GigabitEthernet1/0/1"].allowed is None
+
+
+def test_a_list_without_add_replaces() -> None:
+    with emulate("cisco_ios") as switch:
+        switch.configure("interface Gi1/0/1", "switchport trunk allowed vlan 10", "switchport trunk allowed vlan 20")
+        assert switch.running.ports["GigabitEthernet1/0/1"].allowed == {20}
+
+
+def test_on_os10_the_plain_form_adds() -> None:
+    with emulate("dell_os10") as switch:
+        switch.configure("interface ethernet1/1/1", "switchport mode trunk", "switchport trunk allowed vlan 10")
+        switch.configure("interface ethernet1/1/1", "switchport trunk allowed vlan 20")
+        assert switch.running.ports["ethernet1/1/1"].allowed == {10, 20}
+
+
+def test_ios_makes_vlans_when_their_mode_is_left_and_keeps_its_internal_ones() -> None:
+    with emulate("cisco_ios") as switch:
+        switch.configure("vlan 112,1006")
+        assert 112 in switch.running.vlans
+        assert 1006 not in switch.running.vlans
+
+
+def test_long_lists_are_wrapped() -> None:
+    with emulate("cisco_ios") as switch:
+        many = ",".join(str(number) for number in range(100, 200, 2))
+        switch.configure("interface Gi1/0/1", f"switchport trunk allowed vlan {many}")
+        assert switch.running_config().count("switchport trunk allowed vlan add") == 5
+
+
+def test_a_reboot_brings_back_what_was_saved() -> None:
+    with emulate("cisco_ios") as switch:
+        switch.configure("vlan 112")
+        switch.save()
+        switch.configure("no vlan 112", "vlan 113")
+        switch.reboot()
+        assert set(switch.running.vlans) == {1, 112}
+
+
+def test_one_session_too_many_is_turned_away() -> None:
+    with emulate("arista_eos", sessions=1) as switch:
+        first = session(switch)
+        with pytest.raises(netmiko.NetmikoTimeoutException):
+            session(switch, banner_timeout=1)
+        first.remote_conn_pre.close()
+
+
+def test_a_command_takes_as_long_as_the_switch_is_slow() -> None:
+    with emulate("dell_os10", slowness=0.3) as switch:
+        connection = session(switch)
+        before = time.monotonic()
+        connection.send_command("show running-configuration interface", auto_find_prompt=False)
+        assert time.monotonic() - before >= 0.3
+        connection.remote_conn_pre.close()
+
+
+def test_an_ignored_command_is_answered_like_any_other_and_does_nothing() -> None:
+    with emulate("arista_eos") as switch:
+        switch.fail("ignore", "^no vlan")
+        switch.configure("vlan 112")
+        connection = enabled(switch)
+        assert "%" not in connection.send_config_set(["no vlan 112"])
+        assert 112 in switch.running.vlans
+        connection.remote_conn_pre.close()
+
+
+def test_64_switches_at_once() -> None:
+    contexts = [emulate("cisco_ios", hostname=f"sw{number}") for number in range(64)]
+    switches = [context.__enter__() for context in contexts]
+    assert len({switch.address for switch in switches}) == 64
+    for context in contexts:
+        context.__exit__(None, None, None)

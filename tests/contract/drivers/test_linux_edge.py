@@ -1,0 +1,104 @@
+"""The driver of Linux edges on a machine in memory, which can be cut off and looked at after every line."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from edge_claims import EDGE, MANAGED, OVERLAY, STAGS, A, B, EdgeClaims, circuit, converge
+from sbf_fakes.linux_edge import LinuxPe, PeLine
+
+from sbf_service.drivers.contract import Backbone
+from sbf_service.drivers.edge.linux_edge import LinuxEdge
+from virtcloud.model.edge import EdgeDifference
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+
+BACKBONE = Backbone((OVERLAY, STAGS), {})
+
+
+@dataclass
+class InMemory:
+    """A bench whose machine is in memory."""
+
+    machine: LinuxPe = field(default_factory=LinuxPe)
+
+    def __post_init__(self) -> None:
+        self.driver = LinuxEdge(EDGE, BACKBONE, PeLine(self.machine))
+
+    def do(self, program: str, *lines: str) -> None:
+        faults = [fault for line in lines if (fault := self.machine.do(program, line))]
+        assert not faults
+
+    def carries(self) -> dict[str, dict[int, str]]:
+        return {
+            port: {number: ", ".join(flags) for number, flags in found.items()}
+            for port, found in self.machine.vlans.items()
+            if found
+        }
+
+    def devices(self) -> set[str]:
+        return self.machine.links.keys() - {"lo", "br0", "ac1", "ac2", "other", "core"}
+
+
+@pytest.fixture
+def bench() -> InMemory:
+    return InMemory()
+
+
+class TestInMemory(EdgeClaims):
+    """Every claim, in memory."""
+
+
+def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
+    others = [circuit(10042 + n, 100 + n) for n in range(1, 4)]
+    assert not converge(bench, A, *others)
+    assert not converge(bench, circuit(10050, 100), *others[:2], circuit(2007, 103))
+    assert not converge(bench)
+    services = {
+        frozenset(port for port in ports if port.startswith(("vni", "stag")))
+        for instant in bench.machine.instants
+        for ports in instant.values()
+    }
+    assert max(map(len, services)) == 1
+    assert len(bench.machine.instants) > 30
+
+
+def test_a_device_comes_up_last_and_a_customers_vlan_goes_first(bench: InMemory) -> None:
+    said = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).lines(EdgeDifference(add=(A,), remove=(B,)))
+    assert said == (
+        "bridge vlan del dev ac1 vid 101",
+        "ip link del stag2007",
+        "ip link add vni10042 type vxlan id 10042 local 10.255.0.1 dstport 4789 nolearning",
+        "ip link set vni10042 master br0",
+        "ip link set vni10042 type bridge_slave learning off",
+        "bridge vlan add dev vni10042 vid 100 pvid untagged",
+        "bridge vlan add dev ac1 vid 100",
+        "ip link set vni10042 up",
+    )
+    assert bench.driver.lines(EdgeDifference()) == ()
+
+
+def test_a_bridge_that_puts_new_ports_into_a_vlan_is_unsafe(bench: InMemory) -> None:
+    bench.machine.links["br0"].data["vlan_default_pvid"] = 1
+    with pytest.raises(Unsafe, match="edge pe1: expected a bridge br0 with vlan_filtering 1 vlan_default_pvid 0 "):
+        bench.driver.read(MANAGED)
+
+
+def test_an_edge_that_is_cut_off_is_unreachable_and_answers_again_when_it_is_back(bench: InMemory) -> None:
+    bench.machine.cut_off = True
+    with pytest.raises(Unreachable):
+        bench.driver.apply(EdgeDifference(add=(A,)))
+    bench.machine.cut_off = False
+    assert not converge(bench, A)
+
+
+def test_an_answer_that_cannot_be_understood_is_unsafe(bench: InMemory) -> None:
+    bench.machine.says = "Dump terminated"
+    with pytest.raises(Unsafe, match=r"edge pe1: expected JSON from 'ip -.*', got 'Dump terminated'"):
+        bench.driver.read(MANAGED)
+
+
+@pytest.mark.parametrize(("one", "missing"), [(A, "loopback"), (B, "core_port")])
+def test_an_edge_that_lacks_what_a_transport_needs_is_told_so(one: object, missing: str) -> None:
+    bare = EDGE.model_copy(update={missing: None})
+    driver = LinuxEdge(bare, BACKBONE, PeLine(LinuxPe()))
+    with pytest.raises(Refused, match=f"found no {missing} in the topology: add it"):
+        driver.apply(EdgeDifference(add=(one,)))  # type: ignore[arg-type]

@@ -1,0 +1,122 @@
+"""Managed ports that belong to a link aggregate or route: in other use, though no line says anything of VLANs."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from emulators.attached_switch import attach_switch
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.switch import linux_bridge
+from sbf_service.drivers.switch.candidates import cisco_iosxr, juniper_junos
+from sbf_service.drivers.switch.dialects import hp_procurve
+from sbf_service.drivers.switch.observed_state import derive_port_use
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+
+MEMBERS = {
+    "cisco_ios": "channel-group 1 mode active",
+    "cisco_nxos": "channel-group 1 mode active",
+    "arista_eos": "channel-group 1 mode active",
+    "arista_eapi": "channel-group 1 mode active",
+    "dell_os10": "channel-group 1 mode active",
+    "aruba_aoscx": "lag 1",
+    "hp_comware": "port link-aggregation group 1",
+}
+ROUTED = {
+    "cisco_ios": "ip address 192.0.2.1 255.255.255.0",
+    "cisco_nxos": "ip address 192.0.2.1/24",
+    "arista_eos": "ip address 192.0.2.1/24",
+    "arista_eapi": "ip address 192.0.2.1/24",
+    "dell_os10": "ip address 192.0.2.1/24",
+    "aruba_aoscx": "ip address 192.0.2.1/24",
+    "hp_comware": "ip address 192.0.2.1 255.255.255.0",
+}
+JUNOS = (
+    "<configuration><interfaces><interface><name>ge-0/0/1</name>{}</interface></interfaces>"
+    "<vlans><vlan><name>a</name><vlan-id>5</vlan-id></vlan></vlans></configuration>"
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A world on SQLite."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def refused(world: World, platform: str, line: str) -> str:
+    """Ask for a cluster on a port that has this line; return the trouble, after the port was seen untouched."""
+    with ExitStack() as stack:
+        switch = stack.enter_context(attach_switch(world, platform))
+        switch.running.ports[switch.port_names[0]].lines.append(line)
+        before = switch.running_config()
+        assert line in before
+        world.put("c1", spec("brno-h1", "brno-h2"))
+        world.settle()
+        assert world.view("c1").state is ClusterState.CONFIGURING
+        assert switch.running_config() == before
+        return str(world.element("brno-sw1").trouble)
+
+
+@pytest.mark.parametrize("platform", MEMBERS)
+def test_a_member_of_an_aggregate_is_refused_untouched(platform: str, world: World) -> None:
+    trouble = refused(world, platform, MEMBERS[platform])
+    assert "expected a port without other use, found a member of a link aggregate: it was left alone" in trouble
+    assert "'virtcloud element adopt brno-sw1 " in trouble
+
+
+@pytest.mark.parametrize("platform", ROUTED)
+def test_a_routed_port_is_refused_untouched(platform: str, world: World) -> None:
+    trouble = refused(world, platform, ROUTED[platform])
+    assert "expected a port without other use, found a routed port: it was left alone" in trouble
+
+
+def test_a_member_of_a_procurve_trunk_is_read_as_one() -> None:
+    shown = 'hostname "sw"\ntrunk A1-A2 Trk1 lacp\nvlan 1\n   name "DEFAULT_VLAN"\n   untagged 1-4,Trk1\n   exit\n'
+    found = hp_procurve.parse_answers([shown]).ports
+    assert [name for name, port in found.items() if port.member] == ["A1", "A2"]
+    assert str(derive_port_use(found["A2"])) == "a member of a link aggregate"
+
+
+@pytest.mark.parametrize(
+    ("line", "use"),
+    [
+        ("bundle id 10 mode active", "a member of a link aggregate"),
+        ("ipv4 address 192.0.2.1 255.255.255.0", "a routed port"),
+        ("ipv6 address 2001:db8::1/64", "a routed port"),
+        ("mtu 9000", "a port without configuration"),
+    ],
+)
+def test_an_ios_xr_port_is_read_with_its_use(line: str, use: str) -> None:
+    found = cisco_iosxr.parse_configuration([f"interface GigabitEthernet0/0/0/1\n {line}\n!\n"]).ports
+    assert str(derive_port_use(found["GigabitEthernet0/0/0/1"])) == use
+
+
+@pytest.mark.parametrize(
+    ("inside", "use"),
+    [
+        (
+            "<gigether-options><ieee-802.3ad><bundle>ae0</bundle></ieee-802.3ad></gigether-options>",
+            "a member of a link aggregate",
+        ),
+        ("<unit><name>0</name><family><inet/></family></unit>", "a routed port"),
+    ],
+)
+def test_a_junos_port_is_read_with_its_use(inside: str, use: str) -> None:
+    found = juniper_junos.parse_configuration([JUNOS.format(inside)]).ports
+    assert str(derive_port_use(found["ge-0/0/1"])) == use
+
+
+def test_a_port_of_a_bond_is_in_other_use_on_a_linux_bridge() -> None:
+    port = PortName("p1")
+    found = linux_bridge.derive_bridge_state(
+        Name("sw1"), {}, SwitchScope((port,), VlanSet.parse("100-199")), joined=("p1",)
+    )
+    assert found.in_use == (port,)
+    assert str(found.untaken[port]) == "a member of a link aggregate"

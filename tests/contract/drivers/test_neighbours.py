@@ -1,0 +1,98 @@
+"""What every driver of a command line reads of its switch's neighbours, on an emulated switch of each platform."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators import emulate
+from emulators.lldp_output import SHOWN, LldpPeer
+from emulators.switch_device import EmulatedSwitch
+
+from sbf_service.domain.cabling import Neighbour
+from sbf_service.drivers.contract import DeviceLogin, ReadsNeighbours
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.dialects import DIALECTS
+from sbf_service.secret_source import Secret
+from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name, PortName
+
+HOST = LldpPeer("brno-h1.example.org", "02:00:00:00:00:01", "eth0")
+OTHER = LldpPeer("brno-sw2", "Gi1/0/7")
+SHORT = ("juniper_junos",)
+"""Who is asked for a list that has no addresses."""
+NAMELESS = LldpPeer("", "eth3")
+
+
+@dataclass
+class Bench:
+    """An emulated switch and a driver with one session, for all claims about a platform."""
+
+    switch: EmulatedSwitch
+    ports: tuple[PortName, ...]
+    driver: ReadsNeighbours
+
+    def heard(self) -> dict[str, Neighbour]:
+        """Read the neighbours, each by its port as the emulator calls it."""
+        form = SWITCH_PLATFORMS[self.switch.platform].port
+        names = {form(port): name for port, name in zip(self.ports, self.switch.port_names, strict=False)}
+        return {names[form(one.local)]: one for one in self.driver.neighbours(self.ports)}
+
+
+@contextmanager
+def bench_of(platform: str) -> Iterator[Bench]:
+    with emulate(platform) as switch:
+        ports = tuple(PortName(port.replace(" ", "")) for port in switch.port_names[:3])
+        element = SwitchElement(name=Name("sw1"), ports=ports, platform=platform, address=switch.address)
+        secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+        driver = SWITCH_PLATFORMS[platform].driver(DeviceLogin(element, switch.username, **secrets))
+        assert isinstance(driver, ReadsNeighbours)
+        yield Bench(switch, ports, driver)
+        driver.close()
+
+
+@pytest.fixture(
+    scope="module", params=[name for name in EMULATED if name in SHOWN or (name in DIALECTS and DIALECTS[name].lldp)]
+)
+def shared(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    with bench_of(request.param) as bench:
+        yield bench
+
+
+@pytest.fixture
+def bench(shared: Bench) -> Bench:
+    """The platform's switch with no cable in it."""
+    shared.switch.peers = {}
+    return shared
+
+
+def test_neighbours_are_read_with_their_names_and_ports_and_a_moved_cable_is_read_where_it_is(bench: Bench) -> None:
+    a, b, c = bench.switch.port_names[:3]
+    bench.switch.peers = {a: HOST, b: OTHER}
+    found = bench.heard()
+    assert list(found) == [a, b]
+    assert (found[a].name, found[a].port, found[a].port_description) == (HOST.name, HOST.port, "eth0")
+    assert (found[b].name, found[b].port, found[b].port_description) == ("brno-sw2", "Gi1/0/7", "")
+    assert found[b].address == ("" if bench.switch.platform in SHORT else "192.0.2.7")
+    bench.switch.peers = {c: NAMELESS}
+    found = bench.heard()
+    assert [(port, one.name, one.port) for port, one in found.items()] == [(c, "", "eth3")]
+
+
+def test_a_switch_that_hears_nobody_says_so(bench: Bench) -> None:
+    assert bench.heard() == {}
+
+
+def test_an_answer_that_is_not_understood_is_an_error_and_never_no_neighbours(bench: Bench) -> None:
+    bench.switch.fail("say", "lldp", text="LLDP agent is not started on this system")
+    with pytest.raises(Unsafe, match="LLDP agent is not started"):
+        bench.heard()
+
+
+def test_a_switch_that_does_not_run_lldp_is_quoted() -> None:
+    with bench_of("cisco_ios") as bench:
+        bench.switch.fail("say", "lldp", text="% LLDP is not enabled")
+        with pytest.raises(Refused, match="% LLDP is not enabled"):
+            bench.heard()

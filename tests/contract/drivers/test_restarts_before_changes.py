@@ -1,0 +1,127 @@
+"""A device that restarted between a reading and its change gets no line of the change, whatever its session is.
+
+It may have come back with another configuration, of which the change knows nothing: ports that carry whatever is
+created, or other people's uses.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators.edge_bench import ATTACH, PAIRS, TRANSPORTS, EdgeBench, emulate_edge, make_ready
+from emulators.edge_bench import edge_driver_for as edge_driver
+from emulators.switch_bench import SwitchBench, make_bench_in
+
+from sbf_service.drivers.transport.device_session import DetectsSessionLoss
+from virtcloud.model.edge import EdgeDifference
+from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+STATELESS = frozenset({"arista_eapi"})
+"""Platforms whose requests are connections of their own: the loss of one is not noticed without asking."""
+CHANGE = SwitchDifference(create=VlanSet.parse("101"))
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
+
+
+def wait_until_lost(driver: object) -> None:
+    """Wait until the end of the session has arrived."""
+    assert isinstance(driver, DetectsSessionLoss)
+    ends = time.monotonic() + 10
+    while not driver.is_lost():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def restarted(bench: SwitchBench) -> SwitchBench:
+    """Read a switch, and restart it from an erased configuration."""
+    bench.read()
+    bench.switch.reboot(boot="empty")
+    if bench.switch.platform not in STATELESS:
+        wait_until_lost(bench.driver)
+    return bench
+
+
+def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
+    """Return an emulated edge with its driver and the first kind of transport that it makes."""
+    device = stack.enter_context(emulate_edge(platform))
+    kind = next(kind for name, kind in PAIRS if name == platform)
+    transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
+    ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))
+    make_ready(device, *ports)
+    driver = edge_driver(device, transport, *ports)
+    stack.callback(driver.close)
+    return EdgeBench(device, driver, transport, ports)
+
+
+@pytest.mark.parametrize("platform", EMULATED)
+def test_a_switch_that_restarted_since_it_was_read_is_not_changed(platform: str, stack: ExitStack) -> None:
+    bench = restarted(make_bench_in(stack)(platform))
+    with pytest.raises(Unreachable, match=r"switch sw1 .*ended the session since it was read: nothing more was sent"):
+        bench.driver.apply(CHANGE)
+    assert 101 not in bench.switch.running.vlans
+
+
+@pytest.mark.parametrize("platform", EMULATED)
+def test_it_is_changed_after_it_was_read_again(platform: str, stack: ExitStack) -> None:
+    bench = restarted(make_bench_in(stack)(platform))
+    with pytest.raises(Unreachable):
+        bench.driver.apply(CHANGE)
+    bench.read()
+    bench.driver.apply(CHANGE)
+    assert 101 in bench.read().vlans
+
+
+@pytest.mark.parametrize("platform", [name for name in EMULATED if name not in STATELESS])
+def test_a_reading_opens_a_new_session_by_itself(platform: str, stack: ExitStack) -> None:
+    bench = restarted(make_bench_in(stack)(platform))
+    assert not bench.read().vlans
+    assert bench.switch.logins == 2
+
+
+def test_a_switch_that_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
+    """It would save the configuration without the change, and say that it did."""
+    bench = make_bench_in(stack)("cisco_ios")
+    bench.read()
+    bench.driver.apply(CHANGE)
+    bench.switch.reboot()
+    wait_until_lost(bench.driver)
+    saves = bench.switch.saves
+    with pytest.raises(Unreachable, match="ended the session since it was read"):
+        bench.driver.save()
+    assert bench.switch.saves == saves
+
+
+@pytest.mark.parametrize("platform", dict(PAIRS))
+def test_an_edge_that_restarted_since_it_was_read_is_not_changed(platform: str, stack: ExitStack) -> None:
+    bench = make_edge_bench(stack, platform)
+    device, driver = bench.device, bench.driver
+    bench.read()
+    device.reboot(boot="empty")
+    wait_until_lost(driver)
+    before = device.running_config()
+    with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session since it was read: nothing more was sent"):
+        driver.apply(EdgeDifference(add=(bench.circuit(112),)))
+    assert device.running_config() == before
+    assert not bench.reached()
+
+
+def test_nothing_more_is_sent_once_an_edges_mode_is_unknown(stack: ExitStack) -> None:
+    """A session that does not leave the configuration is closed, and no other takes its place."""
+    bench = make_edge_bench(stack, "cisco_nxos")
+    bench.read()
+    bench.device.fail("refuse", ATTACH["cisco_nxos"])
+    bench.device.fail("refuse", "^end$")
+    with pytest.raises(Refused, match="told 'end', it said"):
+        bench.driver.apply(EdgeDifference(add=(bench.circuit(112), bench.circuit(120))))
+    assert bench.device.logins == 1
+    assert 120 not in bench.device.running.vlans

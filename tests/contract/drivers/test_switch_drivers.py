@@ -1,0 +1,407 @@
+"""What every driver of a vendor's switch must do, on an emulated switch of each platform (DESIGN.md §7, §8)."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators import OPEN_BY_LIST as CAN_BE_OPEN
+from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for, login_for, short_forms, vlan_line_pattern
+from emulators.switch_device import EmulatedPort
+
+from sbf_service.device_credentials import make_login as login_for_settings
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.dialects import DIALECTS
+from sbf_service.secret_source import SecretSource
+from sbf_service.settings import Credential, ServiceSettings
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
+
+NOTHING = VlanSet()
+ALLOW = {
+    "cisco_ios": "allowed vlan add",
+    "cisco_nxos": "allowed vlan add",
+    "arista_eos": "allowed vlan add",
+    "dell_force10": "^tagged",
+    "dell_os10": "^switchport trunk allowed",
+    "hp_procurve": "^vlan .* tagged",
+    "aruba_aoscx": "^vlan trunk allowed (?!1$)",
+    "hp_comware": "^port trunk permit",
+    "sonic": "member add",
+    "arista_eapi": "allowed vlan add",
+    "cisco_iosxr": "(?s)^edit-config.* l2transport",
+    "juniper_junos": "(?s)^load-configuration.*vlan members",
+}
+REMOVE = {
+    "cisco_ios": "allowed vlan (remove|none)",
+    "cisco_nxos": "allowed vlan (remove|none)",
+    "arista_eos": "allowed vlan (remove|none)",
+    "dell_force10": "^no tagged",
+    "dell_os10": "^no switchport trunk allowed",
+    "hp_procurve": "^no vlan .* tagged",
+    "aruba_aoscx": "^no vlan trunk allowed",
+    "hp_comware": "^undo port trunk permit vlan (?!1$|all)",
+    "sonic": "member del",
+}
+OTHER_FORMS = {
+    "cisco_ios": ("Gi1/0/1", "gigabitethernet1/0/2"),
+    "cisco_nxos": ("Eth1/1", "ethernet1/2"),
+    "arista_eos": ("Et1", "eth2"),
+    "dell_force10": ("Te0/0", "TenGig0/1"),
+    "dell_os10": ("eth1/1/1", "Ethernet1/1/2"),
+    "hp_procurve": ("1", "2"),
+    "aruba_aoscx": ("1/1/1", "1/1/2"),
+    "hp_comware": ("XGE1/0/1", "ten-gigabitethernet1/0/2"),
+    "sonic": ("Ethernet0", "ethernet4"),
+    "arista_eapi": ("Et1", "eth2"),
+    "cisco_iosxr": ("Gi0/0/0/0", "gigabitethernet0/0/0/1"),
+    "juniper_junos": ("ge-0/0/0.0", "GE-0/0/1"),
+}
+ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
+HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
+"""Who is spoken to over HTTP has no session to hold."""
+ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].facts.atomic]
+LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
+ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
+
+
+def allow(platform: str) -> str:
+    """Return a pattern of the line that allows VLANs on a port; of a new platform it is taken from its dialect."""
+    return ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow)
+
+
+@pytest.fixture(params=list(EMULATED))
+def platform(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def bench(platform: str, make_bench: MakeBench) -> SwitchBench:
+    return make_bench(platform)
+
+
+def test_a_new_switch_carries_nothing(bench: SwitchBench) -> None:
+    carried = bench.read()
+    assert carried.vlans == NOTHING
+    assert carried.ports == {bench.a: NOTHING, bench.b: NOTHING}
+    assert bench.switch.saves == 0
+
+
+def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: SwitchBench) -> None:
+    """Ports and numbers that are not managed stay as they are, to the byte (DESIGN.md §7.4)."""
+    bench.switch.running.vlans |= {50: "theirs"}
+    other = bench.switch.running.ports[bench.other]
+    other.mode, other.allowed = "trunk", {50}
+    assert not bench.converge("112", "112,120")
+    assert (bench.carries(bench.names[0]), bench.carries(bench.names[1])) == ({112}, {112, 120})
+    ours = bench.switch.running.ports[bench.names[0]].allowed
+    assert ours is not None
+    ours.add(50)
+    assert not bench.converge("", "120")
+    before = bench.switch.running_config()
+    assert not bench.converge("130-135,140", "120")
+    assert bench.carries(bench.names[0]) == {130, 131, 132, 133, 134, 135, 140}
+    assert not bench.converge("", "120")
+    assert bench.switch.running_config() == before
+    assert 50 in (bench.switch.running.ports[bench.names[0]].allowed or ())
+    assert bench.carries(bench.other) == NOTHING
+
+
+def test_the_last_vlan_leaves_and_no_port_is_open_after_it(bench: SwitchBench) -> None:
+    bench.converge("112", "112")
+    assert not bench.converge()
+    assert bench.carries(bench.names[0]) == set()
+    assert all(bench.switch.running.ports[name].allowed is not None for name in bench.names)
+    assert POOL.isdisjoint(bench.switch.running.vlans)
+
+
+@pytest.mark.parametrize("platform", CAN_BE_OPEN)
+def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    for name in bench.names:
+        bench.switch.running.ports[name] = EmulatedPort(mode="trunk", allowed=every)
+    assert bench.read().open == (bench.a, bench.b)
+    bench.switch.timeline.clear()
+    assert not bench.converge("112", "")
+    ours = [state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline]
+    assert not any(ours)
+    assert all(state.get(bench.names[0], set()) & POOL <= {112} for _, state in bench.switch.timeline)
+
+
+@pytest.mark.parametrize("platform", CAN_BE_OPEN)
+def test_a_pool_of_one_number_on_an_open_trunk_closes_it_too(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    bench.switch.running.ports[bench.names[0]] = EmulatedPort(mode="trunk", allowed=every)
+    one = SwitchScope((bench.a,), VlanSet([112]))
+    wanted = SwitchWanted(ports={bench.a: VlanSet([112])})
+    bench.driver.apply(compare_switch(wanted, bench.driver.read(one)))
+    assert (bench.switch.running.ports[bench.names[0]].allowed or set()) - {1} == {112}
+
+
+def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
+    """Each VLAN is named; port lists take ranges where the platform has them."""
+    bench.read()
+    before = len(bench.switch.commands)
+    assert not bench.converge("100-199", "100-199")
+    assert bench.switch.saves == 1
+    told = sum(not line.startswith("show") for line in bench.switch.commands[before:])
+    dialect = DIALECTS.get(bench.switch.platform)
+    has_ranges = dialect is None or any(line.endswith("{vlans}") for line in dialect.allow)
+    assert told <= (100 * 3 + 30 if has_ranges else 1000)
+
+
+def test_scattered_numbers_are_written_and_read_over_several_lines(bench: SwitchBench) -> None:
+    scattered = ",".join(str(number) for number in range(100, 200, 2))
+    assert not bench.converge(scattered)
+    assert bench.carries(bench.names[0]) == set(range(100, 200, 2))
+
+
+@pytest.mark.parametrize("platform", LINE_BY_LINE)
+def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
+    platform: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench(platform)
+    bench.switch.fail("refuse", allow(bench.switch.platform))
+    with pytest.raises(Refused, match=r"switch sw1: told '.*', it said .*(?i:invalid|error|unrecognized)"):
+        bench.converge("112", "112")
+    assert bench.carries(bench.names[1]) == {112}
+    assert not bench.converge("112", "112")
+
+
+@pytest.mark.parametrize("platform", ENTERED)
+def test_a_port_that_cannot_be_entered_keeps_none_of_the_others_from_being_done(
+    platform: str, make_bench: MakeBench
+) -> None:
+    """What is meant for it is obeyed nowhere, and the session is not ended by leaving twice."""
+    bench = make_bench(platform)
+    if platform == "cisco_ios":  # a port without a mode may become a trunk: nothing is created while it is open
+        bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
+    bench.switch.fail("refuse", rf"^interface .*{bench.names[0][-3:]}$", times=1 if DIALECTS[platform].prepare else 2)
+    with pytest.raises(Refused, match="switch sw1: told 'interface "):
+        bench.converge("112", "112,120")
+    assert bench.carries(bench.names[1]) == {112, 120}
+    assert not bench.converge("112", "112,120")
+
+
+@pytest.mark.parametrize("platform", ATOMIC)
+def test_a_refused_line_is_raised_in_the_devices_words_and_nothing_is_changed(
+    platform: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench(platform)
+    before = bench.switch.running_config()
+    bench.switch.fail("refuse", allow(bench.switch.platform))
+    with pytest.raises(Refused, match=r"switch sw1: the switch said .*(?i:invalid|error|unrecognized)"):
+        bench.converge("112", "112")
+    assert bench.switch.running_config() == before
+    assert not bench.converge("112", "112")
+
+
+@pytest.mark.parametrize("platform", ATOMIC)
+def test_a_device_that_says_yes_and_does_nothing_is_refused_and_taken_back(
+    platform: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench(platform)
+    before = bench.switch.running_config()
+    bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
+    with pytest.raises(Refused, match=r"sw1: .*wanted VLAN 112 tagged, found none of it: read after the commit"):
+        bench.converge("112")
+    assert bench.switch.running_config() == before
+
+
+@pytest.mark.parametrize("platform", LINE_BY_LINE)
+def test_a_device_that_says_yes_and_does_nothing_is_found_out(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
+    left = bench.converge("112")
+    assert left.add == {bench.a: VlanSet([112])}
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(bench: SwitchBench, done: bool) -> None:
+    bench.switch.fail("cut", allow(bench.switch.platform), done=done)
+    with pytest.raises(Unreachable, match="sw1"):
+        bench.converge("112,120", "112")
+    assert not bench.converge("112,120", "112")
+    assert bench.carries(bench.names[0]) == {112, 120}
+
+
+def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(bench: SwitchBench) -> None:
+    dialect = DIALECTS.get(bench.switch.platform)
+    shown = f"^{dialect.show[0].split()[0]} " if dialect else ASKED[bench.switch.platform]
+    bench.switch.fail("say", shown, text="\x01 what the manual does not say", times=10)
+    before = bench.switch.running_config()
+    with pytest.raises(Unsafe, match=r"sw1.*not understood.*what the manual does not say"):
+        bench.converge("112")
+    assert bench.switch.running_config() == before
+
+
+@pytest.mark.parametrize("platform", HOLD_SESSIONS)
+def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform, sessions=1)
+    assert not bench.converge("112", "112")
+    assert not bench.converge()
+    assert bench.switch.logins == 1
+    second = driver_for(bench.switch, bench.a, read_timeout=0.5)
+    with pytest.raises(Unreachable):
+        second.read(bench.managed)
+
+
+def test_nobody_listening_is_told_in_one_sentence(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.address = "127.0.0.1:9"
+    lost = driver_for(bench.switch, bench.a)
+    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer: .*[^.]; it is tried again"):
+        lost.read(bench.managed)
+
+
+def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
+    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+    bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
+    bench.switch.fail("cut", ALLOW["dell_os10"])
+    with pytest.raises(Unreachable, match="ended the session"):
+        bench.converge("112")
+    with pytest.raises(Unreachable):
+        bench.converge("112")
+    bench.switch.lost.clear()
+    assert not bench.converge("112")
+
+
+def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(make_bench: MakeBench) -> None:
+    bench = make_bench("arista_eos")
+    bench.read()
+    bench.switch.hang_up()
+    bench.driver._device._line._session.remote_conn_pre.get_transport().join(5)
+    assert bench.read().vlans == NOTHING
+    assert bench.switch.logins == 2
+
+
+def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(bench: SwitchBench) -> None:
+    bench.converge("112", "112")
+    bench.converge("", "")
+    bench.switch.running.vlans[140] = "unsaved"
+    bench.converge("150")
+    bench.switch.reboot()
+    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
+        bench.read()
+    assert bench.read().ports[bench.a] == VlanSet([150])
+    assert not bench.converge("112")
+
+
+def test_every_form_of_a_ports_name_will_do(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    bench.a, bench.b = map(PortName, OTHER_FORMS.get(platform) or short_forms(platform))
+    assert not bench.converge("112", "120")
+    assert [bench.carries(name) for name in bench.names] == [{112}, {120}]
+
+
+def test_a_number_of_the_pool_that_is_untagged_on_a_managed_port_is_unsafe(bench: SwitchBench) -> None:
+    bench.switch.running.vlans[112] = "theirs"
+    port = bench.switch.running.ports[bench.names[0]]
+    port.native, port.mode = 112, "access" if bench.switch.platform != "hp_procurve" else port.mode
+    with pytest.raises(Unsafe, match=r"found it untagged"):
+        bench.read()
+
+
+@pytest.mark.parametrize(
+    ("platform", "number"), [("cisco_ios", 1006), ("cisco_nxos", 3968), ("arista_eos", 1006), ("arista_eapi", 1006)]
+)
+def test_a_number_that_the_device_uses_itself_is_refused_untouched(
+    platform: str, number: int, make_bench: MakeBench
+) -> None:
+    bench = make_bench(platform)
+    before = bench.switch.running_config()
+    bench.read()
+    with pytest.raises(Refused, match=f"wanted VLAN {number}, which the switch uses itself"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([number])))
+    assert bench.switch.running_config() == before
+
+
+@pytest.mark.parametrize(
+    "platform",
+    ["cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "cisco_iosxr", "dell_os10", "aruba_aoscx", "hp_comware"],
+)
+def test_a_port_that_is_not_there_is_unsafe(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    with pytest.raises(Unsafe, match="expected a port Ethernet9/9"):
+        bench.driver.read(SwitchScope((PortName("Ethernet9/9"),), POOL))
+
+
+def test_a_wrong_password_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("dell_os10")
+    bench.switch.password = "another"  # noqa: S105
+    with pytest.raises(Refused, match="does not let 'admin' in"):
+        bench.read()
+
+
+def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", read_timeout=1)
+    bench.switch.secret = "another"  # noqa: S105
+    with pytest.raises(Refused, match="does not let us enable"):
+        bench.read()
+
+
+def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_nxos", read_timeout=0.5)
+    bench.switch.fail("hang", "^show vlan")
+    with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
+        bench.read()
+    assert bench.read().vlans == NOTHING
+
+
+def test_a_catalyst_that_wants_its_encapsulation_said_first_is_told(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", encapsulation_first=True)
+    assert not bench.converge("112")
+    assert bench.carries(bench.names[0]) == {112}
+
+
+def test_a_vtp_server_says_why_it_takes_no_number_above_1005(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", vtp="server")
+    with pytest.raises(Refused, match="not allowed in current VTP mode"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
+
+
+def test_an_older_sonic_does_not_know_switchport_and_is_configured_all_the_same(make_bench: MakeBench) -> None:
+    bench = make_bench("sonic", knows_switchport=False)
+    assert not bench.converge("112", "112")
+
+
+def test_a_procurve_with_no_room_for_another_vlan_says_so(make_bench: MakeBench) -> None:
+    bench = make_bench("hp_procurve", max_vlans=1)
+    with pytest.raises(Refused, match="Maximum number of VLANs"):
+        bench.converge("112")
+
+
+def test_a_procurve_keeps_a_vlan_that_others_ports_are_in(make_bench: MakeBench) -> None:
+    """It would move them to the default VLAN (SWITCHES: what bites, 3); it asks, and we say no."""
+    bench = make_bench("hp_procurve")
+    bench.converge("112")
+    bench.switch.running.ports[bench.other].allowed = {112}
+    with pytest.raises(Refused, match="will be moved to the default VLAN"):
+        bench.converge()
+    assert bench.carries(bench.other) == {112}
+
+
+def test_a_switch_that_does_not_know_about_internal_vlans_is_read_all_the_same(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("refuse", "internal usage", times=10)
+    assert not bench.converge("112")
+
+
+def test_the_enable_password_comes_from_a_file_of_its_own(make_bench: MakeBench, tmp_path: Path) -> None:
+    bench = make_bench("cisco_ios")
+    files = {"password": tmp_path / "login", "enable": tmp_path / "enable"}
+    files["password"].write_text(f"{bench.switch.password}\n")
+    files["enable"].write_text(f"{bench.switch.secret}\n")
+    sources = {name: SecretSource(file=path) for name, path in files.items()}
+    credential = Credential(username=bench.switch.username, **sources)
+    element = login_for(bench.switch, bench.a).device.model_copy(update={"credential": Name("lab")})
+    login = login_for_settings(element, ServiceSettings(credentials={Name("lab"): credential}))
+    driver = SWITCH_PLATFORMS["cisco_ios"].driver(login)
+    assert driver.read(bench.managed).vlans == NOTHING
+    driver.close()

@@ -1,0 +1,396 @@
+"""Access to the service: tokens of every kind and age, and what each role meets, over HTTP."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, make_world, spec, three_sites
+
+from sbf_service.http.app import create_app
+from sbf_service.http.auth.authentication import LocalPeer, client_address, is_loopback
+from virtcloud.model.access import Role
+
+CLUSTER = "/v1/clusters/demo"
+UNKNOWN = (404, "not-found", "cluster demo is not known")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def kept(world: World) -> str:
+    """Everything that the database holds, as bytes of its files."""
+    folder = Path(world.database.removeprefix("sqlite:///")).parent
+    return "".join(one.read_bytes().decode("latin-1") for one in folder.glob("sbf.db*"))
+
+
+def test_without_a_token_nothing_is_told_but_how_to_get_in(world: World) -> None:
+    answer = ask(world, "GET", CLUSTER, token="")
+    assert problem(answer) == (
+        401,
+        "unauthenticated",
+        (
+            "this SBF wants a token: log in with 'virtcloud login', or name a token's file with --token-file or "
+            "VIRTCLOUD_TOKEN_FILE"
+        ),
+    )
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("path", ["/v1/nothing", "/v1/audit", "/v1/tokens", "/v1/whoami", "/", "/docs/x"])
+def test_there_is_no_way_round_the_gate(world: World, path: str) -> None:
+    assert ask(world, "GET", path, token="").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
+def test_what_is_open_is_open(world: World, path: str) -> None:
+    """``/metrics`` only from the loopback, which a call of this process is."""
+    assert ask(world, "GET", path, token="").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("address", "loopback"),
+    [("127.0.0.1", True), ("::1", True), ("::ffff:127.0.0.1", True), ("::ffff:192.0.2.1", False), ("192.0.2.1", False)],
+)
+def test_a_mapped_loopback_address_is_loopback(address: str, loopback: bool) -> None:
+    assert is_loopback({"client": (address, 1)}) is loopback
+
+
+def test_a_mapped_address_is_shown_as_ipv4() -> None:
+    assert client_address({"client": ("::ffff:192.0.2.1", 1)}) == "192.0.2.1"
+
+
+def test_metrics_from_elsewhere_take_a_token_of_any_role(world: World) -> None:
+    def scrape(token: str) -> int:
+        async def call() -> int:
+            transport = httpx.ASGITransport(create_app(world.service), client=("192.0.2.7", 4000))
+            headers = {"authorization": f"Bearer {token}"} if token else {}
+            async with httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers) as made:
+                return (await made.get("/metrics")).status_code
+
+        return asyncio.run(call())
+
+    assert (scrape(""), scrape(world.token(Role.AGENT, "brno-h1"))) == (401, 200)
+
+
+def test_a_token_is_its_holder(world: World) -> None:
+    token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno", "praha")
+    assert ask(world, "GET", "/v1/whoami", token=token).json() == {
+        "name": "ivo",
+        "role": "site-administrator",
+        "sites": ["brno", "praha"],
+        "token": token.split("_")[1],
+    }
+
+
+@pytest.mark.parametrize("shown", ["vc_aaaaaaaa_" + "A" * 43, "hunter2", "vc_"])
+def test_a_token_that_was_never_made_is_refused(world: World, shown: str) -> None:
+    assert problem(ask(world, "GET", CLUSTER, token=shown))[:2] == (401, "unauthenticated")
+
+
+def test_a_token_with_another_secret_is_refused(world: World) -> None:
+    token = world.token(Role.OPERATOR, "eva")
+    other = token[:-3] + ("AAA" if not token.endswith("AAA") else "BBB")
+    assert problem(ask(world, "GET", "/v1/whoami", token=other)) == (
+        401,
+        "unauthenticated",
+        "the token is not known here: check that it is one of this SBF",
+    )
+
+
+def test_a_token_expires(world: World) -> None:
+    token = world.token(Role.USER, "alice", expires_in_s=3600)
+    assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
+    world.clock.advance(3600)
+    world.service.recognizer.clock = lambda: 1e9  # what was believed is over
+    assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
+        f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: ask an operator for a new one"
+    )
+
+
+def test_a_token_that_is_revoked_is_refused_at_once(world: World) -> None:
+    token = world.token(Role.OPERATOR, "eva")
+    id_ = token.split("_")[1]
+    assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
+    first = ask(world, "DELETE", f"/v1/tokens/{id_}").json()
+    assert first == ask(world, "DELETE", f"/v1/tokens/{id_}").json()
+    assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
+        f"token {id_} of eva was revoked at 2026-01-01 00:00:00 UTC: ask an operator for a new one"
+    )
+
+
+def test_a_token_is_shown_once_and_kept_as_its_hash(world: World) -> None:
+    made = ask(world, "POST", "/v1/tokens", {"name": "alice", "role": "user"})
+    assert made.status_code == 201
+    secret = made.json()["token"].split("_", 2)[2]
+    listed = ask(world, "GET", "/v1/tokens").text
+    assert made.json()["id"] in listed
+    assert secret not in listed + ask(world, "GET", "/v1/audit").text + kept(world)
+
+
+def test_that_a_token_was_used_is_noted_once_an_hour(world: World) -> None:
+    token = world.token(Role.USER, "alice")
+    world.service.recognizer.clock = iter(range(0, 10**6, 100)).__next__  # nothing is believed
+    seen = []
+    for minutes in (0, 59, 1):
+        world.clock.advance(60 * minutes)
+        ask(world, "GET", "/v1/whoami", token=token)
+        seen.append(ask(world, "GET", "/v1/tokens").json()[0]["last_used_at"])
+    assert seen == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
+
+
+def test_tokens_that_are_made_and_revoked_are_in_the_audit_log(world: World) -> None:
+    eva = world.token(Role.OPERATOR, "eva")
+    made = ask(world, "POST", "/v1/tokens", {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}, token=eva)
+    ask(world, "DELETE", f"/v1/tokens/{made.json()['id']}", token=eva)
+    rows = [(row.who, row.what, row.why) for row in world.audit()[-2:]]
+    words = f"{made.json()['id']}: ivo, site-administrator of brno"
+    assert rows == [("eva", "token_created", words), ("eva", "token_revoked", words)]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent"),
+    [
+        ("GET", CLUSTER, None),
+        ("GET", f"{CLUSTER}?after=1&wait=30", None),
+        ("DELETE", CLUSTER, None),
+        ("POST", f"{CLUSTER}/lease", {"seconds": 60}),
+        ("GET", "/v1/audit?cluster=demo", None),
+    ],
+)
+def test_anothers_cluster_is_as_if_it_had_never_been(
+    world: World, method: str, path: str, sent: dict[str, object] | None
+) -> None:
+    bob = world.token(Role.USER, "bob")
+    before = problem(ask(world, method, path, sent, token=bob))
+    world.put("demo", spec("brno-h1"))
+    assert problem(ask(world, method, path, sent, token=bob)) == before == UNKNOWN
+
+
+def test_a_user_owns_what_it_asks_for_and_asks_for_nobody_else(world: World) -> None:
+    alice, bob = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
+    assert problem(ask(world, "PUT", CLUSTER, body("brno-h1"), token=bob)) == (
+        403,
+        "forbidden",
+        "bob (user) may not create a cluster of alice: that takes its owner (alice), an operator or a scheduler",
+    )
+    assert ask(world, "PUT", CLUSTER, body("brno-h1"), token=alice).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "words"),
+    [
+        ("GET", "/v1/audit?cluster=demo", "may not read the audit log of any cluster or element: that takes its owner"),
+        ("POST", "/v1/elements/brno-sw/reconcile", "may not reconcile any element: that takes a site administrator"),
+    ],
+)
+def test_who_may_do_a_thing_to_nothing_is_told_to_what(world: World, method: str, path: str, words: str) -> None:
+    told = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
+    assert (told[0], told[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
+
+
+def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World) -> None:
+    """Otherwise a user could end another's cluster by asking for its key."""
+    world.put("demo", spec("brno-h1"), attempt=1)
+    wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
+    assert problem(ask(world, "PUT", CLUSTER, wanted, token=world.token(Role.USER, "bob"))) == (
+        409,
+        "conflict",
+        "the key demo belongs to another owner until its cluster has ended: choose another key",
+    )
+    assert world.view("demo").state == "configuring"
+
+
+def test_a_page_of_a_list_is_full_of_what_the_caller_may_look_at(world: World) -> None:
+    """Otherwise nobody could page past what is others'."""
+    for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
+        world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
+        world.clock.advance(1)
+    tokens = [
+        world.token(Role.USER, "alice"),
+        world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno"),
+        world.token(Role.AGENT, "brno-h2"),
+        world.token(Role.SCHEDULER, "pbs"),
+    ]
+    asked = "/v1/clusters?ended=true&limit=1"
+    assert [[one["key"] for one in ask(world, "GET", asked, token=one).json()] for one in tokens] == [
+        ["b"],
+        ["b"],
+        ["b"],
+        ["d"],
+    ]
+
+
+def test_lists_are_what_the_caller_may_look_at(world: World) -> None:
+    for key, host, owner in (("a", "brno-h1", "alice"), ("b", "brno-h2", "bob"), ("c", "praha-h1", "bob")):
+        world.put(key, spec(host, owner=owner))
+    tokens = [
+        world.token(Role.USER, "alice"),
+        world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno"),
+        world.token(Role.SCHEDULER, "pbs"),
+        world.token(Role.AGENT, "brno-h2"),
+    ]
+    lists = [[one["key"] for one in ask(world, "GET", "/v1/clusters", token=token).json()] for token in tokens]
+    assert lists == [["a"], ["a", "b"], ["a", "b", "c"], ["b"]]
+    assert problem(ask(world, "GET", "/v1/clusters?owner=bob", token=tokens[0]))[:2] == (403, "forbidden")
+
+
+def test_an_agent_speaks_for_its_element_only(world: World) -> None:
+    token = world.token(Role.AGENT, "brno-h1")
+    assert ask(world, "GET", "/v1/elements/brno-h1/wanted", token=token).status_code == 200
+    assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, token=token).status_code == 204
+    for call in ("confirmed", "trouble", "drifted"):
+        sent = {"revision": 1, **({"message": "x"} if call == "trouble" else {})}
+        assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", sent, token=token)) == (
+            403,
+            "forbidden",
+            "brno-h1 (agent) may not speak for element brno-h2: that takes the agent of brno-h2 or an operator",
+        )
+    assert ask(world, "GET", "/v1/elements/brno-h2/wanted", token=token).status_code == 403
+    assert ask(world, "GET", "/v1/elements/brno-h1", token=token).status_code == 200
+    assert ask(world, "GET", "/v1/elements", token=token).status_code == 403
+
+
+def test_a_site_administrator_changes_its_sites_pool_only(world: World) -> None:
+    token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-150"}, token=token).status_code == 200
+    assert ask(world, "PUT", "/v1/sites/praha/pool", {"vlans": "100-150"}, token=token).status_code == 403
+    assert world.audit("pool_put")[-1].who == "ivo"
+
+
+def test_a_site_administrator_ends_clusters_that_touch_its_site_only(world: World) -> None:
+    world.put("far", spec("praha-h1"))
+    world.put("near", spec("brno-h1", "praha-h1"))
+    token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert ask(world, "DELETE", "/v1/clusters/near", token=token).status_code == 202
+    assert ask(world, "DELETE", "/v1/clusters/far", token=token).status_code == 404
+    assert (world.view("near").reason, world.view("far").state) == ("ended by ivo", "configuring")
+    world.put("kept", spec("brno-h2"))
+    answer = problem(ask(world, "POST", "/v1/clusters/kept/lease", {"seconds": 60}, token=token))
+    assert answer[:2] == (403, "forbidden")
+
+
+def test_an_agent_sees_and_ends_the_clusters_of_its_element_only(world: World) -> None:
+    world.put("far", spec("praha-h1"))
+    world.put("near", spec("brno-h1", "praha-h1"))
+    token = world.token(Role.AGENT, "brno-h1")
+    seen = {key: ask(world, "GET", f"/v1/clusters/{key}", token=token).status_code for key in ("near", "far")}
+    assert seen == {"near": 200, "far": 404}
+    assert ask(world, "DELETE", "/v1/clusters/near", token=token).status_code == 202
+    assert ask(world, "DELETE", "/v1/clusters/far", token=token).status_code == 404
+    assert (world.view("near").reason, world.view("far").state) == ("ended by agent@brno-h1", "configuring")
+    answer = problem(ask(world, "POST", "/v1/clusters/near/lease", {"seconds": 60}, token=token))
+    assert answer[:2] == (403, "forbidden")
+
+
+def test_a_user_sees_a_sites_numbers_but_not_whose_cluster_keeps_one_back(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.delete("demo")
+    world.clock.advance(61)
+    world.settle()
+    found = ask(world, "GET", "/v1/sites/brno", token=world.token(Role.USER, "bob"))
+    assert (found.json()["quarantined"], found.json()["quarantine"], "demo" in found.text) == ("100", [], False)
+    assert ask(world, "GET", "/v1/sites", token=world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")).text.count(
+        '"demo"'
+    )
+
+
+def test_a_local_user_is_the_user_of_its_name_and_root_an_operator(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    assert ask(world, "GET", CLUSTER, local=LocalPeer(1000, "alice")).status_code == 200
+    assert problem(ask(world, "GET", CLUSTER, local=LocalPeer(1001, "bob"))) == UNKNOWN
+    assert ask(world, "GET", "/v1/whoami", local=LocalPeer(0, "root")).json()["role"] == "operator"
+    assert ask(world, "GET", "/v1/whoami", local=LocalPeer(65534, None)).status_code == 401
+
+
+def test_what_was_denied_is_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    bob = world.token(Role.USER, "bob")
+    ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "1"}, token=bob)
+    ask(world, "GET", "/v1/elements", token="vc_aaaaaaaa_" + "A" * 43)
+    lines = [record.message for record in caplog.records if record.message.startswith("denied ")]
+    assert lines == [
+        "denied who=bob action=set_pool subject='site brno' address=127.0.0.1",
+        (
+            "denied why='the token is not known here: check that it is one of this SBF' path=/v1/elements "
+            "address=127.0.0.1"
+        ),
+    ]
+    metrics = ask(world, "GET", "/metrics").text
+    assert 'virtcloud_denied_total{problem="forbidden"} 1.0' in metrics
+    assert 'virtcloud_denied_total{problem="unauthenticated"} 1.0' in metrics
+    assert "AAAA" not in caplog.text
+
+
+OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
+FOR_EVERYBODY = {"who_am_i"}
+ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN}
+"""What an agent hears of clusters that have no part on its element: nothing."""
+SENT: dict[str, object] = {
+    "put_cluster": body("brno-h1"),
+    "extend_lease": {"seconds": 60},
+    "put_pool": {"vlans": "100"},
+    "preview_pool": {"vlans": "100"},
+    "say_clean": {"reason": "x"},
+    "adopt_ports": {"ports": {"p1": {"mode": "access", "access": 20}}},
+    "release_ports": {"ports": ["p1"]},
+    "put_topology": three_sites().model_dump(mode="json"),
+    "preview_topology": three_sites().model_dump(mode="json"),
+    "confirm_element": {"revision": 1},
+    "report_drift": {"revision": 1},
+    "report_trouble": {"revision": 1, "message": "x"},
+    "create_token": {"name": "alice", "role": "operator"},
+    "put_quota": {},
+    "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
+    "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
+    "answer_for_job": {"runs": False},
+}
+QUERIES = {"list_asked_jobs": "?server=torque"}
+PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
+
+
+def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> None:
+    """An agent of another host; a call that is new here needs a caller, a right in the table, and a line above."""
+    token = world.token(Role.AGENT, "plzen-h2")
+    world.put("demo", spec("brno-h1"))
+    found, heard = {}, {}
+    for path, calls in create_app(world.service).openapi()["paths"].items():
+        for method, call in calls.items():
+            name = call["operationId"]
+            answer = ask(
+                world, method.upper(), path.format(**PLACES) + QUERIES.get(name, ""), SENT.get(name), token=token
+            )
+            found[name] = (answer.status_code, "security" in call)
+            if name in ABOUT_CLUSTERS:
+                heard[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
+    assert {name for name, (_, secured) in found.items() if not secured} == OPEN_CALLS
+    assert heard == ABOUT_CLUSTERS
+    allowed = OPEN_CALLS | FOR_EVERYBODY | set(ABOUT_CLUSTERS)
+    assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}
+
+
+def test_a_job_starter_asks_for_clusters_with_a_part_on_its_element_only(world: World) -> None:
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    wanted = {"spec": spec("brno-h1", "praha-h1", owner="alice").model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 503
+    ask(world, "PUT", "/v1/jobs/7.torque", {"runs": True, "owner": "alice", "hosts": ["brno-h1", "praha-h1"]})
+    assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 201
+    elsewhere = {"spec": spec("praha-h1", owner="alice").model_dump(mode="json")}
+    assert problem(ask(world, "PUT", "/v1/clusters/8.torque", elsewhere, token=token)) == (
+        403,
+        "forbidden",
+        (
+            "brno-h1 (job-starter) may not create a cluster of alice: "
+            "that takes its owner (alice), an operator or a scheduler"
+        ),
+    )
+    assert ask(world, "DELETE", "/v1/clusters/7.torque", token=token).status_code == 202

@@ -1,0 +1,208 @@
+"""The audit log: every change has its row (DESIGN.md §7.8), rows are found, and no secret is among them."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, client
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import text
+
+from sbf_service.secret_source import SecretSource
+from sbf_service.settings import Credential
+from sbf_service.store.elements import reset_confirmation
+from sbf_service.store.unit_of_work import record_audit
+from virtcloud.model.access import Role
+from virtcloud.model.changes import HostDifference
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+
+SECRET = "hunter2"  # noqa: S105 - the test looks for it
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def rows(world: World, query: str = "") -> list[dict[str, object]]:
+    answer = ask(world, "GET", f"/v1/audit{query}")
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, object]] = answer.json()
+    return found
+
+
+def test_the_rows_of_a_cluster_are_found_by_its_key(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.put("other", spec("praha-h1"))
+    assert [(one["what"], one["who"], one["cluster"]) for one in rows(world, "?cluster=demo")] == [
+        ("cluster_created", "alice", "demo")
+    ]
+
+
+def test_the_rows_of_an_element_have_the_difference_that_was_applied(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-sw1") if one["what"] == "switch_change"]
+    assert [(one["who"], one["why"], one["difference"]["add"]) for one in found] == [  # type: ignore[index]
+        ("sbf@one", "revision 3 for demo", {"p1": "100"})
+    ]
+
+
+def test_rows_come_oldest_first_the_newest_unless_a_place_is_given(world: World) -> None:
+    every = [one["id"] for one in rows(world)]
+    assert every == sorted(every)
+    assert [one["id"] for one in rows(world, "?limit=2")] == every[-2:]
+    assert [one["id"] for one in rows(world, f"?after={every[0]}&limit=2")] == every[1:3]
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", "?after=99999999999999999"])
+def test_a_question_that_cannot_be_is_bad_input(world: World, query: str) -> None:
+    assert ask(world, "GET", f"/v1/audit{query}").status_code == 422
+
+
+def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
+    after = rows(world)[-1]["id"]
+
+    async def wait() -> tuple[float, list[str]]:
+        async with client(world.service) as made:
+            asked = asyncio.create_task(made.get(f"/v1/audit?after={after}&wait=20"))
+            await asyncio.sleep(0.1)
+            begun = time.monotonic()
+            await asyncio.to_thread(world.put, "demo", spec("brno-h1"))
+            return time.monotonic() - begun, [one["what"] for one in (await asked).json()]
+
+    seconds, found = asyncio.run(wait())
+    assert found == ["cluster_created"]
+    assert seconds < 10
+
+
+def test_every_call_that_changes_something_says_who_made_it(world: World) -> None:
+    """Users by their name, agents with their element's."""
+    alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
+    begun = rows(world)[-1]["id"]
+    topology = world.topology().model_dump(mode="json")
+    topology["sites"][0]["hosts"].pop()
+    topology["links"] = [one for one in topology["links"] if not one["a"].startswith("brno-h2")]
+    ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
+    ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "100-139,200"})
+    ask(world, "PUT", "/v1/clusters/demo", {"spec": spec("brno-h1").model_dump(mode="json")}, token=alice)
+    ask(world, "DELETE", "/v1/clusters/demo", token=alice)
+    ask(world, "POST", "/v1/elements/praha-h1/trouble", {"revision": 1, "message": "eth0 is down"}, token=agent)
+    told = [(one["what"], one["who"], one["why"], one["element"]) for one in rows(world, f"?after={begun}")]
+    assert told == [
+        ("topology_put", "root", "version 2", None),
+        ("pool_put", "root", "brno: 100-139 became 100-139,200", None),
+        ("cluster_created", "alice", "asked for by alice: VLAN 100", None),
+        ("cluster_draining", "alice", "ended by alice", None),
+        ("element_trouble", "agent@praha-h1", "eth0 is down", "praha-h1"),
+    ]
+
+
+def test_no_secret_is_in_a_row_nor_in_the_log_whatever_a_driver_says(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A driver that fails with all it knows about the login in its words: the password is not among them."""
+    (tmp_path / "password").write_text(SECRET)
+    account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
+    monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
+    described = world.topology().model_dump(mode="json")
+    described["sites"][0]["switches"][0]["credential"] = "site"
+    world.put_topology(Topology.model_validate(described))
+
+    def fail(login: object) -> None:
+        raise RuntimeError(f"cannot log in: {login}")
+
+    monkeypatch.setattr(world.switches, "_driver", fail)
+    world.converge("brno-sw1")
+    trouble = world.audit("element_trouble")[-1].why or ""
+    assert "password=***" in trouble
+    assert SECRET not in trouble + caplog.text + ask(world, "GET", "/v1/audit").text
+    assert SECRET not in Path(world.database.removeprefix("sqlite:///")).read_bytes().decode("latin-1")
+
+
+def test_a_row_is_written_with_the_change_or_not_at_all(world: World) -> None:
+    before = len(world.audit())
+
+    def crash() -> None:
+        with world.service.store.change() as unit:
+            record_audit(unit, "something")
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        crash()
+    assert len(world.audit()) == before
+
+
+def test_the_rows_of_a_host_say_which_clusters_it_set_up_and_lost(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert [(one["what"], one["who"], changed(one)) for one in found] == [
+        ("element_confirmed", "brno-h1", ([("demo", 100, "eth0", ["g1"])], [])),
+        ("element_confirmed", "brno-h1", ([], ["demo"])),
+    ]
+
+
+def test_a_host_that_was_put_right_after_a_drift_has_it_in_its_row(world: World) -> None:
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert [changed(one) for one in found] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
+
+
+def test_a_drift_brings_no_earlier_removal_into_the_log_again(world: World) -> None:
+    for key in ("first", "second"):
+        world.put(key, spec("brno-h1"))
+        world.settle()
+        world.delete(key)
+        world.settle()
+    world.put("stays", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert changed(found[-1]) == ([("stays", 102, "eth0", ["g1"])], [])
+
+
+def test_a_removal_confirmed_only_after_a_drift_is_in_the_log(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    with world.store.change() as unit:
+        reset_confirmation(unit, "brno-h1", "found different", timedelta(seconds=60))
+    world.delete("demo")
+    world.settle()
+    found = [one for one in rows(world, "?element=brno-h1") if one["difference"] is not None]
+    assert changed(found[-1]) == ([], ["demo"])
+
+
+def test_a_hosts_earlier_removals_are_not_looked_through(world: World) -> None:
+    """The index finds the removals since a revision: the rest of the host's history costs nothing."""
+    with world.store.read() as unit:
+        plan = unit.connection.execute(
+            text("EXPLAIN QUERY PLAN SELECT cluster_id FROM placements WHERE element = 'h' AND removed_revision > 7")
+        ).all()
+    assert "ix_placements_element_removed_revision" in str(plan)
+
+
+def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
+    """Give what a host set up (cluster, number, port, guests) and which clusters it lost."""
+    difference = HostDifference.model_validate(row["difference"])
+    added = [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in difference.add]
+    return added, list(difference.remove)

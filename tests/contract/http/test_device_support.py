@@ -1,0 +1,70 @@
+"""What SBF says of a topology whose devices it could not configure."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world, three_edges
+
+from sbf_service.drivers.contract import EdgeCapabilities
+from sbf_service.drivers.registry import find_edge_platform
+from virtcloud.model.errors import BadInput
+from virtcloud.model.transport import TransportKind
+
+Change = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    yield made
+    made.close()
+
+
+def put(world: World, change: Change, *transports: dict[str, object]) -> tuple[int, str, str]:
+    document = three_edges(*transports).model_dump(mode="json")
+    change(document["sites"][0]["edges"][0])
+    return problem(ask(world, "PUT", "/v1/topology", document))
+
+
+def test_edges_that_can_be_configured_are_taken(world: World) -> None:
+    answer = ask(world, "PUT", "/v1/topology", three_edges().model_dump(mode="json"))
+    assert answer.status_code == 200
+
+
+def test_an_edge_of_a_platform_that_cannot_do_the_transport_is_refused(world: World) -> None:
+    world.edges.facts = EdgeCapabilities(kinds=frozenset({TransportKind.VPLS, TransportKind.QINQ}))
+    assert put(world, lambda _edge: None) == (
+        422,
+        "bad-input",
+        "edge brno-pe1: expected a transport that fake can do (qinq, vpls), got transport evpn of kind evpn",
+    )
+
+
+def test_an_edge_that_others_cannot_name_is_refused(world: World) -> None:
+    assert put(world, lambda edge: edge.update(loopback=None))[2] == (
+        "edge brno-pe1: expected its loopback, by which the other edges of transport evpn of kind evpn know it, "
+        "got none"
+    )
+
+
+def test_an_edge_without_a_port_for_service_vlans_is_refused(world: World) -> None:
+    qinq = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
+    assert put(world, lambda edge: edge.update(core_port=None), qinq)[2] == (
+        "edge brno-pe1: expected its core_port, on which the service VLANs of transport qinq of kind qinq are made, "
+        "got none"
+    )
+
+
+def test_an_edge_with_an_unknown_credential_is_refused(world: World) -> None:
+    assert put(world, lambda edge: edge.update(credential="secret"))[2] == (
+        "edge brno-pe1: expected a credential of the service's settings (none), got secret"
+    )
+
+
+def test_an_unknown_edge_platform_is_refused_with_the_known_ones() -> None:
+    edge = three_edges().sites[0].edges[0]
+    with pytest.raises(BadInput, match=r"edge brno-pe1: expected a known platform \(.*linux_edge.*\), got fake"):
+        find_edge_platform(edge)

@@ -1,0 +1,174 @@
+"""Dry runs and differences: what would happen is said, and nothing happens."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+from sbf_fakes.world import World, make_world, site, spec
+
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.switch.linux_bridge import LinuxBridge
+from sbf_service.reconcile.on_demand import OnDemandReader
+from sbf_service.store.cluster_dry_run import dry_run_cluster
+from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey, Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def test_a_dry_run_says_the_number_and_the_change_of_each_element(world: World) -> None:
+    world.settle()
+    answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
+    assert answer.status_code == 200
+    found = answer.json()
+    assert (found["created"], found["vlans"]) == (True, {"brno": 100, "praha": 100})
+    assert [one["element"] for one in found["elements"]] == ["brno-h1", "brno-sw1", "praha-h1", "praha-sw1"]
+    host, switch = found["elements"][:2]
+    assert switch["switch"]["add"] == {"p1": "100", "uplink": "100"}
+    assert switch["switch"]["create"] == "100"
+    assert switch["read_at"] == "2026-01-01T00:00:00Z"
+    assert [(one["key"], one["vlan"], one["port"]) for one in host["host"]["add"]] == [("demo", 100, "eth0")]
+    assert [one["name"] for one in host["host"]["add"][0]["guests"]] == ["g1"]
+
+
+def test_a_dry_run_claims_nothing_and_writes_nothing(world: World) -> None:
+    rows, element = len(world.audit()), world.element("brno-sw1")
+    ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"))
+    assert (len(world.audit()), world.element("brno-sw1")) == (rows, element)
+    assert str(world.site("brno").claimed) == ""
+    assert ask(world, "GET", "/v1/clusters/demo").status_code == 404
+
+
+def test_what_a_dry_run_says_is_what_is_then_done(world: World) -> None:
+    world.settle()
+    world.put("other", spec("brno-h2"))
+    world.settle()
+    answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
+    said = {one["element"]: one["switch"] for one in answer.json()["elements"] if one["switch"]}
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    done = {name: world.switches[name].applied[-1].model_dump(mode="json") for name in said}
+    assert said == done
+
+
+def test_a_dry_run_of_a_cluster_that_is_there_says_its_number_and_what_is_still_missing(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.converge("brno-sw1")
+    found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
+    changes = {one["element"]: bool(one["switch"]["add"]) for one in found["elements"] if one["switch"]}
+    assert (found["created"], found["vlans"]) == (False, {"brno": 100, "praha": 100})
+    assert changes == {"brno-sw1": False, "praha-sw1": True}
+
+
+def test_a_dry_run_is_refused_as_the_call_would_be(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    status, kind, _ = problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h2")))
+    assert (status, kind) == (409, "other-spec")
+    world.put_pool("praha", "")
+    status, kind, _ = problem(ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("praha-h1")))
+    assert (status, kind) == (409, "no-vlan-free")
+
+
+def test_a_dry_run_of_a_later_attempt_does_not_end_the_former_one(world: World) -> None:
+    world.put("job", spec("brno-h1"), attempt=1)
+    assert problem(ask(world, "PUT", "/v1/clusters/job?dry_run=true", body("brno-h1", attempt=2)))[0] == 409
+    assert world.view("job").state == "configuring"
+
+
+def test_the_difference_of_an_element_is_what_its_last_reading_lacks(world: World) -> None:
+    world.settle()
+    assert ask(world, "GET", "/v1/elements/brno-sw1/difference").json()["switch"]["add"] == {}
+    world.put("demo", spec("brno-h1"))
+    assert ask(world, "GET", "/v1/elements/brno-sw1/difference").json()["switch"]["add"] == {"p1": "100"}
+
+
+def test_the_difference_of_a_host_names_what_it_has_not_confirmed(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.delete("demo")
+    world.put("next", spec("brno-h1"))
+    host = ask(world, "GET", "/v1/elements/brno-h1/difference").json()["host"]
+    assert ([one["key"] for one in host["add"]], host["remove"]) == (["next"], ["demo"])
+
+
+def test_a_switch_that_is_read_for_its_difference_is_not_changed(world: World) -> None:
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    switch.ports, switch.calls = {"p1": {139}}, []
+    found = ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true").json()
+    assert found["switch"]["remove"] == {"p1": "139"}
+    assert (switch.calls, switch.carried()) == (["read"], {"p1": "139"})
+
+
+@pytest.mark.parametrize(
+    ("fault", "answer"), [("cut_off", (504, "unreachable")), ("unsafe", (502, "unsafe"))], ids=["cut off", "unsafe"]
+)
+def test_a_switch_that_cannot_be_read_is_a_problem(world: World, fault: str, answer: tuple[int, str]) -> None:
+    setattr(world.switches["brno-sw1"], fault, True)
+    status, kind, detail = problem(ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true"))
+    assert (status, kind) == answer
+    assert detail.startswith("switch brno-sw1")
+
+
+def test_a_host_is_not_read_by_sbf(world: World) -> None:
+    assert problem(ask(world, "GET", "/v1/elements/brno-h1/difference?read=true"))[:2] == (409, "conflict")
+    assert problem(ask(world, "POST", "/v1/elements/brno-h1/reconcile"))[:2] == (409, "conflict")
+
+
+def test_a_switch_that_a_worker_talks_to_is_not_read_beside_it(world: World) -> None:
+    looking = OnDemandReader(world.service.store, world.service.converger)
+    with (
+        world.service.converger.alone(Name("brno-sw1")),
+        pytest.raises(Conflict, match=r"brno-sw1 has been worked on for 0\.01 s"),
+        world.service.converger.alone(Name("brno-sw1"), patience=0.01),
+    ):
+        pass
+    assert looking.difference(Name("brno-sw1")).switch == SwitchDifference()
+
+
+def test_a_dry_run_over_twice_the_sites_costs_twice_as_much(tmp_path: Path) -> None:
+    """Not four times, as it would if every cluster's parts were loaded anew for each element."""
+    few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
+    assert few < many < 3 * few
+
+
+def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
+    """Count SQLite's steps, in hundreds, for one dry run over all sites, where ten clusters are."""
+    folder.mkdir()
+    names, steps = [f"s{number}" for number in range(sites)], []
+    topology = {
+        "name": "many",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [site(name, 1) for name in names],
+        "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in names],
+    }
+    world, asked = make_world(folder), spec(*(f"{name}-h1" for name in names))
+    world.furnish(topology=Topology.model_validate(topology))
+    for number in range(10):
+        world.put(f"c{number}", asked)
+    with world.store.read() as unit:
+        connection = unit.connection.connection.dbapi_connection
+        connection.set_progress_handler(lambda: steps.append(1), 100)
+        dry_run_cluster(unit, ClusterKey("demo"), ClusterRequest(spec=asked), world.service.reserved)
+        connection.set_progress_handler(None, 0)
+    world.close()
+    return len(steps)
+
+
+def test_a_linux_switch_says_its_lines_beforehand() -> None:
+    driver = LinuxBridge(Name("sw1"), LinuxLine(LinuxSwitch({"p1": {}})))
+    driver.read(SwitchScope((PortName("p1"),), VlanSet([100])))
+    assert driver.lines(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == ("bridge vlan add dev p1 vid 100",)

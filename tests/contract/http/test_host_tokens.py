@@ -1,0 +1,114 @@
+"""What root on one host can do with the tokens there, its agent's and its job starter's, and what it cannot."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world, spec, three_sites
+
+from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Alice has a cluster on brno-h1, whose root is the attacker, and bob one on brno-h2 beside it."""
+    made = make_world(tmp_path)
+    made.furnish()
+    made.put("hers", spec("brno-h1"))
+    made.put("his", spec("brno-h2", owner="bob"))
+    made.settle()
+    yield made
+    made.close()
+
+
+def agent(world: World) -> str:
+    return world.token(Role.AGENT, "brno-h1")
+
+
+def test_a_hosts_port_carries_only_vlans_of_clusters_there(world: World) -> None:
+    vlans = {key: str(world.view(key).vlans[Name("brno")]) for key in ("hers", "his")}
+    carried = ask(world, "GET", "/v1/elements/brno-sw1").json()["carried"]
+    assert (carried["p1"], carried["p2"]) == (vlans["hers"], vlans["his"])
+    assert vlans["hers"] != vlans["his"]
+
+
+def test_an_agent_is_told_of_clusters_on_its_host_only(world: World) -> None:
+    document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true", token=agent(world))
+    assert [one["key"] for one in document.json()["wanted"]["segments"]] == ["hers"]
+    assert "bob" not in document.text
+
+
+def test_an_agents_refusal_ends_only_clusters_on_its_host(world: World) -> None:
+    near = world.put("near", spec("brno-h1", owner="bob")).view
+    far = world.put("far", spec("brno-h2", owner="bob")).view
+    told = {"revision": 1, "message": "x", "refused": {near.id: "no", far.id: "no"}}
+    assert ask(world, "POST", "/v1/elements/brno-h1/trouble", told, token=agent(world)).status_code == 204
+    assert (world.view("near").state, world.view("far").state) == ("failing", "configuring")
+
+
+def test_an_agents_words_reach_owners_of_clusters_on_its_host_only(world: World) -> None:
+    ids = {key: world.put(key, spec(host)).view.id for key, host in (("near", "brno-h1"), ("far", "brno-h2"))}
+    told = {"revision": 1, "message": "x", "clusters": dict.fromkeys(ids.values(), "pay here")}
+    ask(world, "POST", "/v1/elements/brno-h1/trouble", told, token=agent(world))
+    shown = {key: ask(world, "GET", f"/v1/clusters/{key}").text.count("pay here") for key in ids}
+    assert shown == {"near": 1, "far": 0}
+
+
+def test_an_agents_false_confirmation_frees_no_number_that_a_switch_carries(world: World) -> None:
+    """The host stays in the VLAN, and says that it left: the VLAN ID is given to nobody until its port left too."""
+    vlan = world.view("hers").vlans[Name("brno")]
+    world.delete("hers")
+    revision = ask(world, "GET", "/v1/elements/brno-h1/wanted", token=agent(world)).json()["revision"]
+    answer = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision}, token=agent(world))
+    assert (answer.status_code, vlan in world.site("brno").free) == (204, False)
+    world.converge_switches()
+    world.sweep()
+    assert vlan in world.site("brno").free
+    assert ask(world, "GET", "/v1/elements/brno-sw1").json()["carried"].get("p1", "") == ""
+
+
+def test_an_agent_confirms_no_revision_that_was_never_wanted(world: World) -> None:
+    answer = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 99}, token=agent(world))
+    assert problem(answer)[:2] == (409, "conflict")
+
+
+def test_a_token_named_as_a_switch_speaks_for_no_switch(world: World) -> None:
+    """An operator may name a token so by mistake; switches have no agents."""
+    token = world.token(Role.AGENT, "brno-sw1")
+    assert problem(ask(world, "GET", "/v1/elements/brno-sw1/wanted", token=token))[:2] == (409, "conflict")
+    revision = ask(world, "GET", "/v1/elements/brno-sw1").json()["wanted_revision"]
+    before = ask(world, "GET", "/v1/elements/brno-sw1").json()
+    for call, sent in (("confirmed", {}), ("drifted", {}), ("trouble", {"message": "x"})):
+        answer = ask(world, "POST", f"/v1/elements/brno-sw1/{call}", {"revision": revision} | sent, token=token)
+        assert problem(answer)[:2] == (409, "conflict"), call
+    assert ask(world, "GET", "/v1/elements/brno-sw1").json() == before
+
+
+def test_a_jobs_host_chooses_whom_the_jobs_network_is_shared_with(world: World) -> None:
+    """A limit: the batch server confirms owner, hosts and network of a job, and not the rest of its request."""
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}
+    ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
+    ask(world, "PUT", "/v1/jobs/7.torque", {"runs": True, "owner": "alice", "hosts": ["brno-h1"]})
+    made = ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token)
+    assert (made.status_code, made.json()["spec"]["shares_with"]) == (201, ["mallory"])
+
+
+def test_a_rule_of_a_host_that_changes_ends_no_cluster(world: World) -> None:
+    """A limit: hosts' rules are checked when a cluster is asked for."""
+    document = world.topology().model_dump(mode="json")
+    document["sites"][0]["hosts"][0] |= {"admits": {"users": []}}
+    world.put_topology(Topology.model_validate(document))
+    world.settle()
+    assert world.view("hers").state == "active"
+
+
+def test_without_rules_every_user_may_use_every_host(world: World) -> None:
+    """A limit of the default."""
+    assert three_sites().sites[0].admits is None
+    token = world.token(Role.USER, "mallory")
+    wanted = {"spec": spec("brno-h1", owner="mallory").model_dump(mode="json")}
+    assert ask(world, "PUT", "/v1/clusters/m", wanted, token=token).status_code == 201

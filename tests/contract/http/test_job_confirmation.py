@@ -1,0 +1,199 @@
+"""What root on one host can do with its job starter's token: nothing that the batch system's server did not confirm."""
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, spec
+
+from sbf_service.store.job_proofs import MAX_OPEN_QUESTIONS
+from virtcloud.model.access import Role
+
+KEY = "7.torque"
+CLUSTER = f"/v1/clusters/{KEY}"
+
+
+def starts(world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object) -> httpx.Response:
+    """Let a host ask for the job's cluster."""
+    token = world.token(Role.JOB_STARTER, host)
+    wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
+    return ask(world, "PUT", CLUSTER, wanted, token=token)
+
+
+def asked(world: World, server: str = "torque") -> list[str]:
+    found: list[str] = ask(world, "GET", f"/v1/jobs?server={server}", token=world.token(Role.SCHEDULER, "pbs")).json()
+    return found
+
+
+def answer(world: World, *hosts: str, owner: str = "alice", **word: object) -> None:
+    """Let the batch system's server answer for the job."""
+    told = {"runs": True, "owner": owner, "hosts": hosts} | word
+    answered = ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=world.token(Role.SCHEDULER, "pbs"))
+    assert answered.status_code == 204
+
+
+def proven(world: World, *hosts: str, word: dict[str, object] | None = None, **changes: object) -> httpx.Response:
+    """Let a host ask, the server answer, and the host ask again."""
+    assert starts(world, *hosts, **changes).status_code == 503
+    answer(world, *hosts, **(word or {}))
+    return starts(world, *hosts, **changes)
+
+
+def test_a_hosts_word_alone_makes_no_cluster(world: World) -> None:
+    status, kind, detail = problem(starts(world, "brno-h1"))
+    assert (status, kind) == (503, "job-unproven")
+    assert detail == (
+        "cluster 7.torque: the batch system's server has not confirmed that job 7.torque of alice runs on brno-h1: it "
+        "was asked; ask again. It answers by the agent with [scheduler] on its host"
+    )
+    assert ask(world, "GET", CLUSTER).status_code == 404
+
+
+def test_a_hosts_word_alone_joins_no_network(world: World) -> None:
+    world.put("private", spec("praha-h1"))
+    world.settle()
+    assert starts(world, "brno-h1", guests=[], hosts=["brno-h1"], joins="private").status_code == 503
+    assert world.wanted_of_host("brno-h1").segments == ()
+
+
+def test_a_job_that_the_server_confirms_gets_its_cluster(world: World) -> None:
+    made = proven(world, "brno-h1", "praha-h1")
+    assert (made.status_code, made.json()["created_by"]) == (201, "job-starter@brno-h1")
+
+
+def test_the_server_is_asked_about_its_own_jobs_until_it_answers(world: World) -> None:
+    starts(world, "brno-h1")
+    assert (asked(world), asked(world, "other"), asked(world, "TORQUE")) == ([KEY], [], [KEY])
+    answer(world, "brno-h1")
+    assert asked(world) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "refused"),
+    [
+        ({"owner": "bob"}, " for alice: it is a job of bob"),
+        ({"hosts": ["praha-h1"]}, ": the batch system runs it on praha-h1, not on brno-h1"),
+    ],
+)
+def test_a_job_of_another_owner_or_host_is_refused(world: World, word: dict[str, object], refused: str) -> None:
+    starts(world, "brno-h1")
+    answer(world, "brno-h1", **word)  # type: ignore[arg-type]
+    assert problem(starts(world, "brno-h1")) == (
+        403,
+        "forbidden",
+        f"brno-h1 (job-starter) may not create the cluster of job 7.torque{refused}",
+    )
+
+
+def test_a_guest_on_a_host_that_is_not_the_jobs_is_refused(world: World) -> None:
+    starts(world, "brno-h1", "praha-h1")
+    answer(world, "brno-h1")
+    assert problem(starts(world, "brno-h1", "praha-h1"))[2] == (
+        "brno-h1 (job-starter) may not create the cluster of job 7.torque on praha-h1: the batch system runs it "
+        "on brno-h1"
+    )
+
+
+JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
+
+
+def test_a_network_that_the_job_did_not_ask_for_is_refused(world: World) -> None:
+    """Alice's own network, and a job of hers on this host: still she did not ask for it."""
+    world.put("private", spec("praha-h1"))
+    starts(world, **JOINS)
+    answer(world, "brno-h1")
+    assert problem(starts(world, **JOINS))[2].endswith("in network private: the job asked for no network to join")
+
+
+def test_a_network_that_the_job_asked_for_by_name_is_joined(world: World) -> None:
+    world.put("private", spec("praha-h1", name="lab"))
+    starts(world, **JOINS)
+    answer(world, "brno-h1", network="lab")
+    assert starts(world, **JOINS).json()["network"] == "private"
+
+
+def test_another_owners_network_is_refused_as_it_is_to_the_owner(world: World) -> None:
+    world.put("private", spec("praha-h1", owner="bob"))
+    starts(world, **JOINS)
+    answer(world, "brno-h1", network="private")
+    assert problem(starts(world, **JOINS))[:2] == (403, "forbidden")
+
+
+def test_an_answer_to_one_question_answers_no_other(world: World) -> None:
+    """A job that is put back runs again, on other hosts; its first answer neither helps nor hinders."""
+    starts(world, "brno-h1", "praha-h1")
+    answer(world, "brno-h1", "praha-h1")
+    assert starts(world, "brno-h1", "brno-h2").status_code == 503
+    assert asked(world) == [KEY]
+    answer(world, "brno-h1", "brno-h2")
+    assert starts(world, "brno-h1", "brno-h2").status_code == 201
+
+
+def test_an_answer_is_used_once(world: World) -> None:
+    proven(world, "brno-h1")
+    world.settle()
+    world.delete(KEY)
+    world.settle()
+    assert problem(starts(world, "brno-h1", attempt=2))[:2] == (503, "job-unproven")
+
+
+def test_an_answer_is_forgotten_after_five_minutes(world: World) -> None:
+    starts(world, "brno-h1")
+    answer(world, "brno-h1")
+    world.clock.advance(301)
+    assert starts(world, "brno-h1").status_code == 503
+
+
+def test_a_job_that_does_not_run_is_asked_about_again(world: World) -> None:
+    starts(world, "brno-h1")
+    answer(world, runs=False, words="is queued")
+    assert "it said: job 7.torque is queued; ask again" in problem(starts(world, "brno-h1"))[2]
+    assert asked(world) == [KEY]
+
+
+def test_no_control_character_of_a_server_reaches_a_terminal(world: World) -> None:
+    starts(world, "brno-h1")
+    answer(world, runs=False, words="is\x1b[2J queued")
+    assert "job 7.torque is\ufffd[2J queued" in problem(starts(world, "brno-h1"))[2]
+
+
+def test_a_host_cannot_end_a_running_attempt_by_a_higher_one(world: World) -> None:
+    proven(world, "brno-h1")
+    world.settle()
+    assert starts(world, "praha-h1", host="praha-h1", attempt=99).status_code == 503
+    assert world.view(KEY).state == "active"
+
+
+def test_one_host_does_not_hide_anothers_question(world: World) -> None:
+    starts(world, "brno-h1")
+    starts(world, "praha-h1", host="praha-h1")
+    answer(world, "brno-h1")
+    assert starts(world, "brno-h1").status_code == 201
+
+
+def test_the_same_call_again_needs_no_answer(world: World) -> None:
+    proven(world, "brno-h1")
+    assert starts(world, "brno-h1").status_code == 200
+
+
+def test_a_host_asks_about_so_many_jobs_at_once(world: World) -> None:
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    wanted = {"spec": spec("brno-h1").model_dump(mode="json")}
+    for number in range(MAX_OPEN_QUESTIONS):
+        ask(world, "PUT", f"/v1/clusters/{number}.torque", wanted, token=token)
+    assert problem(ask(world, "PUT", "/v1/clusters/more.torque", wanted, token=token))[2] == (
+        "brno-h1 asks about more than 200 jobs at once: ask again later"
+    )
+    assert len(asked(world)) == MAX_OPEN_QUESTIONS
+
+
+def test_only_schedulers_and_operators_answer_for_jobs(world: World) -> None:
+    told = {"runs": True, "owner": "alice", "hosts": ["brno-h1"]}
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    assert ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=token).status_code == 403
+    assert ask(world, "GET", "/v1/jobs?server=torque", token=token).status_code == 403
+
+
+def test_a_job_starter_makes_no_dry_run(world: World) -> None:
+    token = world.token(Role.JOB_STARTER, "brno-h1")
+    wanted = {"spec": spec("brno-h1").model_dump(mode="json")}
+    assert ask(world, "PUT", f"{CLUSTER}?dry_run=true", wanted, token=token).status_code == 403

@@ -1,0 +1,80 @@
+"""One call may be so large and no larger; what is more is refused with the limit's name."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, client, problem
+from sbf_fakes.world import World, make_world
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.admission import RequestLimits
+
+LIMITS = RequestLimits(body=2048, hosts=3, guests=2, sites=2, shares=1, addresses=1)
+NAMED = "the limit is 'limits.{}' in the settings of this SBF"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    settings = made.service.settings.model_copy(update={"limits": LIMITS})
+    made.service = SbfService(**(vars(made.service) | {"settings": settings}))
+    yield made
+    made.close()
+
+
+def guest(name: str, **keys: object) -> dict[str, object]:
+    return {"name": name, "host": "brno-h1", "image": "debian"} | keys
+
+
+@pytest.mark.parametrize(
+    ("key", "limit", "spec", "most"),
+    [
+        ("hosts", "hosts", {"hosts": ["brno-h1", "brno-h2", "praha-h1", "praha-h2"]}, "3, got 4"),
+        ("guests", "guests", {"guests": [guest("g1"), guest("g2"), guest("g3")]}, "2, got 3"),
+        ("sites", "sites", {"sites": ["brno", "praha", "plzen"]}, "2, got 3"),
+        ("shares_with", "shares", {"hosts": ["brno-h1"], "shares_with": ["bob", "eva"]}, "1, got 2"),
+        ("addresses", "addresses", {"guests": [guest("g1", addresses=["10.0.0.1/24", "10.0.1.1/24"])]}, "1, got 2"),
+    ],
+)
+def test_a_spec_beyond_a_limit_is_refused_by_its_name(
+    world: World, key: str, limit: str, spec: dict[str, Any], most: str
+) -> None:
+    answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice"} | spec})
+    assert problem(answer) == (
+        422,
+        "beyond-limit",
+        f"spec.{key}: expected at most {most}; {NAMED.format(limit)}",
+    )
+    assert ask(world, "GET", "/v1/clusters").json() == []
+
+
+def test_a_host_that_is_named_twice_counts_twice(world: World) -> None:
+    answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice", "hosts": ["brno-h1"] * 4}})
+    assert problem(answer)[:2] == (422, "beyond-limit")
+
+
+TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {NAMED.format('body')}")
+
+
+def test_a_body_that_declares_too_much_is_refused(world: World) -> None:
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", {"spec": "x" * 3000})) == TOO_LONG
+
+
+def test_a_body_that_does_not_declare_its_length_is_counted(world: World) -> None:
+    sent: list[int] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            sent.append(100)
+            yield b" " * 100
+
+    async def call() -> httpx.Response:
+        async with client(world.service) as made:
+            return await made.put("/v1/clusters/demo", content=pieces(), headers={"content-type": "application/json"})
+
+    assert problem(asyncio.run(call())) == TOO_LONG

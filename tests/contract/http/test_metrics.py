@@ -1,0 +1,209 @@
+"""What a monitoring system is told: metrics, and whether the service can do its work."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world, spec, three_edges
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from sbf_service.http.middleware import is_long_poll, route_template
+from sbf_service.reconcile.transactions import read_device_statuses
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def scrape(world: World) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    answer = ask(world, "GET", "/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    families = text_string_to_metric_families(answer.text)
+    return {(one.name, frozenset(one.labels.items())): one.value for family in families for one in family.samples}
+
+
+def value(world: World, name: str, **labels: str) -> float:
+    return scrape(world)[f"virtcloud_{name}", frozenset(labels.items())]
+
+
+@pytest.fixture
+def away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_clock: object, _session: object) -> None:
+        raise OperationalError("SELECT 1", {}, Exception("gone"))
+
+    monkeypatch.setattr(type(world.clock), "__call__", lost)
+
+
+def test_clusters_are_counted_by_state(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    world.put("b", spec("brno-h2"))
+    world.settle()
+    world.delete("b")
+    found = scrape(world)
+    states = {dict(labels)["state"]: number for (name, labels), number in found.items() if name == "virtcloud_clusters"}
+    assert {state: number for state, number in states.items() if number} == {"active": 1, "draining": 1}
+    assert len(states) == 8
+
+
+def test_service_numbers_are_counted_by_transport(world: World) -> None:
+    world.put_topology(three_edges())
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.put("b", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.edges["brno-pe1"].cut_off = True
+    world.delete("a")
+    for _ in range(2):
+        world.clock.advance(61)
+        world.settle()
+    found = [value(world, f"services_{what}", transport="evpn") for what in ("claimed", "quarantined", "free")]
+    assert found == [1, 1, 98]
+    assert value(world, "elements_unreachable", site="brno", kind="edge") == 1
+
+
+def test_numbers_are_counted_by_site(world: World) -> None:
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.delete("a")
+    world.clock.advance(61)
+    world.settle()
+    world.put("b", spec("brno-h2"))
+    found = [value(world, f"vlans_{what}", site="brno") for what in ("claimed", "quarantined", "free")]
+    assert found == [1, 1, 38]
+    assert value(world, "vlans_free", site="praha") == len(world.site("praha").free) == 39
+
+
+def test_elements_that_are_behind_or_away_are_counted_by_site_and_kind(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].cut_off = True
+    world.put("a", spec("brno-h1"))
+    world.converge("brno-sw1")
+    counted = [
+        value(world, name, site="brno", kind=kind)
+        for name in ("elements", "elements_behind", "elements_unreachable", "elements_troubled")
+        for kind in ("switch", "host")
+    ]
+    assert counted == [1, 2, 1, 1, 1, 0, 1, 0]
+
+
+def test_the_age_of_the_oldest_change_that_is_owed_grows_until_it_is_confirmed(world: World) -> None:
+    world.settle()
+    assert value(world, "oldest_unconfirmed_change_seconds") == 0
+    world.put("a", spec("brno-h1"))
+    world.clock.advance(40)
+    world.put("b", spec("praha-h1"))
+    assert value(world, "oldest_unconfirmed_change_seconds") == 40
+    world.settle()
+    assert value(world, "oldest_unconfirmed_change_seconds") == 0
+    world.delete("a")
+    world.clock.advance(7)
+    assert value(world, "oldest_unconfirmed_change_seconds") == 7
+
+
+def test_a_cluster_that_degraded_counts_from_then_on(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.switches["brno-sw1"].cut_off = True
+    world.clock.advance(1000)
+    world.settle()
+    assert world.view("a").state == "degraded"
+    world.clock.advance(5)
+    assert value(world, "oldest_unconfirmed_change_seconds") == 5
+
+
+def test_tries_to_converge_are_counted_and_timed_by_platform(world: World) -> None:
+    converger = world.service.converger
+    converger.watch("cisco_ios", "confirmed", 0.3)
+    converger.watch("cisco_ios", "failed", 5.5)
+    assert value(world, "converges_total", platform="cisco_ios", outcome="failed") == 1
+    assert value(world, "converge_seconds_bucket", platform="cisco_ios", le="0.5") == 1
+    assert value(world, "converge_seconds_count", platform="cisco_ios") == 2
+
+
+def test_a_workers_try_is_told_with_its_platform_and_outcome(world: World) -> None:
+    with world.service.store.read() as unit:
+        found = next(one for one in read_device_statuses(unit, "nobody") if one.name == "brno-sw1")
+    world.service.converger._work(found)
+    assert value(world, "converges_total", platform="fake", outcome="confirmed") == 1
+
+
+def test_calls_are_timed_by_route_template_and_status(world: World) -> None:
+    ask(world, "GET", "/v1/clusters/demo")
+    ask(world, "GET", "/v1/clusters/other")
+    ask(world, "BREW", "/coffee")
+    route = {"method": "GET", "route": "/v1/clusters/{key}", "status": "404"}
+    assert value(world, "request_seconds_count", **route) == 2
+    assert value(world, "request_seconds_count", method="none", route="none", status="404") == 1
+
+
+def test_long_polls_are_not_timed() -> None:
+    assert is_long_poll({"query_string": b"after=3&wait=20"})
+    assert not is_long_poll({"query_string": b"owner=wait"})
+    assert route_template({}) == "none"
+
+
+def test_a_database_that_is_away_is_a_metric_and_no_error(world: World, away: None) -> None:
+    found = scrape(world)
+    assert found["virtcloud_database_up", frozenset()] == 0
+    assert [name for name, _ in found if name == "virtcloud_clusters"] == []
+
+
+def test_the_process_lives_whatever_its_database_does(world: World, away: None) -> None:
+    assert ask(world, "GET", "/healthz").json() == {"status": "ok"}
+
+
+def test_a_service_without_its_database_is_not_ready(world: World, away: None) -> None:
+    status, kind, detail = problem(ask(world, "GET", "/readyz"))
+    assert (status, kind) == (503, "not-ready")
+    assert detail.startswith("the database does not answer")
+
+
+def test_a_service_whose_workers_do_not_work_is_not_ready(world: World) -> None:
+    assert problem(ask(world, "GET", "/readyz"))[2].startswith("the workers do not work")
+
+
+def test_a_service_with_a_database_of_another_version_is_not_ready(world: World) -> None:
+    with world.service.store.engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
+    assert problem(ask(world, "GET", "/readyz"))[2].startswith("the database does not have the tables of this version")
+
+
+def test_a_service_that_runs_is_ready(world: World) -> None:
+    converger = world.service.converger
+    world.clock.stands = False
+    converger.start()
+    try:
+        deadline = converger.clock() + 10
+        while not converger.alive and converger.clock() < deadline:
+            converger._wake.set()
+        answer: httpx.Response = ask(world, "GET", "/readyz")
+    finally:
+        converger.stop()
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+    assert not converger.alive
+
+
+def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]
+    world.put_topology(three_edges())
+    world.service.meters.converged("fake", "confirmed", 0.1)
+    world.service.meters.answered("GET", "/v1/sites", 200, 0.1)
+    world.service.meters.denied("forbidden")
+    known = {name.removesuffix("_bucket") for name, _ in scrape(world)}
+    watched = {name for rule in rules for name in re.findall(r"virtcloud_\w+", rule["expr"])}
+    described = set(re.findall(r"`(virtcloud_\w+)`", page))
+    assert len(rules) == 6
+    assert (watched | described) - known == set()

@@ -1,0 +1,135 @@
+"""What a cluster is called, the number it asks for, who owns it, and which attempt is meant."""
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+
+
+def asked(*hosts: str, attempt: int | None = None, **changes: object) -> dict[str, object]:
+    return {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
+
+
+def keys(world: World, query: str, token: str | None = None) -> list[str]:
+    return [one["key"] for one in ask(world, "GET", f"/v1/clusters?{query}", token=token).json()]
+
+
+def test_a_name_is_one_clusters_until_it_has_ended(world: World) -> None:
+    world.put("12.pbs", spec("brno-h1", name="ring"))
+    world.settle()
+    taken = "the name ring is taken by cluster 12.pbs, which is {}: choose another name"
+    second = asked("brno-h2", name="ring")
+    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", taken.format("active"))
+    world.delete("12.pbs")
+    assert problem(ask(world, "PUT", "/v1/clusters/13.pbs", second)) == (409, "name-taken", taken.format("draining"))
+    world.settle()
+    assert ask(world, "PUT", "/v1/clusters/13.pbs", second).status_code == 201
+    assert ask(world, "PUT", "/v1/clusters/13.pbs", second).status_code == 200
+
+
+def test_a_word_stands_for_one_cluster_only_be_it_a_name_or_a_key(world: World) -> None:
+    world.put("ring", spec("brno-h1", name="loop"))
+    assert problem(ask(world, "PUT", "/v1/clusters/other", asked("brno-h2", name="ring")))[1:] == (
+        "name-taken",
+        "the name ring is taken by cluster ring, which is configuring: choose another name",
+    )
+    assert problem(ask(world, "PUT", "/v1/clusters/loop?dry_run=true", asked("brno-h2")))[1:] == (
+        "name-taken",
+        "the key loop is the name of cluster ring: choose another key",
+    )
+
+
+def test_a_network_is_found_by_name_and_by_key_while_it_has_not_ended(world: World) -> None:
+    world.put("12.pbs", spec("brno-h1", name="ring"))
+    world.put("13.pbs", spec("brno-h1", owner="bob"))
+    assert keys(world, "network=ring") == keys(world, "network=12.pbs") == ["12.pbs"]
+    assert keys(world, "network=ring&owner=bob") == keys(world, "network=nothing") == []
+    assert keys(world, "network=ring", world.token(Role.USER, "bob")) == []
+    assert keys(world, "network=ring", world.token(Role.USER, "alice")) == ["12.pbs"]
+    world.delete("12.pbs")
+    assert keys(world, "network=ring") == ["12.pbs"]
+    world.settle()
+    assert keys(world, "network=ring") == keys(world, "network=12.pbs") == []
+
+
+def test_a_number_that_is_asked_for_is_taken_at_all_sites(world: World) -> None:
+    assert world.put("demo", spec("brno-h1", "praha-h1", vlan=117)).view.vlans == {"brno": 117, "praha": 117}
+
+
+def test_a_number_that_a_site_does_not_give_is_refused_in_the_words_that_users_read(world: World) -> None:
+    world.put_pool("praha", "100-199,300")
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", "praha-h1", vlan=1203))) == (
+        409,
+        "vlan-not-in-pool",
+        "VLAN 1203 is not in the pool of site brno (100-139)",
+    )
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("praha-h1", vlan=1203)))[2] == (
+        "VLAN 1203 is not in the pool of site praha (100-199,300)"
+    )
+    world.put_pool("plzen", "")
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("plzen-h1", vlan=100)))[2] == (
+        "VLAN 100 is not in the pool of site plzen (none)"
+    )
+
+
+def test_who_has_a_number_is_said_to_those_only_who_may_know(world: World) -> None:
+    world.put("hers", spec("brno-h1", owner="eva", vlan=117))
+
+    def refused(role: Role, name: str, query: str = "") -> tuple[int, str, str]:
+        request = asked("brno-h2", owner=name if role is Role.USER else "bob", vlan=117)
+        path = f"/v1/clusters/{name}{query}"
+        return problem(ask(world, "PUT", path, request, token=world.token(role, name)))
+
+    told = "VLAN 117 is not free at site brno: cluster hers of eva has it"
+    assert refused(Role.USER, "eva") == refused(Role.SCHEDULER, "pbs") == (409, "no-vlan-free", told)
+    assert refused(Role.USER, "eva", "?dry_run=true")[2] == told
+    assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster has it"
+
+
+def test_a_number_in_quarantine_is_refused_as_that(world: World) -> None:
+    world.dead_hosts.add("brno-h1")
+    world.put("demo", spec("brno-h1", vlan=117))
+    world.delete("demo")
+    world.clock.advance(3600)
+    world.sweep()
+    assert problem(ask(world, "PUT", "/v1/clusters/next", asked("brno-h2", vlan=117)))[2] == (
+        "VLAN 117 is not free at site brno: it is in quarantine after cluster demo of alice"
+    )
+
+
+def test_a_late_call_of_a_dead_attempt_ends_nothing(world: World) -> None:
+    world.put("job", spec("brno-h1"), attempt=2)
+    late = ask(world, "DELETE", "/v1/clusters/job?attempt=1")
+    assert problem(late) == (410, "gone", "cluster job: attempt 1 is over, attempt 2 was seen since")
+    assert world.view("job").state == "configuring"
+    assert ask(world, "DELETE", "/v1/clusters/job?attempt=2").json()["state"] == "draining"
+    assert problem(ask(world, "DELETE", "/v1/clusters/other?attempt=1"))[:2] == (404, "not-found")
+
+
+def test_a_later_attempt_than_any_seen_ends_the_one_that_runs(world: World) -> None:
+    world.put("job", spec("brno-h1"), attempt=2)
+    assert ask(world, "DELETE", "/v1/clusters/job?attempt=3").json()["state"] == "draining"
+
+
+@pytest.mark.parametrize("owner", ["Alice", "_svc", "alice.b@site.example", "7up", "a" * 64])
+def test_an_owner_is_called_as_unix_calls_users(world: World, owner: str) -> None:
+    token = world.token(Role.USER, owner)
+    answer = ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", owner=owner), token=token)
+    assert (answer.status_code, answer.json()["spec"]["owner"]) == (201, owner)
+    assert keys(world, "", token) == keys(world, f"owner={owner}") == ["demo"]
+    assert ask(world, "PUT", f"/v1/quotas/{owner}", {"clusters": 1}).json()["clusters"] == 1
+
+
+@pytest.mark.parametrize(
+    "owner", ["", "-x", "a b", "a" * 65, "agent@brno-h1", "scheduler@pbs", "job-starter@h1", "a/b", "é"]
+)
+def test_no_owner_is_called_so(world: World, owner: str) -> None:
+    request = body("brno-h1")
+    request["spec"]["owner"] = owner
+    assert problem(ask(world, "PUT", "/v1/clusters/demo", request))[:2] == (422, "bad-input")
+
+
+def test_an_agents_token_is_still_named_as_its_element(world: World) -> None:
+    made = ask(world, "POST", "/v1/tokens", {"name": "Brno_H1", "role": "agent"})
+    assert problem(made)[:2] == (422, "bad-input")

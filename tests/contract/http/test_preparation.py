@@ -1,0 +1,42 @@
+"""``GET /v1/sites/{name}/preparation``: sheets from the topology that is in force, and refusals with their reasons."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world
+
+PATH = "/v1/sites/brno/preparation"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def test_the_sheets_are_made_from_the_topology_in_force(world: World) -> None:
+    answer = ask(world, "GET", f"{PATH}?platform=openvswitch&port=p7")
+    assert answer.status_code == 200
+    ours, theirs = answer.json()["sheets"]
+    assert (ours["side"], ours["device"], theirs["side"]) == ("site", "brno-sw1:uplink", "backbone")
+    tunnel = "ovs-vsctl set port p7 vlan_mode=dot1q-tunnel tag=2000 other_config:qinq-ethtype=802.1ad"
+    assert tunnel in theirs["lines"]
+    assert list(theirs["to_fill"]) == ["<core_port>"]
+
+
+def test_what_cannot_be_prepared_is_a_problem_with_its_reason(world: World) -> None:
+    status, kind, detail = problem(ask(world, "GET", f"{PATH}?platform=hp_procurve"))
+    assert (status, kind) == (409, "conflict")
+    assert "erases its configuration" in detail
+    assert problem(ask(world, "GET", f"{PATH}?platform=nosuch"))[:2] == (422, "bad-input")
+    assert problem(ask(world, "GET", f"{PATH}?transport=nosuch"))[:2] == (404, "not-found")
+    assert problem(ask(world, "GET", "/v1/sites/ostrava/preparation"))[:2] == (404, "not-found")
+
+
+def test_nothing_is_asked_of_any_switch(world: World) -> None:
+    ask(world, "GET", PATH)
+    assert [switch.calls for switch in world.switches.found.values()] == []

@@ -1,0 +1,130 @@
+"""Quotas: checked where the cluster is made, on both kinds of database, and set over HTTP."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.store.clusters import put_cluster
+from virtcloud.model.access import QuotaLimits, Role
+from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.errors import QuotaExceeded
+
+TWO = QuotaLimits(clusters=2)
+
+
+def test_however_many_ask_at_once_a_user_has_no_more_than_it_may(world: World) -> None:
+    def create(number: int) -> str:
+        request = ClusterRequest(spec=spec("brno-h1"))
+        try:
+            put_cluster(world.store, f"c{number}", request, world.service.reserved, "alice", quota=TWO)
+        except QuotaExceeded as error:
+            return str(error)
+        return "made"
+
+    with ThreadPoolExecutor(8) as pool:
+        told = sorted(pool.map(create, range(16)))
+    assert told == ["alice already has 2 clusters (limit 2)"] * 14 + ["made"] * 2
+    assert len(ask(world, "GET", "/v1/clusters").json()) == 2
+
+
+def test_a_users_own_quota_goes_before_the_services(world: World) -> None:
+    def put(limits: dict[str, object]) -> dict[str, object]:
+        found: dict[str, object] = ask(world, "PUT", "/v1/quotas/alice", limits).json()["limits"]
+        return {name: value for name, value in found.items() if value is not None}
+
+    assert put({"clusters": 1, "lease_s": 86400.5}) == {"clusters": 1, "lease_s": 86400.5}
+    assert ask(world, "PUT", "/v1/clusters/a", body("brno-h1")).status_code == 201
+    assert problem(ask(world, "PUT", "/v1/clusters/b", body("brno-h1"))) == (
+        409,
+        "quota-exceeded",
+        "alice already has 1 cluster (limit 1)",
+    )
+    assert ask(world, "PUT", "/v1/clusters/a", body("brno-h1")).status_code == 200
+    assert put({}) == {}
+    assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 201
+    assert [(row.who, row.why) for row in world.audit("quota_put")] == [
+        ("root", "alice: nothing of its own became clusters 1, lease_s 86400.5"),
+        ("root", "alice: clusters 1, lease_s 86400.5 became nothing of its own"),
+    ]
+
+
+def test_a_cluster_counts_until_nothing_of_it_is_left(world: World) -> None:
+    ask(world, "PUT", "/v1/quotas/alice", {"clusters": 1})
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.delete("a")
+    assert ask(world, "GET", "/v1/quotas/alice").json()["clusters"] == 1
+    assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 409
+    world.settle()
+    assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 201
+
+
+def test_extensions_count_from_the_start(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.furnish()
+    ask(world, "PUT", "/v1/quotas/alice", {"lease_s": 20000})
+    world.put("a", spec("brno-h1"))
+    world.clock.advance(10000)
+    assert ask(world, "POST", "/v1/clusters/a/lease", {"seconds": 10000}).status_code == 200
+    assert problem(ask(world, "POST", "/v1/clusters/a/lease", {"seconds": 10001})) == (
+        409,
+        "quota-exceeded",
+        "alice's cluster would last 5:33:21 from its start (limit 5:33:20)",
+    )
+    world.close()
+
+
+def test_a_dry_run_says_that_it_would_be_too_much(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.furnish()
+    ask(world, "PUT", "/v1/quotas/alice", {"sites": 1})
+    answer = ask(world, "PUT", "/v1/clusters/a?dry_run=true", body("brno-h1", "praha-h1"))
+    assert problem(answer)[1:] == ("quota-exceeded", "alice asks for 2 sites in one cluster (limit 1)")
+    world.close()
+
+
+@pytest.mark.parametrize("limits", [{"clusters": -1}, {"sites": 0}, {"lease_s": 0}, {"vlans": 3}])
+def test_a_quota_that_cannot_be_is_bad_input(tmp_path: Path, limits: dict[str, object]) -> None:
+    world = make_world(tmp_path)
+    assert problem(ask(world, "PUT", "/v1/quotas/alice", limits))[:2] == (422, "bad-input")
+    world.close()
+
+
+def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    alice = world.token(Role.USER, "alice")
+    assert ask(world, "GET", "/v1/quotas/alice", token=alice).json()["clusters"] == 0
+    assert ask(world, "GET", "/v1/quotas/bob", token=alice).status_code == 403
+    assert ask(world, "GET", "/v1/quotas", token=alice).status_code == 403
+    assert ask(world, "PUT", "/v1/quotas/alice", {}, token=alice).status_code == 403
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"networks": 1}, "alice already has 1 network, 1 network more would be 2 (limit 1)"),
+        ({"guests": 2}, "alice already has 1 guest, 2 guests more would be 3 (limit 2)"),
+        ({"cpus": 2}, "alice already has 1 CPU, 2 CPUs more would be 3 (limit 2)"),
+        (
+            {"memory_mb": 512},
+            "alice already has 256 MiB of memory, 512 MiB of memory more would be 768 (limit 512)",
+        ),
+    ],
+)
+def test_what_guests_take_is_limited(world: World, limit: dict[str, int], words: str) -> None:
+    world.put("a", spec("praha-h1"))
+    ask(world, "PUT", "/v1/quotas/alice", limit)
+    answer = ask(world, "PUT", "/v1/clusters/b", body("brno-h1", "brno-h2"))
+    assert problem(answer) == (409, "quota-exceeded", words)
+    shown = ask(world, "GET", "/v1/quotas/alice").json()
+    assert {name: shown[name] for name in ("clusters", "networks", "guests", "cpus", "memory_mb")} == {
+        "clusters": 1,
+        "networks": 1,
+        "guests": 1,
+        "cpus": 1,
+        "memory_mb": 256,
+    }

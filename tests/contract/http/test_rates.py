@@ -1,0 +1,80 @@
+"""Rate limits on what can hurt. The windows are an hour, so that no test depends on the clock."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, make_world
+
+from sbf_service.overload import RateLimiter
+from sbf_service.settings import RateLimits
+from virtcloud.model.access import Role
+
+WRONG = "vc_aaaaaaaa_" + "A" * 43
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation, where three of anything an hour are enough."""
+    made = make_world(tmp_path)
+    made.furnish()
+    few = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
+    object.__setattr__(made.service, "throttle", RateLimiter(few))
+    yield made
+    made.close()
+
+
+def test_an_address_that_shows_wrong_tokens_is_looked_at_no_more(world: World) -> None:
+    good, fresh = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
+    assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
+    statuses = [ask(world, "GET", "/v1/whoami", token=WRONG).status_code for _ in range(4)]
+    assert statuses == [401, 401, 401, 429]
+    refused = ask(world, "GET", "/v1/whoami", token=fresh)
+    assert problem(refused)[:2] == (429, "too-many-requests")
+    assert problem(refused)[2].startswith("too many tokens from 127.0.0.1 were not valid (limit 3/hour): try again in ")
+    assert 3500 < int(refused.headers["retry-after"]) <= 3600
+
+
+def test_who_was_known_before_passes_and_so_does_who_needs_no_token(world: World) -> None:
+    good = world.token(Role.USER, "alice")
+    ask(world, "GET", "/v1/whoami", token=good)
+    for _ in range(4):
+        ask(world, "GET", "/v1/whoami", token=WRONG)
+    world.service.recognizer.clock = lambda: 1e9  # what was believed is over
+    assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
+    assert ask(world, "GET", "/v1/whoami").status_code == 200
+    assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200
+
+
+def test_a_user_asks_for_so_many_clusters_and_a_scheduler_for_more(world: World) -> None:
+    alice, pbs = world.token(Role.USER, "alice"), world.token(Role.SCHEDULER, "pbs")
+    statuses = [ask(world, "PUT", f"/v1/clusters/c{n}", body("brno-h1"), token=alice).status_code for n in range(4)]
+    assert statuses == [201, 201, 201, 429]
+    assert ask(world, "PUT", "/v1/clusters/c9", body("brno-h1"), token=pbs).status_code == 201
+    refused = problem(ask(world, "PUT", "/v1/clusters/c3?dry_run=true", body("brno-h1"), token=alice))
+    assert refused[2].startswith("alice asked for clusters too often (limit 3/hour): try again in ")
+
+
+def test_devices_are_read_so_often_for_one_caller(world: World) -> None:
+    world.settle()
+    ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    calls = [("GET", "/v1/elements/brno-sw1/difference?read=true"), ("POST", "/v1/elements/brno-sw1/reconcile")] * 2
+    assert [ask(world, *call, token=ivo).status_code for call in calls] == [200, 200, 200, 429]
+    assert ask(world, "GET", "/v1/elements/brno-sw1/difference", token=ivo).status_code == 200
+    assert ask(world, *calls[0], token=world.token(Role.OPERATOR, "eva")).status_code == 200
+
+
+def test_what_was_refused_is_counted_and_the_log_is_not_filled_from_outside(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for shown in (WRONG, "rubbish", "") * 3:
+        ask(world, "GET", "/v1/whoami", token=shown)
+    assert 'virtcloud_denied_total{problem="too-many-requests"} 3.0' in ask(world, "GET", "/metrics").text
+    assert len([one for one in caplog.records if one.message.startswith("denied ")]) == 3
+
+
+@pytest.mark.parametrize("rate", ["0/minute", "5", "5/fortnight", "5/minute;1/second"])
+def test_a_rate_that_cannot_be_is_refused(rate: str) -> None:
+    with pytest.raises(ValueError, match="a rate such as 60/minute"):
+        RateLimits.model_validate({"clusters": rate})

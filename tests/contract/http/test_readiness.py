@@ -1,0 +1,108 @@
+"""``/readyz``: cheap for whoever asks, and "no" when nothing can be written."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import client
+from sbf_fakes.world import World, make_world
+
+from sbf_service.http.routes import health
+from sbf_service.http.routes.health import DATABASE_READ_ONLY, DATABASE_TIMEOUT, PROBE_TIMEOUT_S, ReadinessProbe
+
+ON_A_SMALL_DISK = (
+    "mount -t tmpfs -o size=4m none $0 && cp sbf.toml $0 && echo $$ && cd $0 && exec {} -m sbf_service serve"
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def test_a_hundred_who_ask_at_once_are_one_question_to_the_database(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(health, "database_lacks", lambda _service: [str(asked.append(1))])
+
+    async def whole() -> None:
+        async with client(world.service, token="") as made:
+            await asyncio.gather(*(made.get("/readyz") for _ in range(100)))
+
+    asyncio.run(whole())
+    assert asked == [1]
+
+
+def test_an_answer_is_used_for_two_seconds() -> None:
+    now, asked = [100.0], iter("abc")
+    readiness = ReadinessProbe(lambda: [next(asked)], lambda: now[0])
+
+    async def whole() -> list[str]:
+        found = []
+        for seconds in (0, 1.9, 0.1):
+            now[0] += seconds
+            found += await readiness.lacking()
+        return found
+
+    assert asyncio.run(whole()) == ["a", "a", "b"]
+
+
+def test_a_database_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PATIENCE_S", 0.05)
+    release = Event()
+    readiness = ReadinessProbe(lambda: [str(release.wait(10))])
+
+    async def whole() -> list[str]:
+        found = list(await readiness.lacking())
+        release.set()
+        return found
+
+    assert asyncio.run(whole()) == [DATABASE_TIMEOUT]
+    assert PROBE_TIMEOUT_S == 5
+
+
+def test_a_service_on_a_full_disk_is_not_ready_until_there_is_room(tmp_path: Path) -> None:
+    disk, socket = tmp_path / "disk", tmp_path / "s"
+    disk.mkdir()
+    text = f'database = "sqlite:///{disk}/sbf.db"\nlisten = "127.0.0.1:0"\nsocket = "{socket}"\n'
+    (tmp_path / "sbf.toml").write_text(text)
+    command = f"{ON_A_SMALL_DISK.format(sys.executable)} --config sbf.toml"
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", command, str(disk)]
+    with subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.PIPE) as process:  # noqa: S603 - our own command
+        try:
+            assert process.stdout is not None
+            filler = Path(f"/proc/{int(process.stdout.readline())}/root{disk}/filler")
+            until(socket.is_socket)
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://sbf") as http:
+                until(lambda: http.get("/readyz").status_code == 200)
+                fill(filler)
+                until(lambda: http.get("/readyz").status_code == 503)
+                assert http.get("/readyz").json()["detail"] == DATABASE_READ_ONLY
+                filler.unlink()
+                until(lambda: http.get("/readyz").status_code == 200)
+        finally:
+            process.kill()
+
+
+def fill(path: Path) -> None:
+    """Write until there is no room."""
+    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        file.writelines(repeat(bytes(4096)))
+
+
+def until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, "it did not come to be in time"
+        time.sleep(0.1)

@@ -1,0 +1,182 @@
+"""A site's administrator changes its own site's part of the topology, and no other's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.settings import Credential
+from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+
+BRNO = "/v1/sites/brno/topology"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    for name in ("brno", "shared"):
+        made.service.settings.credentials[Name(name)] = Credential(username="sbf")
+    yield made
+    made.close()
+
+
+def ivo(world: World) -> str:
+    return world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+
+
+def read(world: World, site: str = "brno") -> tuple[dict[str, Any], str]:
+    answer = ask(world, "GET", f"/v1/sites/{site}/topology", token=ivo(world))
+    return answer.json(), answer.headers["etag"]
+
+
+def put(world: World, part: dict[str, Any], version: str = "*", site: str = "brno") -> httpx.Response:
+    path, headers = f"/v1/sites/{site}/topology", {"if-match": version}
+    return ask(world, "PUT", path, part, token=ivo(world), headers=headers)
+
+
+def without_h2(part: dict[str, Any]) -> dict[str, Any]:
+    return part | {"site": part["site"] | {"hosts": part["site"]["hosts"][:1]}, "links": part["links"][:1]}
+
+
+def test_a_sites_part_is_the_site_and_the_links_within_it(world: World) -> None:
+    part, _ = read(world)
+    assert (part["site"]["name"], [one["a"] for one in part["links"]]) == ("brno", ["brno-h1:eth0", "brno-h2:eth0"])
+
+
+def test_a_site_administrator_changes_its_own_site_only(world: World) -> None:
+    part, version = read(world)
+    before = world.topology()
+    answer = put(world, without_h2(part), version)
+    assert (answer.status_code, answer.headers["etag"] != version) == (200, True)
+    after = world.topology()
+    assert [host.name for host in after.site("brno").hosts] == ["brno-h1"]
+    assert after.sites[1:] == before.sites[1:]
+    assert set(before.links) - set(after.links) == {before.links[1]}
+    assert [(row.who, row.why) for row in world.audit("topology_put")][-1] == ("ivo", "version 2")
+
+
+def test_another_site_is_refused(world: World) -> None:
+    part, _ = read(world, "praha")
+    assert problem(put(world, part, site="praha")) == (
+        403,
+        "forbidden",
+        (
+            "ivo (site-administrator) may not change the topology of site praha: that takes a site administrator of "
+            "praha or an operator"
+        ),
+    )
+
+
+def test_another_site_cannot_be_smuggled_in(world: World) -> None:
+    part, _ = read(world, "praha")
+    assert problem(put(world, part))[1:] == (
+        "bad-input",
+        "site.name: expected brno, the site of this address, got praha",
+    )
+
+
+def test_a_link_to_another_site_is_refused(world: World) -> None:
+    part, _ = read(world)
+    part["site"]["switches"][0]["ports"].append("p9")
+    part["links"].append({"a": "brno-sw1:p9", "b": "praha-h1:eth0"})
+    assert problem(put(world, part))[2].startswith(
+        "link brno-sw1:p9 to praha-h1:eth0: expected two elements of site brno"
+    )
+
+
+def test_an_impossible_part_is_refused_with_the_reason(world: World) -> None:
+    part, _ = read(world)
+    part["links"].append(part["links"][0])
+    assert problem(put(world, part)) == (
+        422,
+        "bad-input",
+        "port brno-h1:eth0: expected at most one link on a port, got two",
+    )
+
+
+def test_what_a_cluster_uses_stays(world: World) -> None:
+    world.put("demo", spec("brno-h2"))
+    part, version = read(world)
+    assert problem(put(world, without_h2(part), version))[:2] == (409, "conflict")
+
+
+def test_two_administrators_of_one_site_lose_nothing(world: World) -> None:
+    part, version = read(world)
+    assert problem(ask(world, "PUT", BRNO, without_h2(part), token=ivo(world)))[:2] == (428, "precondition-required")
+    assert put(world, without_h2(part), version).status_code == 200
+    assert problem(put(world, part, version))[:2] == (412, "precondition-failed")
+
+
+def test_another_sites_change_is_no_obstacle(world: World) -> None:
+    part, version = read(world)
+    other, seen = ask(world, "GET", "/v1/sites/praha/topology"), {}
+    seen = {"if-match": other.headers["etag"]}
+    assert ask(world, "PUT", "/v1/sites/praha/topology", without_h2(other.json()), headers=seen).status_code == 200
+    assert put(world, without_h2(part), version).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "allowed"),
+    [
+        ({"credential": "brno"}, True),
+        ({"credential": "brno", "address": "192.0.2.9"}, True),
+        ({"credential": "shared"}, False),
+        ({"credential": "praha"}, False),
+        ({"credential": None, "address": "192.0.2.9"}, True),
+    ],
+)
+def test_a_secret_is_shown_to_no_address_that_its_site_did_not_have(
+    world: World, change: dict[str, object], allowed: bool
+) -> None:
+    """SBF would log in at the address that an administrator writes, with a password of other sites."""
+    world.service.settings.credentials[Name("praha")] = Credential(username="sbf")
+    document = world.topology().model_dump(mode="json")
+    document["sites"][0]["switches"][0] |= {"credential": "brno", "address": "192.0.2.1"}
+    document["sites"][1]["switches"][0] |= {"credential": "shared", "address": "192.0.2.2"}
+    document["sites"][2]["switches"][0] |= {"credential": "praha", "address": "192.0.2.3"}
+    world.put_topology(Topology.model_validate(document))
+    part, _ = read(world)
+    part["site"]["switches"][0] |= change
+    answer = put(world, part)
+    assert answer.status_code == (200 if allowed else 403), answer.text
+
+
+def test_a_shared_secret_stays_where_it_was(world: World) -> None:
+    document = world.topology().model_dump(mode="json")
+    for site in document["sites"][:2]:
+        site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}
+    world.put_topology(Topology.model_validate(document))
+    part, _ = read(world)
+    assert put(world, without_h2(part)).status_code == 200
+    part["site"]["switches"][0]["address"] = "192.0.2.66"
+    assert problem(put(world, part))[2].startswith(
+        "ivo (site-administrator) may not name credential shared for brno-sw1: a device that is new"
+    )
+
+
+@pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
+def test_a_shared_secret_is_shown_in_no_other_way(world: World, change: dict[str, object]) -> None:
+    """Platforms verify a device by its host key, by its certificate, or not at all."""
+    document = world.topology().model_dump(mode="json")
+    for site in document["sites"][:2]:
+        site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}
+    world.put_topology(Topology.model_validate(document))
+    part, _ = read(world)
+    part["site"]["switches"][0] |= change
+    assert problem(put(world, part))[:2] == (403, "forbidden")
+
+
+def test_a_dry_run_changes_nothing(world: World) -> None:
+    part, _ = read(world)
+    answer = ask(world, "POST", f"{BRNO}/dry-run", without_h2(part), token=ivo(world))
+    assert answer.status_code == 200
+    assert len(world.topology().site("brno").hosts) == 2
+    bob = world.token(Role.USER, "bob")
+    assert ask(world, "POST", f"{BRNO}/dry-run", part, token=bob).status_code == 403

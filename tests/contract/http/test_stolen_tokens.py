@@ -1,0 +1,294 @@
+"""What a stolen token of each role can do: every call of the API, at what is the role's own and at what is others'.
+
+The calls come from the OpenAPI document, so that a call that is new here fails until every role's table has it.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, body, client, problem
+from sbf_fakes.world import World, make_world, spec, three_sites
+
+from sbf_service.bootstrap import build_service
+from sbf_service.http.app import create_app
+from sbf_service.settings import ServiceSettings
+from virtcloud.model.access import Role
+from virtcloud.model.values import Name
+
+EVERY_CALL = frozenset(
+    {
+        "put_cluster",
+        "get_cluster",
+        "delete_cluster",
+        "list_clusters",
+        "extend_lease",
+        "share_network",
+        "unshare_network",
+        "put_topology",
+        "get_topology",
+        "preview_topology",
+        "list_sites",
+        "get_site",
+        "get_pool",
+        "put_pool",
+        "preview_pool",
+        "say_clean",
+        "verify_site",
+        "get_preparation",
+        "get_site_topology",
+        "put_site_topology",
+        "preview_site_topology",
+        "list_elements",
+        "get_element",
+        "get_wanted",
+        "confirm_element",
+        "report_trouble",
+        "report_drift",
+        "get_difference",
+        "reconcile_element",
+        "list_ports",
+        "adopt_ports",
+        "release_ports",
+        "get_audit",
+        "who_am_i",
+        "list_tokens",
+        "create_token",
+        "revoke_token",
+        "list_quotas",
+        "get_quota",
+        "put_quota",
+        "list_asked_jobs",
+        "answer_for_job",
+        "get_metrics",
+        "get_health",
+        "get_readiness",
+    }
+)
+OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
+"""Answered without a token; ``get_metrics`` because these calls come from the loopback."""
+FOR_EVERYBODY = OPEN | {"who_am_i"}
+LISTS = frozenset({"list_clusters"})
+"""Answered with what the caller may look at: tests of access name what that is."""
+LOOK_AT_SITES = frozenset({"list_sites", "get_site", "get_pool"})
+LOOK_AT_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
+
+OWN: dict[Role, frozenset[str]] = {
+    Role.USER: FOR_EVERYBODY
+    | LISTS
+    | LOOK_AT_SITES
+    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
+    | {"get_audit", "get_quota"},
+    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
+    | LISTS
+    | LOOK_AT_SITES
+    | LOOK_AT_TOPOLOGY
+    | {"get_cluster", "delete_cluster", "get_audit"}
+    | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
+    | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
+    Role.OPERATOR: EVERY_CALL,
+    Role.AGENT: FOR_EVERYBODY
+    | LISTS
+    | {"get_cluster", "delete_cluster"}
+    | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift"},
+    Role.SCHEDULER: FOR_EVERYBODY
+    | LISTS
+    | LOOK_AT_SITES
+    | LOOK_AT_TOPOLOGY
+    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease"}
+    | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
+    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "delete_cluster"},
+}
+"""At alice's cluster on brno-h1, site brno and its elements. SBF does not believe a job starter's ``put_cluster``."""
+
+OTHERS: dict[Role, frozenset[str]] = {
+    Role.USER: FOR_EVERYBODY | LISTS | LOOK_AT_SITES,
+    Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | LOOK_AT_SITES | LOOK_AT_TOPOLOGY,
+    Role.OPERATOR: EVERY_CALL,
+    Role.AGENT: FOR_EVERYBODY | LISTS,
+    Role.SCHEDULER: OWN[Role.SCHEDULER],
+    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster"},
+}
+"""At bob's cluster on praha-h1, site praha and its elements."""
+
+HOLDERS = {
+    Role.USER: ("alice",),
+    Role.SITE_ADMINISTRATOR: ("ivo", "brno"),
+    Role.OPERATOR: ("eva",),
+    Role.AGENT: ("brno-h1",),
+    Role.SCHEDULER: ("pbs",),
+    Role.JOB_STARTER: ("brno-h1",),
+}
+LAST = ("delete_cluster", "revoke_token")
+OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Alice has a cluster on brno-h1, and bob one on praha-h1."""
+    made = make_world(tmp_path)
+    made.furnish()
+    made.put("hers", spec("brno-h1"))
+    made.put("his", spec("praha-h1", owner="bob"))
+    made.settle()
+    yield made
+    made.close()
+
+
+def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
+    """Return the path and the body of a call at alice's and brno's, or at bob's and praha's."""
+    site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
+    element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
+    part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
+    key = f"new-{key}" if call == "put_cluster" else key
+    bodies: dict[str, object] = {
+        "put_cluster": {"spec": spec(f"{site}-h1", owner=owner).model_dump(mode="json")},
+        "extend_lease": {"seconds": 60},
+        "put_topology": three_sites().model_dump(mode="json"),
+        "preview_topology": three_sites().model_dump(mode="json"),
+        "put_site_topology": part,
+        "preview_site_topology": part,
+        "put_pool": {"vlans": "100-139"},
+        "preview_pool": {"vlans": "100-139"},
+        "say_clean": {"reason": "x"},
+        "adopt_ports": {"ports": {"p2": {"mode": "access", "access": 20}}},
+        "release_ports": {"ports": ["p2"]},
+        "confirm_element": {"revision": 1},
+        "report_drift": {"revision": 1},
+        "report_trouble": {"revision": 1, "message": "x"},
+        "create_token": {"name": owner, "role": "operator"},
+        "put_quota": {"clusters": 7},
+        "answer_for_job": {"runs": False},
+    }
+    queries = {"list_asked_jobs": "?server=torque", "get_audit": f"?cluster={key}"}
+    of_element = path.startswith("/v1/elements")
+    places = {"key": key, "name": element if of_element else site, "vlan": "100", "id": "aaaaaaaa"}
+    user = "mallory" if "shares" in path else owner
+    return path.format(**places, user=user) + queries.get(call, ""), bodies.get(call)
+
+
+@cache
+def calls() -> tuple[tuple[str, str, str], ...]:
+    """Return every call's name, method and path; those that end what the others need come last."""
+    found = [
+        (call["operationId"], method.upper(), path)
+        for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items()
+        for method, call in methods.items()
+    ]
+    return tuple(sorted(found, key=lambda one: one[0] in LAST))
+
+
+def is_denied(answer: httpx.Response) -> bool:
+    """Return whether SBF refused a call because of who made it, or did not believe its word."""
+    if answer.is_success:
+        return False
+    status, kind, detail = problem(answer)
+    return status in {401, 403} or kind == "job-unproven" or detail in {f"cluster {key} is not known" for key in KEYS}
+
+
+KEYS = ("hers", "his", "new-hers", "new-his")
+
+
+def done(world: World, token: str, *, own: bool) -> set[str]:
+    """Make every call; return those that were not denied."""
+
+    async def whole() -> set[str]:
+        found = set()
+        async with client(world.service, token) as made:
+            for call, method, path in calls():
+                to, sent = target(call, path, own=own)
+                answer = await made.request(method, to, json=sent, headers={"if-match": "*"})
+                found |= set() if is_denied(answer) else {call}
+        return found
+
+    return asyncio.run(whole())
+
+
+def held(world: World) -> list[object]:
+    """Return what there is, as an operator sees it."""
+    paths = ("clusters", "sites", "elements", "topology", "tokens", "quotas", "audit?limit=1000")
+
+    async def whole() -> list[object]:
+        async with client(world.service) as made:
+            return [(await made.get(f"/v1/{path}")).json() for path in paths]
+
+    return asyncio.run(whole())
+
+
+def test_the_tables_have_every_call() -> None:
+    assert {name for name, _, _ in calls()} == EVERY_CALL
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_stolen_token_does_what_its_role_does_and_no_more(world: World, role: Role) -> None:
+    assert done(world, world.token(role, *HOLDERS[role]), own=True) == OWN[role]
+
+
+@pytest.mark.parametrize("role", Role)
+def test_a_stolen_token_does_nothing_to_what_is_others(world: World, role: Role) -> None:
+    assert done(world, world.token(role, *HOLDERS[role]), own=False) == OTHERS[role]
+
+
+@pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
+def test_calls_at_what_is_others_change_nothing(world: World, role: Role) -> None:
+    token = world.token(role, *HOLDERS[role])
+    ask(world, "GET", "/v1/whoami", token=token)  # after which the hour of its last use is recorded
+    before = held(world)
+    done(world, token, own=False)
+    assert held(world) == before
+
+
+def test_without_a_token_only_open_calls_are_answered(world: World) -> None:
+    assert done(world, "", own=True) == OPEN
+
+
+@pytest.mark.parametrize(
+    "path", ["/static-docs/../v1/whoami", "/static-docs/%2e%2e/%2e%2e/settings.py", "/docs/../v1/whoami"]
+)
+def test_open_paths_lead_nowhere_else(world: World, path: str) -> None:
+    assert ask(world, "GET", path, token="").status_code in {401, 404}
+
+
+def test_a_dry_run_shows_a_user_nothing_of_others(world: World) -> None:
+    world.put("secret", spec("brno-h2", "praha-h1", owner="bob"))
+    world.put("gone", spec("brno-h2", owner="bob"))
+    world.delete("gone")
+    token = world.token(Role.USER, "alice")
+    answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h2"), token=token).json()
+    (vlan,) = answer["vlans"].values()
+    host, switch = answer["elements"]
+    assert ([one["key"] for one in host["host"]["add"]], host["host"]["remove"]) == (["new"], [])
+    assert (switch["switch"]["create"], switch["switch"]["add"]) == (str(vlan), {"p2": str(vlan)})
+    assert switch["switch"]["remove"] == {}
+
+
+def test_a_dry_run_of_a_join_shows_a_user_only_that_network(world: World) -> None:
+    world.put("shared", spec("brno-h1", owner="bob", shares_with=["alice"]))
+    world.put("secret", spec("brno-h2", owner="bob"))
+    wanted = {"spec": spec(hosts=["brno-h2"], joins="shared").model_dump(mode="json")}
+    token = world.token(Role.USER, "alice")
+    answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", wanted, token=token).json()
+    vlan = str(world.view("shared").vlans[Name("brno")])
+    host, switch = answer["elements"]
+    assert [one["vlan"] for one in host["host"]["add"]] == [int(vlan)]
+    assert (switch["switch"]["create"], switch["switch"]["add"]) == (vlan, {"p1": vlan, "p2": vlan})
+
+
+def test_an_operators_dry_run_shows_everything(world: World) -> None:
+    world.put("secret", spec("brno-h2", owner="bob"))
+    answer = ask(world, "PUT", "/v1/clusters/new?dry_run=true", body("brno-h2")).json()
+    assert [one["key"] for one in answer["elements"][0]["host"]["add"]] == ["new", "secret"]
+
+
+def test_a_site_administrator_reads_no_rows_of_a_keys_earlier_cluster_elsewhere(world: World) -> None:
+    token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    world.delete("his")
+    world.settle()
+    his, hers = world.view("his").id, world.put("his", spec("brno-h2")).view.id
+    assert his != hers
+    rows = ask(world, "GET", "/v1/audit?cluster=his", token=token).json()
+    assert {row["cluster_id"] for row in rows} == {hers}
+    assert {row["cluster_id"] for row in ask(world, "GET", "/v1/audit?cluster=his").json()} == {his, hers}

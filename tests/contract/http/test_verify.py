@@ -1,0 +1,141 @@
+"""``site verify``: the switches of a site are asked beside the converger, and none hides what another says."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.switches import FakeDriver, FakeSwitch
+from sbf_fakes.world import World, make_world
+
+from sbf_service.domain.cabling import Neighbour
+from sbf_service.drivers.contract import DeviceLogin, SwitchCapabilities, SwitchPlatform
+from sbf_service.reconcile.on_demand import CableChecker
+from sbf_service.reconcile.sessions import Platforms
+from virtcloud.model.element import Switch
+from virtcloud.model.site import SiteCables
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortName
+
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "brno-only",
+        "sites": [
+            {
+                "name": "brno",
+                "switches": [{"name": f"brno-sw{n}", "platform": "fake", "ports": ["p1", "p2", "up"]} for n in (1, 2)],
+                "hosts": [{"name": f"brno-h{n}", "ports": ["eth0"]} for n in (1, 2)],
+            }
+        ],
+        "links": [
+            {"a": "brno-h1:eth0", "b": "brno-sw1:p1"},
+            {"a": "brno-h2:eth0", "b": "brno-sw2:p1"},
+            {"a": "brno-sw1:up", "b": "brno-sw2:up"},
+        ],
+    }
+)
+
+
+class HearingDriver(FakeDriver):
+    """A session with a fake switch that says whom it hears."""
+
+    heard: dict[str, tuple[Neighbour, ...]]
+
+    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+        self.switch.answer("neighbours")
+        return self.heard[self.switch.name]
+
+
+HEARD = {
+    "brno-sw1": (Neighbour("p1", "aa", "eth0", "brno-h1"), Neighbour("up", "bb", "up", "brno-sw2")),
+    "brno-sw2": (Neighbour("p2", "cc", "eth0", "brno-h2"), Neighbour("up", "dd", "up", "brno-sw1")),
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    made = make_world(tmp_path)
+
+    def driver(login: DeviceLogin) -> HearingDriver:
+        found = HearingDriver(made.switches[login.device.name])
+        found.heard = HEARD
+        return found
+
+    def platform_of(_switch: Switch) -> SwitchPlatform:
+        return SwitchPlatform(SwitchCapabilities(), driver)
+
+    monkeypatch.setattr(
+        made.service.converger.worker.sessions, "platforms", Platforms(platform_of, made.edges.platform_of)
+    )
+    made.furnish(topology=TOPOLOGY)
+    yield made
+    made.close()
+
+
+def switch(world: World, name: str) -> FakeSwitch:
+    return world.switches[name]
+
+
+def verified(world: World, limit_s: float) -> SiteCables:
+    service = world.service
+    verifying = CableChecker(
+        service.store, service.converger, service.platforms.of_switch, service.device_threads, limit_s
+    )
+    plan = verifying.plan(Name("brno"))
+    return plan.compare(*asyncio.run(verifying.ask(plan)))
+
+
+def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:
+    answer = ask(world, "POST", "/v1/sites/brno/verify")
+    assert answer.status_code == 200
+    found = answer.json()
+    assert [(one["a"], one["state"]) for one in found["cables"]] == [
+        ("brno-h1:eth0", "right"),
+        ("brno-h2:eth0", "elsewhere"),
+        ("brno-sw1:up", "right"),
+    ]
+    assert found["cables"][1]["found"] == ["brno-h2:eth0 is seen at brno-sw2:p2"]
+    assert found["unread"] == {}
+    assert [one.calls for one in world.switches.found.values()] == [["neighbours"], ["neighbours"]]
+
+
+def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(world: World) -> None:
+    switch(world, "brno-sw1").cut_off = True
+    found = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert list(found["unread"]) == ["brno-sw1"]
+    assert "does not answer" in found["unread"]["brno-sw1"]
+    assert [one["state"] for one in found["cables"]] == ["unknown", "elsewhere", "right"]
+
+
+def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World) -> None:
+    switch(world, "brno-sw2").hangs = Event()
+    found = verified(world, limit_s=0.3)
+    assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
+    assert str(found.cables[0].state) == "right"
+    switch(world, "brno-sw2").hangs.set()
+
+
+def test_a_switch_whose_driver_cannot_ask_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world.service.converger.worker.sessions, "platforms", world.service.platforms)
+    found = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert found["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
+
+
+def test_a_fault_in_a_driver_is_told_and_hides_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(HEARD, "brno-sw2")
+    found = ask(world, "POST", "/v1/sites/brno/verify").json()
+    assert found["unread"] == {"brno-sw2": "switch brno-sw2: a fault in the service, which is in its log: KeyError"}
+
+
+def test_a_site_that_is_not_there_is_a_problem(world: World) -> None:
+    assert problem(ask(world, "POST", "/v1/sites/olomouc/verify"))[:2] == (404, "not-found")
+
+
+def test_a_switch_is_not_asked_while_a_worker_talks_to_it(world: World) -> None:
+    with world.service.converger.alone(Name("brno-sw1")):
+        found = verified(world, limit_s=0.2)
+    assert list(found.unread) == ["brno-sw1"]
+    with world.service.converger.alone(Name("brno-sw1")):
+        pass

@@ -1,0 +1,122 @@
+"""Callers of version 0.1 meet no key and no problem that it does not know; all others get answers as they are."""
+
+from typing import Any
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.http_calls import body as request_for
+from sbf_fakes.world import World, spec
+
+from sbf_service.http.version_0_1 import rewrite_answer, rewrite_problem
+from virtcloud.model.access import Role
+
+OLD = {"user-agent": "python-httpx/0.28.1"}
+SEGMENT = {"id", "key", "vlan", "port", "untagged", "guests", "members"}
+
+
+def get(world: World, path: str, **headers: str) -> Any:  # noqa: ANN401 - any JSON
+    return ask(world, "GET", path, headers=headers or None).json()
+
+
+def test_an_old_agent_is_not_sent_whose_a_cluster_is(world: World) -> None:
+    world.put("mine", spec("brno-h1"))
+    (segment,) = get(world, "/v1/elements/brno-h1/wanted", **OLD)["wanted"]["segments"]
+    assert segment.keys() == SEGMENT
+
+
+@pytest.mark.parametrize("client", ["virtcloud/0.2.0", "curl/8.5", ""])
+def test_other_callers_are_sent_every_key(world: World, client: str) -> None:
+    world.put("mine", spec("brno-h1"))
+    (segment,) = get(world, "/v1/elements/brno-h1/wanted", **{"user-agent": client})["wanted"]["segments"]
+    assert segment.keys() == SEGMENT | {"origins", "requires"}
+
+
+def test_an_old_client_reads_a_topology_with_rules(world: World) -> None:
+    topology = get(world, "/v1/topology")
+    topology["sites"][0]["admits"] = {"batch": False}
+    topology["sites"][0]["hosts"][0]["images"] = ["busybox"]
+    assert ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"}).status_code == 200
+    site = get(world, "/v1/topology", **OLD)["sites"][0]
+    assert site.keys() == {"name", "attachments", "switches", "edges", "hosts", "gateways"}
+    assert site["hosts"][0].keys() == {"name", "ports", "aggregates", "hypervisors"}
+
+
+def test_an_old_client_cannot_delete_rules_that_it_does_not_see(world: World) -> None:
+    topology = get(world, "/v1/topology")
+    topology["sites"][0]["admits"] = {"batch": False}
+    ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
+    seen = get(world, "/v1/topology", **OLD)
+    assert ask(world, "PUT", "/v1/topology", seen, headers=OLD).status_code == 428
+    assert get(world, "/v1/topology")["sites"][0]["admits"]["batch"] is False
+
+
+def test_the_length_of_an_answer_is_that_of_what_is_sent(world: World) -> None:
+    sent = ask(world, "GET", "/v1/elements", headers=OLD)
+    assert int(sent.headers["content-length"]) == len(sent.content)
+
+
+def test_an_answer_without_a_body_passes(world: World) -> None:
+    sent = ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, headers=OLD)
+    assert (sent.status_code, sent.content) == (204, b"")
+
+
+def test_what_is_no_json_passes(world: World) -> None:
+    assert "# HELP" in ask(world, "GET", "/metrics", headers=OLD).text
+
+
+def test_a_problem_before_any_route_has_a_type_that_is_known(world: World) -> None:
+    sent = ask(world, "PUT", "/v1/clusters/a", {"spec": "x" * 5_000_000}, headers=OLD)
+    assert (sent.status_code, sent.json()["type"]) == (413, "urn:virtcloud:problem:bad-input")
+
+
+def test_an_unknown_key_of_a_request_is_refused(world: World) -> None:
+    asked = request_for("brno-h1") | {"color": "red"}
+    for headers in (None, OLD):
+        sent = ask(world, "PUT", "/v1/clusters/a", asked, headers=headers)
+        assert (sent.status_code, sent.json()["detail"]) == (422, "color: expected no such key; is it misspelt?")
+
+
+def test_a_requirement_reaches_an_old_agent_which_refuses_it() -> None:
+    wanted = {"wanted": {"segments": [{"id": "1", "requires": ["strict-filters"], "filters": "strict"}]}}
+    assert rewrite_answer("get_wanted", wanted) == {
+        "wanted": {"segments": [{"id": "1", "requires": ["strict-filters"]}]}
+    }
+
+
+def test_no_requirement_is_left_out() -> None:
+    assert rewrite_answer("get_wanted", {"wanted": {"segments": [{"requires": []}]}}) == {"wanted": {"segments": [{}]}}
+
+
+def test_of_two_documents_the_one_is_meant_that_fits() -> None:
+    preview = {"key": "a", "created": True, "elements": [{"lines": [], "later": 1}], "later": 2}
+    assert rewrite_answer("put_cluster", preview) == {"key": "a", "created": True, "elements": [{"lines": []}]}
+
+
+def test_a_call_that_the_old_version_lacks_answers_as_it_is() -> None:
+    assert rewrite_answer("list_ports", [{"name": "p1"}]) == [{"name": "p1"}]
+
+
+@pytest.mark.parametrize(
+    ("slug", "known"),
+    [
+        ("beyond-limit", "bad-input"),
+        ("not-admitted", "forbidden"),
+        ("service-busy", "service-unreachable"),
+        ("precondition-required", "error"),
+        ("job-unproven", "error"),
+        ("no-vlan-free", "no-vlan-free"),
+        ("no-such-route", "no-such-route"),
+    ],
+)
+def test_a_problem_becomes_its_nearest_base(slug: str, known: str) -> None:
+    said = {"type": f"urn:virtcloud:problem:{slug}", "detail": "words"}
+    assert rewrite_problem(said) == {"type": f"urn:virtcloud:problem:{known}", "detail": "words"}
+
+
+def test_an_old_user_meets_the_base_of_a_refusal(world: World) -> None:
+    topology = get(world, "/v1/topology")
+    topology["sites"][0]["admits"] = {"users": []}
+    ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
+    token = world.token(Role.USER, "alice")
+    sent = ask(world, "PUT", "/v1/clusters/a", request_for("brno-h1"), token=token, headers=OLD)
+    assert (sent.status_code, sent.json()["type"]) == (403, "urn:virtcloud:problem:forbidden")

@@ -1,0 +1,43 @@
+"""Sites on dedicated circuits (``direct``, the paper's Xponder): the tag passes, and nothing else is to be made."""
+
+from collections.abc import Iterator
+
+import pytest
+from sbf_fakes.world import World, spec, three_sites
+
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import NoVlanFree
+
+
+@pytest.fixture
+def world(database: str) -> Iterator[World]:
+    made = World(database)
+    made.furnish(topology=three_sites(transports=[{"name": "core", "kind": "direct"}]))
+    made.settle()
+    yield made
+    made.close()
+
+
+def test_a_cluster_over_dedicated_circuits_has_its_tag_on_both_uplinks_and_no_service(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.joined.kind, view.joined.service) == (ClusterState.ACTIVE, "direct", None)
+    for name in ("brno-sw1", "praha-sw1"):
+        assert world.switches[name].carried() == {"p1": "100", "uplink": "100"}
+    assert world.switches["plzen-sw1"].carried() == {}
+
+
+def test_nothing_is_left_of_it_when_it_ends(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    assert world.view("demo").state is ClusterState.RELEASED
+    assert world.switches["brno-sw1"].carried() == {}
+
+
+def test_a_dedicated_circuit_carries_the_same_number_everywhere(world: World) -> None:
+    world.put_pool("praha", "200-209")
+    with pytest.raises(NoVlanFree, match="what joins them does not translate"):
+        world.put("demo", spec("brno-h1", "praha-h1"))

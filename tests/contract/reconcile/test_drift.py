@@ -1,0 +1,130 @@
+"""Drift (N8): what somebody changed by hand on a switch is found by one read, told, and mended; all else is theirs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.switches import FakeSwitch
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.wanted import SwitchDifference
+
+INTERVAL_S = 301
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Cluster demo is active on VLAN 100 at Brno; on SQLite, since what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    made.put("demo", spec("brno-h1", "praha-h1"))
+    made.settle()
+    made.switches["brno-sw1"].calls.clear()
+    made.switches["brno-sw1"].applied.clear()
+    yield made
+    made.close()
+
+
+def by_hand(world: World, **ports: set[int]) -> FakeSwitch:
+    """Change a switch as somebody does who logs in."""
+    switch = world.switches["brno-sw1"]
+    switch.ports |= ports
+    return switch
+
+
+def drift(world: World) -> tuple[str | None, str | None, SwitchDifference]:
+    """Give who found it, why it was changed, and the difference, from the audit log."""
+    row = world.audit("switch_change")[-1]
+    return row.who, row.why, SwitchDifference.model_validate_json(row.difference or "")
+
+
+def test_a_switch_that_is_as_it_should_be_costs_one_read(world: World) -> None:
+    rows = len(world.audit())
+    world.clock.advance(INTERVAL_S)
+    world.settle()
+    assert world.switches["brno-sw1"].calls == ["read"]
+    assert len(world.audit()) == rows
+
+
+def test_a_switch_is_not_read_before_its_time(world: World) -> None:
+    world.clock.advance(299)
+    world.settle()
+    assert world.switches["brno-sw1"].calls == []
+
+
+def test_a_number_that_was_taken_away_by_hand_is_put_back_and_told(world: World) -> None:
+    switch = by_hand(world, p1=set())
+    world.clock.advance(INTERVAL_S)
+    world.settle()
+    assert switch.carried() == {"p1": "100", "uplink": "100"}
+    who, why, difference = drift(world)
+    assert (who, why) == ("sbf@one", "found changed since revision 3")
+    assert difference.model_dump(mode="json", exclude_defaults=True) == {"add": {"p1": "100"}}
+
+
+def test_a_number_of_the_pool_that_was_added_by_hand_is_taken_off_and_told(world: World) -> None:
+    switch = by_hand(world, p2={139})
+    world.clock.advance(INTERVAL_S)
+    world.settle()
+    assert switch.carried() == {"p1": "100", "uplink": "100"}
+    found = drift(world)[2].model_dump(mode="json", exclude_defaults=True)
+    assert found == {"delete": "139", "remove": {"p2": "139"}}
+
+
+def test_what_was_changed_outside_the_managed_range_is_left_and_is_no_drift(world: World) -> None:
+    switch = by_hand(world, p1={100, 7, 200}, console={100, 139})
+    world.clock.advance(INTERVAL_S)
+    world.settle()
+    assert switch.carried() == {"console": "100,139", "p1": "7,100,200", "uplink": "100"}
+    assert (switch.calls, switch.applied, world.audit("element_drifted")) == (["read"], [], [])
+
+
+def test_clusters_of_a_drifted_switch_degrade_and_return(world: World) -> None:
+    states: list[str] = []
+    switch = by_hand(world, p1=set())
+    switch.before_apply = lambda: states.append(world.view("demo").state)
+    world.clock.advance(INTERVAL_S)
+    world.settle()
+    assert [*states, world.view("demo").state] == ["degraded", "active"]
+    told = [row.what for row in world.audit()][-5:]
+    assert told == ["element_drifted", "cluster_degraded", "switch_change", "element_confirmed", "cluster_active"]
+
+
+def test_a_check_reads_now_and_mends_what_was_changed(world: World) -> None:
+    switch = by_hand(world, p1={100, 139})
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
+    assert (answer.status_code, answer.json()["mended"]["remove"]) == (200, {"p1": "139"})
+    assert switch.carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_a_check_of_what_is_as_it_should_be_changes_nothing(world: World) -> None:
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
+    assert (answer.json()["mended"], world.switches["brno-sw1"].calls) == (None, ["read"])
+
+
+def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
+    world.switches["brno-sw1"].cut_off = True
+    answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
+    assert answer.status_code == 200
+    assert answer.json()["element"]["trouble"].startswith("switch brno-sw1 (fake) does not answer")
+
+
+def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: World) -> None:
+    other = world.restarted()
+    object.__setattr__(other.converger.worker.transactions, "holder", "sbf@two")
+    with other.converger.worker.leased("brno-sw1"):
+        answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
+    other.store.close()
+    assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])
+
+
+def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
+    """It may have restarted with what it had saved; the others are left in peace."""
+    converger, others = world.service.converger, list(world.switches["praha-sw1"].calls)
+    world.switches["brno-sw1"].restart()
+    converger._start_due()
+    with converger._lock:
+        assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
+    assert world.switches["brno-sw1"].calls == ["read", "apply", "read", "save", "read"]
+    assert world.switches["praha-sw1"].calls == others

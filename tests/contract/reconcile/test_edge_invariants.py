@@ -1,0 +1,137 @@
+"""What must always hold (DESIGN.md §7) of provider edges and of the service numbers of transports."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sbf_fakes.world import World, spec, three_edges
+from sqlalchemy import insert
+from sqlalchemy.exc import IntegrityError
+
+from sbf_service.store.clusters import put_cluster
+from sbf_service.store.tables import ServiceClaimRow
+from virtcloud.model.cluster import ClusterRequest, ClusterState
+from virtcloud.model.edge import Circuit, CircuitRemnant
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.values import Name, PortName, VlanId
+
+TWO = spec("brno-h1", "praha-h1")
+
+
+@pytest.fixture
+def world(database: str) -> Iterator[World]:
+    """Three sites joined by EVPN with eight service numbers, on SQLite and on PostgreSQL."""
+    made = World(database)
+    made.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
+    yield made
+    made.close()
+
+
+def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
+    return Circuit(transport=Name("evpn"), port=PortName(port), vlan=VlanId(vlan), service=service)
+
+
+def test_7_1_replicas_that_race_for_the_last_services_give_each_once(world: World) -> None:
+    """Twelve ask two services at once for eight numbers: eight get one, none of them twice."""
+    other = world.restarted()
+    stores = [world.store, other.store] * 6
+    start = Barrier(12)
+
+    def ask(number: int) -> object:
+        start.wait()
+        request = ClusterRequest(spec=TWO)
+        try:
+            made = put_cluster(stores[number], f"c{number}", request, world.service.reserved, "alice")
+        except NoVlanFree as error:
+            return type(error).__name__
+        return made.view.joined.service
+
+    with ThreadPoolExecutor(12) as threads:
+        answers = sorted(map(str, threads.map(ask, range(12))))
+    other.store.close()
+    assert answers == [*map(str, range(10100, 10108)), *["NoVlanFree"] * 4]
+
+
+def test_7_1_the_database_itself_refuses_a_service_claimed_twice(world: World) -> None:
+    world.put("a", TWO)
+    other = world.put("b", spec("plzen-h1")).view
+    twice = insert(ServiceClaimRow).values(transport="evpn", number=10100, cluster_id=other.id)
+    with (
+        world.store.engine.begin() as connection,
+        pytest.raises(IntegrityError, match=r"UNIQUE|unique constraint \"pk_service_claims\""),
+    ):
+        connection.execute(twice)
+
+
+def test_7_1_a_cluster_that_is_refused_a_service_holds_nothing(world: World) -> None:
+    for number in range(8):
+        world.put(f"c{number}", TWO)
+    with pytest.raises(NoVlanFree):
+        world.put("late", TWO)
+    assert str(world.site("brno").claimed) == "100-107"
+
+
+@pytest.mark.parametrize("last", ["brno-pe1", "praha-sw1", "praha-h1"])
+def test_7_2_a_service_is_kept_until_the_last_element_confirmed_its_removal(world: World, last: str) -> None:
+    for number in range(8):
+        world.put(f"c{number}", TWO)
+    world.settle()
+    world.edges[last].cut_off = world.switches[last].cut_off = True
+    world.dead_hosts.add(last)
+    world.delete("c0")
+    world.settle()
+    with pytest.raises(NoVlanFree):
+        world.put("next", TWO)
+    world.edges[last].cut_off = world.switches[last].cut_off = False
+    world.dead_hosts.clear()
+    world.settle()
+    assert world.put("next", TWO).view.joined.service == 10100
+
+
+@pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe", "breaks"])
+def test_7_3_an_edge_comes_to_carry_what_is_wanted_whatever_it_did_before(world: World, fault: str) -> None:
+    edge = world.edges["brno-pe1"]
+    setattr(edge, fault, True)
+    world.put("demo", TWO)
+    world.settle()
+    assert world.view("demo").state is ClusterState.CONFIGURING
+    setattr(edge, fault, False)
+    edge.cut_off = False
+    world.settle()
+    assert (world.view("demo").state, edge.carried(), edge.parts) == (ClusterState.ACTIVE, [("ac", 100, 10100)], set())
+
+
+def test_7_4_an_edge_s_services_are_emptied_before_the_first_cluster_and_all_else_is_left(world: World) -> None:
+    ours, theirs = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
+    world.edges["brno-pe1"].circuits = ours | theirs
+    world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10107)}
+    world.settle()
+    assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (theirs, set())
+
+
+def test_7_5_an_edge_that_says_yes_and_does_nothing_makes_nothing_active(world: World) -> None:
+    world.edges["praha-pe1"].lies = True
+    world.put("demo", TWO)
+    world.settle()
+    assert world.view("demo").state is ClusterState.CONFIGURING
+
+
+def test_7_7_asking_again_takes_no_second_service(world: World) -> None:
+    world.put("demo", TWO)
+    again = world.put("demo", TWO)
+    assert (again.created, again.view.joined.service) == (False, 10100)
+    assert world.put("next", TWO).view.joined.service == 10101
+
+
+def test_7_8_every_change_of_an_edge_has_its_row_before_the_edge_hears_of_it(world: World) -> None:
+    world.settle()
+    seen: list[str] = []
+    world.edges["brno-pe1"].before_apply = lambda: seen.extend(
+        row.difference or "" for row in world.audit("edge_change") if row.element == "brno-pe1"
+    )
+    world.put("demo", TWO)
+    world.settle()
+    made = '{"transport":"evpn","port":"ac","vlan":100,"service":10100}'
+    assert seen == [f'{{"add":[{made}]}}']
+    assert world.audit("edge_change")[0].why == "revision 3 for demo"

@@ -1,0 +1,435 @@
+"""Clusters over provider edges: circuits, service numbers, translation, and everything that goes wrong with an edge."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, make_world, spec, three_edges
+
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.store.quarantine import declare_clean
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.edge import Circuit, CircuitRemnant
+from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortName, VlanId
+
+TWO = spec("brno-h1", "praha-h1")
+VPLS = {"name": "vpls", "kind": "vpls", "vpn_id": 7, "asn": 65000}
+QINQ = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Three sites that are joined at provider edges by EVPN; on SQLite: what differs is in test_edge_invariants.py."""
+    made = make_world(tmp_path)
+    made.furnish(topology=three_edges())
+    made.settle()
+    yield made
+    made.close()
+
+
+def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
+    return Circuit(transport=Name(transport), port=PortName("ac"), vlan=VlanId(vlan), service=service)
+
+
+# The whole way.
+
+
+def test_a_cluster_gets_a_service_of_its_own_and_a_circuit_at_each_of_its_sites(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.joined.transport, view.joined.kind, view.joined.service) == (
+        ClusterState.ACTIVE,
+        "evpn",
+        "evpn",
+        10100,
+    )
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100)]
+    assert world.edges["praha-pe1"].carried() == [("ac", 100, 10100)]
+    assert world.edges["plzen-pe1"].carried() == []
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
+
+
+def test_nothing_is_left_on_any_edge_when_it_ends_and_its_service_comes_back(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.vlans, view.joined.service) == (ClusterState.RELEASED, {}, None)
+    assert world.edges["brno-pe1"].carried() == world.edges["praha-pe1"].carried() == []
+    freed = [row.why for row in world.audit("number_freed")]
+    assert freed == ["VLAN 100 at brno", "VLAN 100 at praha", "service 10100 of evpn"]
+
+
+def test_two_clusters_have_two_services(world: World) -> None:
+    for key in ("a", "b"):
+        world.put(key, TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 10101)]
+
+
+def test_a_cluster_of_one_site_needs_no_service(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    assert (world.view("demo").state, world.view("demo").joined) == (ClusterState.ACTIVE, None)
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_service_that_was_given_back_is_taken_last(world: World) -> None:
+    world.put("a", TWO)
+    world.settle()
+    world.delete("a")
+    world.settle()
+    assert world.put("b", TWO).view.joined.service == 10101
+
+
+def test_a_transport_without_a_free_service_takes_no_cluster(world: World) -> None:
+    few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
+    world.put_topology(three_edges(few))
+    world.put("a", TWO)
+    with pytest.raises(NoVlanFree, match="no service number is free on transport evpn: it gives 10100-10100, all 1"):
+        world.put("b", TWO)
+
+
+def test_in_a_shared_instance_every_circuit_is_of_that_one(world: World) -> None:
+    world.put_topology(three_edges(VPLS))
+    for key in ("a", "b"):
+        world.put(key, TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 7), ("ac", 101, 7)]
+    assert world.view("a").joined.service == 7
+
+
+def test_a_service_vlan_of_each_cluster_works_likewise(world: World) -> None:
+    world.put_topology(three_edges(QINQ))
+    world.put("demo", TWO)
+    world.settle()
+    assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
+
+
+# Translation (N4).
+
+
+def test_sites_without_a_common_number_get_one_each_where_the_transport_translates(world: World) -> None:
+    for name, pool in (("brno", "100-109"), ("praha", "200-209"), ("plzen", "300-309")):
+        world.put_pool(name, pool)
+    world.put("demo", spec("brno-h1", "praha-h1", "plzen-h1"))
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.vlans) == (ClusterState.ACTIVE, {"brno": 100, "praha": 200, "plzen": 300})
+    carried = {name: world.edges[f"{name}-pe1"].carried() for name in ("brno", "praha", "plzen")}
+    assert carried == {"brno": [("ac", 100, 10100)], "praha": [("ac", 200, 10100)], "plzen": [("ac", 300, 10100)]}
+    assert world.switches["praha-sw1"].carried() == {"p1": "200", "uplink": "200"}
+    assert world.wanted_of_host("plzen-h1").segments[0].vlan == 300
+
+
+def test_a_shared_instance_does_not_translate(world: World) -> None:
+    world.put_topology(three_edges(VPLS))
+    world.put_pool("brno", "200-209")
+    with pytest.raises(NoVlanFree, match="what joins them does not translate"):
+        world.put("demo", TWO)
+
+
+# What goes wrong.
+
+
+def test_an_edge_that_is_dead_before_the_change_is_waited_for(world: World) -> None:
+    world.edges["praha-pe1"].cut_off = True
+    world.put("demo", TWO)
+    world.settle()
+    view = world.view("demo")
+    troubles = {one.element: one.trouble for one in view.placements if one.trouble}
+    assert view.state is ClusterState.CONFIGURING
+    assert troubles == {"praha-pe1": "edge praha-pe1 (fake) does not answer: cut off; it is tried again"}
+    world.edges["praha-pe1"].cut_off = False
+    world.settle()
+    assert world.view("demo").state is ClusterState.ACTIVE
+
+
+def test_an_edge_that_dies_in_the_middle_leaves_parts_that_are_cleared_and_made_anew(world: World) -> None:
+    edge = world.edges["praha-pe1"]
+    edge.breaks = True
+    world.put("demo", TWO)
+    world.settle()
+    half = CircuitRemnant(transport=Name("evpn"), service=10100)
+    assert (world.view("demo").state, edge.parts) == (ClusterState.CONFIGURING, {half})
+    edge.breaks = edge.cut_off = False
+    world.settle()
+    assert (world.view("demo").state, edge.parts, edge.carried()) == (ClusterState.ACTIVE, set(), [("ac", 100, 10100)])
+    assert edge.applied[-1].clear == (half,)
+
+
+def test_an_edge_that_dies_after_the_change_is_confirmed_without_a_second_one(world: World) -> None:
+    edge = world.edges["brno-pe1"]
+    edge.cut_off_after = len(edge.calls) + 2
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
+    edge.cut_off_after, edge.cut_off = None, False
+    changes = len(edge.applied)
+    assert world.converge("brno-pe1") is ReconcileOutcome.CONFIRMED
+    assert len(edge.applied) == changes
+
+
+def test_an_edge_that_refuses_fails_the_cluster_at_its_deadline_with_its_words(world: World) -> None:
+    world.edges["praha-pe1"].refuses = True
+    world.put("demo", TWO)
+    world.settle()
+    world.clock.advance(121)
+    world.settle()
+    view = world.view("demo")
+    assert view.state is ClusterState.FAILED
+    assert view.reason == (
+        "not set up in time: edge praha-pe1 at praha has not confirmed "
+        '(edge praha-pe1: the device said "% Invalid input")'
+    )
+    assert world.edges["brno-pe1"].carried() == []
+
+
+def test_an_edge_that_says_yes_and_does_nothing_is_not_believed(world: World) -> None:
+    world.edges["brno-pe1"].lies = True
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
+    assert world.element("brno-pe1").trouble == (
+        "edge brno-pe1: wanted VLAN 100 on port ac in service 10100 of evpn, found none: "
+        "read back after the change; look at its configuration"
+    )
+
+
+def test_an_edge_whose_answer_is_not_understood_is_left_alone(world: World) -> None:
+    edge = world.edges["brno-pe1"]
+    edge.unsafe = True
+    world.put("demo", TWO)
+    assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
+    assert edge.applied == []
+
+
+def test_an_edge_that_restarts_with_nothing_gets_its_circuits_back(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["brno-pe1"].restart()
+    world.clock.advance(301)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100)]
+    told = [row.what for row in world.audit()][-5:]
+    assert told == ["element_drifted", "cluster_degraded", "edge_change", "element_confirmed", "cluster_active"]
+
+
+def test_an_edge_that_restarts_with_an_old_configuration_loses_what_is_over(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    world.edges["brno-pe1"].circuits = {circuit(100, 10100)}
+    world.clock.advance(301)
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == []
+
+
+def test_what_is_not_ours_on_an_edge_is_left(world: World) -> None:
+    theirs = {circuit(100, 20000), circuit(999, 10100)}
+    world.edges["brno-pe1"].circuits = set(theirs)
+    world.put("demo", TWO)
+    world.settle()
+    assert world.edges["brno-pe1"].circuits == {*theirs, circuit(100, 10100)}
+
+
+def test_an_edge_that_does_not_confirm_keeps_vlan_and_service_in_quarantine(world: World) -> None:
+    few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
+    world.put_topology(three_edges(few))
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["praha-pe1"].cut_off = True
+    world.delete("demo")
+    world.clock.advance(61)
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    view = world.view("demo")
+    assert (view.state, view.quarantined, view.joined.service) == (ClusterState.RELEASED, True, 10100)
+    with pytest.raises(NoVlanFree, match="all 1 in use, 1 of them in quarantine"):
+        world.put("next", TWO)
+    world.edges["praha-pe1"].cut_off = False
+    world.settle()
+    assert world.put("next", TWO).view.joined.service == 10100
+
+
+def test_a_session_is_kept_and_used_again(world: World) -> None:
+    for key in ("a", "b", "c"):
+        world.put(key, TWO)
+        world.settle()
+    assert len(world.edges["brno-pe1"].backbones) == 1
+
+
+def test_an_edge_knows_its_transports_and_the_other_edges_on_them(world: World) -> None:
+    (backbone,) = world.edges["brno-pe1"].backbones
+    assert [one.name for one in backbone.transports] == ["evpn"]
+    assert backbone.peers == {"evpn": ("192.0.2.2", "192.0.2.3")}
+
+
+def test_a_hundred_clusters_that_arrive_meanwhile_are_one_change(world: World) -> None:
+    for name in ("brno", "praha"):
+        world.put_pool(name, "100-299")
+    world.settle()
+    for number in range(100):
+        world.put(f"c{number}", TWO)
+    changes = len(world.edges["brno-pe1"].applied)
+    world.converge_switches()
+    assert len(world.edges["brno-pe1"].applied) == changes + 1
+    assert len(world.edges["brno-pe1"].circuits) == 100
+
+
+# What administrators may change meanwhile.
+
+
+def two_edges_at_brno(at: str) -> Topology:
+    """Describe a second edge at Brno, on another port of its switch; the site is attached at one of them."""
+    made = three_edges().model_dump(mode="json")
+    brno = made["sites"][0]
+    brno["switches"][0]["ports"].append("uplink2")
+    brno["edges"].append(brno["edges"][0] | {"name": "brno-pe2", "loopback": "192.0.2.11"})
+    brno["attachments"][0]["port"] = f"{at}:ac"
+    made["links"].append({"a": "brno-sw1:uplink2", "b": "brno-pe2:ac"})
+    return Topology.model_validate(made)
+
+
+def test_a_cluster_moves_to_another_edge_of_its_site_and_is_cleaned_away_on_the_former(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe1"))
+    world.put("demo", TWO)
+    world.settle()
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == []
+    assert world.edges["brno-pe2"].carried() == [("ac", 100, 10100)]
+    assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink2": "100"}
+    assert world.view("demo").state is ClusterState.ACTIVE
+
+
+def test_edges_hear_of_a_new_edge_on_their_transport(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.settle()
+    assert world.edges["praha-pe1"].backbones[-1].peers == {"evpn": ("192.0.2.11", "192.0.2.3")}
+
+
+@pytest.mark.parametrize(
+    ("vnis", "why"), [("10101-10199", "change its kind or its numbers"), (None, "vanish")], ids=["shrinks", "vanishes"]
+)
+@pytest.mark.parametrize("when", ["active", "draining"])
+def test_a_transport_in_use_neither_vanishes_nor_loses_a_number(
+    world: World, when: str, vnis: str | None, why: str
+) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    if when == "draining":
+        world.delete("demo")
+    instead = {"name": "evpn", "kind": "evpn", "vnis": vnis, "asn": 65000} if vnis else VPLS
+    with pytest.raises(Conflict) as caught:
+        world.put_topology(three_edges(instead))
+    assert str(caught.value) == (
+        f"transport evpn would {why}, and is in use: 10100 by cluster demo ({when}); keep it until these have ended"
+    )
+
+
+def test_a_transport_whose_circuits_were_last_seen_on_an_edge_stays(world: World) -> None:
+    """An administrator said that the number is clean, and the edge has not been seen since."""
+    world.put("demo", TWO)
+    world.settle()
+    world.edges["praha-pe1"].cut_off = True
+    world.delete("demo")
+    for _ in range(2):
+        world.clock.advance(61)
+        world.settle()
+    with world.store.change() as unit:
+        declare_clean(unit, "praha", VlanId(100), "looked myself", world.service.settings.timing.drain)
+    assert not world.view("demo").quarantined
+    with pytest.raises(Conflict, match="in use: 10100 by VLAN 100, last seen on praha-pe1; keep it until"):
+        world.put_topology(three_edges(VPLS))
+
+
+def test_a_transport_may_grow_and_another_one_come(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    more = {"name": "evpn", "kind": "evpn", "vnis": "10000-10299", "asn": 65000}
+    world.put_topology(three_edges(VPLS, more))
+    world.settle()
+    assert world.view("demo").joined.transport == "evpn"
+    assert world.put("next", TWO).view.joined.transport == "vpls"
+    world.settle()
+    assert world.edges["brno-pe1"].carried() == [("ac", 100, 10100), ("ac", 101, 7)]
+
+
+def test_a_site_of_a_running_cluster_stays_on_its_transport(world: World) -> None:
+    world.put("demo", TWO)
+    made = world.topology().model_dump(mode="json")
+    made["sites"][0]["attachments"] = []
+    with pytest.raises(Conflict, match="cluster demo needs brno on transport evpn: end the cluster first"):
+        world.put_topology(Topology.model_validate(made))
+
+
+def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
+    world.put_topology(two_edges_at_brno("brno-pe2"))
+    world.put("demo", TWO)
+    world.settle()
+    with pytest.raises(Conflict, match="needs brno-pe2, which would vanish"):
+        world.put_topology(three_edges())
+
+
+# Looking beforehand, and looking now.
+
+
+def test_a_dry_run_says_the_service_and_the_circuits_that_would_be_made(world: World) -> None:
+    found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
+    assert found["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
+    edge = next(one for one in found["elements"] if one["element"] == "brno-pe1")
+    made = {"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}
+    assert edge["edge"] == {"clear": [], "remove": [], "add": [made]}
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_difference_can_be_read_from_the_edge(world: World) -> None:
+    world.edges["brno-pe1"].circuits = {circuit(100, 10150)}
+    kept = ask(world, "GET", "/v1/elements/brno-pe1/difference").json()
+    read = ask(world, "GET", "/v1/elements/brno-pe1/difference?read=true").json()
+    assert kept["edge"]["remove"] == []
+    assert read["edge"]["remove"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10150}]
+    assert world.edges["brno-pe1"].applied == []
+
+
+def test_a_check_mends_an_edge_now_and_says_what_it_changed(world: World) -> None:
+    world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10150)}
+    found = ask(world, "POST", "/v1/elements/brno-pe1/reconcile").json()
+    assert found["mended"]["clear"] == [{"transport": "evpn", "service": 10150, "port": None, "vlan": None}]
+    assert world.edges["brno-pe1"].parts == set()
+    assert ask(world, "GET", "/v1/audit?element=brno-pe1").json()[-2]["what"] == "edge_change"
+
+
+def test_what_an_edge_carries_is_shown(world: World) -> None:
+    world.put("demo", TWO)
+    world.settle()
+    found = ask(world, "GET", "/v1/elements/brno-pe1").json()
+    assert (found["kind"], found["carried"]) == ("edge", None)
+    assert found["circuits"] == [{"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}]
+
+
+def test_an_edge_has_no_agent(world: World) -> None:
+    found = ask(world, "GET", "/v1/elements/brno-pe1/wanted")
+    assert problem(found)[2] == "edge brno-pe1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
+
+
+def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1", lease_s=86400))
+    world.settle()
+    world.edges["brno-pe1"].shut = True
+    world.clock.advance(3600)
+    world.converge("brno-pe1")
+    world.sweep()
+    assert world.view("demo").state is ClusterState.DEGRADED
+    assert "VLAN 100 on port ac in service 10100 of evpn: expected it enabled" in world.element("brno-pe1").trouble
+    world.edges["brno-pe1"].shut = False
+    world.clock.advance(3600)
+    world.converge("brno-pe1")
+    world.sweep()
+    assert (world.view("demo").state, world.element("brno-pe1").trouble) == (ClusterState.ACTIVE, None)

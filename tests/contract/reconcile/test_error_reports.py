@@ -1,0 +1,146 @@
+"""An element's trouble names every cluster that fails there: administrators read all, owners what is about theirs."""
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Refused
+from virtcloud.model.views import ClusterView, ElementErrorReport
+
+WHOLE = "cluster of-alice: could not start guest g1: no room; cluster of-bob: could not start guest g2: no image debian"
+ALICES, BOBS = "could not start guest g1: no room", "could not start guest g2: no image debian"
+OTHERS = "it has trouble with another cluster"
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """A host with three owners' clusters, of which two fail there."""
+    for owner in ("alice", "bob", "dora"):
+        world.put(f"of-{owner}", spec("brno-h1", owner=owner))
+    report(world, {world.view("of-alice").id: ALICES, world.view("of-bob").id: BOBS})
+    return world
+
+
+def report(world: World, clusters: dict[str, str], message: str = WHOLE) -> None:
+    said = {"revision": 2, "message": message, "clusters": clusters}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    assert answer.status_code == 204, answer.text
+
+
+def trouble_of(view: ClusterView) -> str | None:
+    (part,) = [one for one in view.placements if one.element == "brno-h1"]
+    return part.trouble
+
+
+def test_an_owner_reads_what_is_about_its_own_cluster(world: World) -> None:
+    for owner, words in (("alice", ALICES), ("bob", BOBS), ("dora", OTHERS)):
+        answer = ask(world, "GET", f"/v1/clusters/of-{owner}", token=world.token(Role.USER, owner))
+        assert trouble_of(ClusterView.model_validate(answer.json())) == words
+
+
+def test_administrators_read_it_all(world: World) -> None:
+    ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert ask(world, "GET", "/v1/elements/brno-h1", token=ivo).json()["trouble"] == WHOLE
+    assert world.audit("element_trouble")[-1].why == WHOLE
+
+
+def test_a_cluster_that_is_new_there_is_not_told_of_others(world: World) -> None:
+    assert trouble_of(world.put("new", spec("brno-h1")).view) == OTHERS
+
+
+def test_why_a_cluster_failed_names_no_other(world: World) -> None:
+    world.clock.advance(121)
+    world.sweep()
+    reasons = [world.view(f"of-{owner}").reason or "" for owner in ("alice", "bob", "dora")]
+    assert [words in reason for words, reason in zip((ALICES, BOBS, OTHERS), reasons, strict=True)] == [True] * 3
+    assert [key for key in ("of-bob", "of-dora") if key in reasons[0]] == []
+
+
+def test_a_member_is_told_what_is_about_its_network(world: World) -> None:
+    world.put("root", spec("brno-h2", owner="alice", shares_with=["bob"]))
+    world.put("member", spec(owner="bob", hosts=["brno-h1"], joins="root"))
+    report(world, {world.view("root").id: "could not build VLAN 103 on eth0"}, "cluster root: could not build VLAN 103")
+    assert trouble_of(world.view("member")) == "could not build VLAN 103 on eth0"
+
+
+def test_what_is_about_the_element_as_a_whole_is_told_to_all(world: World) -> None:
+    report(world, {}, "libvirt does not answer")
+    assert [trouble_of(world.view(f"of-{owner}")) for owner in ("alice", "dora")] == ["libvirt does not answer"] * 2
+
+
+def test_news_about_one_cluster_is_news_though_the_whole_text_is_the_same(world: World) -> None:
+    before = world.view("of-dora").version
+    report(world, {world.view("of-dora").id: "it is next"})
+    assert trouble_of(world.view("of-dora")) == "it is next"
+    assert world.view("of-dora").version > before
+    assert world.view("of-dora").state is ClusterState.CONFIGURING
+
+
+def test_what_a_device_says_is_stored_whatever_bytes_it_sent(world: World) -> None:
+    def refuse(_call: str) -> None:
+        raise Refused("switch brno-sw1: it said '% \x00 Bad\udcff \x1b[31mport\nline 2'")
+
+    world.switches["brno-sw1"].answer = refuse
+    world.converge("brno-sw1")
+    expected = "switch brno-sw1: it said '% \ufffd Bad\ufffd \ufffd[31mport\nline 2'"
+    assert (world.element("brno-sw1").trouble, world.audit("element_trouble")[-1].why) == (expected, expected)
+
+
+def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
+    def fail(_call: str) -> None:
+        raise ValueError("no number: '\x00\udcff'")
+
+    world.switches["brno-sw1"].answer = fail
+    world.converge("brno-sw1")
+    assert world.element("brno-sw1").trouble == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
+
+
+def test_what_an_agent_says_is_stored_whatever_its_words(world: World) -> None:
+    one = world.view("of-alice").id
+    report(world, {one: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
+    assert world.element("brno-h1").trouble == "cluster of-alice: guest \ufffd failed"
+    assert trouble_of(world.view("of-alice")) == "guest \ufffd failed"
+
+
+def test_why_an_agent_refuses_a_cluster_is_stored_whatever_its_words(world: World) -> None:
+    one = world.view("of-alice").id
+    said = {"revision": 2, "message": "no", "clusters": {one: "no"}, "refused": {one: "image \x00"}}
+    answer = ask(world, "POST", "/v1/elements/brno-h1/trouble", said, token=world.token(Role.AGENT, "brno-h1"))
+    assert (answer.status_code, world.view("of-alice").reason) == (204, "host brno-h1 at brno refused: image \ufffd")
+
+
+def test_an_agent_can_report_text_that_is_not_valid() -> None:
+    """File names that are not UTF-8 come as lone surrogates."""
+    made = ElementErrorReport(revision=1, message="image b\udcffd", clusters={"a": "b\udcffd"}, refused={"a": "\x00"})
+    assert (made.message, made.clusters, made.refused) == ("image b\ufffdd", {"a": "b\ufffdd"}, {"a": "\ufffd"})
+
+
+def refused_by_switch(world: World) -> None:
+    """Let the switch refuse alice's VLAN and obey bob's."""
+
+    def refuse() -> None:
+        told = "switch brno-sw1: told 'vlan 100', it said 'no'"
+        raise Refused(told, {world.view("of-alice").vlans["brno"]: told})
+
+    world.switches["brno-sw1"].before_apply = refuse
+    world.converge("brno-sw1")
+
+
+def switch_trouble(view: ClusterView) -> str | None:
+    (part,) = [one for one in view.placements if one.element == "brno-sw1"]
+    return part.trouble
+
+
+def test_what_a_switch_refuses_is_shown_to_the_owner_concerned(world: World) -> None:
+    refused_by_switch(world)
+    assert switch_trouble(world.view("of-alice")) == "switch brno-sw1: told 'vlan 100', it said 'no'"
+    assert switch_trouble(world.view("of-bob")) == OTHERS
+
+
+def test_a_switch_that_does_not_save_concerns_every_owner(world: World) -> None:
+    world.switches["brno-sw1"].save_fails = "Device or resource busy"
+    world.converge("brno-sw1")
+    said = "switch brno-sw1: told 'save', it said 'Device or resource busy'"
+    assert [switch_trouble(world.view(f"of-{owner}")) for owner in ("alice", "bob")] == [said, said]

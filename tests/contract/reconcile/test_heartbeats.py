@@ -1,0 +1,376 @@
+"""Leases are kept while a conversation lasts; conversations end before another replica can take the element."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+import paramiko
+import pytest
+from emulators import emulate
+from emulators.switch_device import EmulatedSwitch
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import select
+
+from sbf_service.bootstrap import SbfService, build_service
+from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.transport.device_session import CancelScope, ConversationCancelledError
+from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbeats, compute_deadline
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.secret_source import Secret
+from sbf_service.settings import ServiceSettings
+from sbf_service.store.clusters import put_cluster
+from sbf_service.store.elements import make_element_view
+from sbf_service.store.leases import acquire_lease, release_lease, renew_lease
+from sbf_service.store.pools import put_pool
+from sbf_service.store.tables import AuditRow
+from sbf_service.store.topology import put_topology
+from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.errors import DatabaseUnavailable, Unreachable
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
+
+SW1 = Name("brno-sw1")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    made.clock.stands = False
+    yield made
+    made.close()
+
+
+def test_a_conversation_may_last_two_thirds_of_its_lease_after_a_renewal() -> None:
+    held = HeldLease(SW1, 1, began=100.0, kept=150.0)
+    assert compute_deadline(held, 30, 300) == (
+        170.0,
+        "its lease could not be renewed in time: the conversation was ended",
+    )
+    assert compute_deadline(held, 30, 60) == (160.0, "the conversation was ended after 60 s")
+
+
+def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
+    """The lease is of 1 s; the device answers after 2 s; another replica does not get the element meanwhile."""
+    slow = restarted(world, worker_lease=1)
+    release = world.switches[SW1].hangs = Event()
+    outcomes: list[ReconcileOutcome] = []
+    working = Thread(target=lambda: outcomes.append(slow.converger.worker.converge(SW1)))
+    working.start()
+    time.sleep(2)
+    with world.store.touch() as unit:
+        assert acquire_lease(unit, SW1, "another", world.service.settings.timing.lease) is None
+    release.set()
+    working.join(10)
+    assert outcomes == [ReconcileOutcome.CONFIRMED]
+    slow.store.close()
+
+
+def test_a_lease_that_was_given_up_is_not_renewed_late(world: World) -> None:
+    length = world.service.settings.timing.lease
+    with world.store.touch() as unit:
+        fence = acquire_lease(unit, SW1, "one", length)
+        release_lease(unit, SW1, fence)
+        assert not renew_lease(unit, SW1, fence, length)
+        assert acquire_lease(unit, SW1, "two", length) == 2
+
+
+def test_the_threads_end_with_the_last_conversation(world: World) -> None:
+    world.converge(SW1)
+    until(lambda: not [one.name for one in threading.enumerate() if one.name.startswith("leases-")])
+
+
+@dataclass
+class Kept:
+    """What the database says to renewals, and a clock."""
+
+    answers: list[bool | None] = field(default_factory=list)
+    now: float = 100.0
+
+    def keep(self, _name: Name, _fence: int) -> bool:
+        answer = self.answers.pop(0)
+        if answer is None:
+            raise DatabaseUnavailable("away")
+        return answer
+
+
+@dataclass
+class Watched:
+    """What becomes of conversations."""
+
+    limits: list[float] = field(default_factory=list)
+    cuts: list[str] = field(default_factory=list)
+
+    def allow(self, _name: Name, until: float, _why: str) -> None:
+        self.limits.append(until)
+
+    def release(self, _name: Name) -> None:
+        """Note nothing."""
+
+    def cut(self, _name: Name, why: str) -> None:
+        self.cuts.append(why)
+
+
+@contextmanager
+def held(kept: Kept) -> Iterator[tuple[LeaseHeartbeats, Watched]]:
+    """Hold an element with a lease of 30 s and conversations of 60 s; a test makes the threads' steps."""
+    watched = Watched()
+    timing = ServiceSettings.model_validate({"timing": {"worker_lease": 30, "conversation_timeout": 60}}).timing
+    beats = LeaseHeartbeats(kept.keep, watched, timing, lambda: kept.now)
+    beats._start = lambda: None
+    with beats.hold(SW1, lambda: 7):
+        yield beats, watched
+
+
+def test_each_renewal_lets_the_conversation_go_on_until_its_deadline() -> None:
+    kept = Kept([True, True, True])
+    with held(kept) as (beats, watched):
+        for _ in range(3):
+            kept.now += 15
+            beats.beat()
+            beats.watch()
+    assert (watched.limits, watched.cuts) == ([120.0, 135.0, 150.0, 160.0], [])
+
+
+def test_a_conversation_ends_at_its_deadline_whatever_is_renewed() -> None:
+    kept = Kept([True] * 6)
+    with held(kept) as (beats, watched):
+        for _ in range(6):
+            kept.now += 10
+            beats.beat()
+            beats.watch()
+    assert watched.cuts == ["the conversation was ended after 60 s"]
+
+
+def test_a_conversation_ends_before_a_lease_that_the_database_does_not_renew() -> None:
+    kept = Kept([None, None])
+    with held(kept) as (beats, watched):
+        for seconds in (10, 9.9, 0.1):
+            kept.now += seconds
+            beats.beat() if kept.answers else None
+            beats.watch()
+    assert watched.cuts == ["its lease could not be renewed in time: the conversation was ended"]
+
+
+def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
+    with held(Kept([False])) as (beats, watched):
+        beats.beat()
+    assert watched.cuts == [LEASE_LOST]
+
+
+def test_nothing_is_sent_over_a_wire_whose_time_is_over() -> None:
+    """Also by a process that slept meanwhile: no thread had to run for it."""
+    now = [0.0]
+    wire = CancelScope(lambda: now[0])
+    wire.allow(10, "over")
+    wire.check()
+    now[0] = 10
+    with pytest.raises(ConversationCancelledError, match="over"):
+        wire.check()
+
+
+def test_a_wire_that_was_cut_ends_each_connection_that_is_made_later() -> None:
+    wire, ended = CancelScope(), []
+    wire.cut("cut")
+    wire.attach(lambda: ended.append(1))
+    wire.allow(1e12, "")
+    assert (ended, wire.left, wire.why) == ([1], 0, "cut")
+
+
+@contextmanager
+def dripping(banner: bytes) -> Iterator[str]:
+    """Listen as a device that sends ``banner`` and then a byte now and then, for ever; give its address."""
+    ended = Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection:
+            try:
+                connection.sendall(banner)
+                while not ended.wait(0.05):
+                    connection.sendall(b".")
+            except OSError:
+                return
+
+    def listen(server: socket.socket) -> None:
+        while not ended.is_set():
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            Thread(target=drip, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=listen, args=(server,), daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        ended.set()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_switch_that_drips_while_it_is_logged_in_to_is_left_in_time() -> None:
+    with dripping(b"") as address:
+        element = SwitchElement(name=SW1, ports=(PortName("p1"),), platform="cisco_ios", address=address)
+        driver, wire = driver_of(element)
+        Thread(
+            target=lambda: (time.sleep(0.5), wire.cut("the conversation was ended after 0.5 s")), daemon=True
+        ).start()
+        began = time.monotonic()
+        with pytest.raises(
+            Unreachable, match=r"brno-sw1 .*: the conversation was ended after 0\.5 s; it is tried again"
+        ):
+            driver.read(SwitchScope((PortName("p1"),), VlanSet.parse("100-199")))
+        assert time.monotonic() - began < 5
+
+
+def driver_of(element: SwitchElement, **secrets: Secret) -> tuple[SwitchDriver, CancelScope]:
+    login = DeviceLogin(element, "admin", read_timeout=30, connect_timeout=30, **secrets)
+    return SWITCH_PLATFORMS[element.platform].driver(login), login.wire
+
+
+@dataclass
+class Pair:
+    """Two replicas on one database, and an emulated switch that both reach over SSH."""
+
+    device: EmulatedSwitch
+    services: tuple[SbfService, SbfService]
+
+    def put(self, key: str) -> None:
+        store = self.services[0].store
+        put_cluster(store, key, ClusterRequest(spec=spec("brno-h1")), self.services[0].reserved, "alice")
+
+    def trouble(self) -> str:
+        with self.services[0].store.read() as unit:
+            return make_element_view(unit, SW1).trouble or ""
+
+
+@contextmanager
+def pair(folder: Path, **timing: float) -> Iterator[Pair]:
+    with emulate("cisco_ios") as device:
+        for name, secret in (("password", device.password), ("enable", device.secret)):
+            (folder / name).write_text(secret)
+        credential = {"username": device.username} | {
+            name: {"file": str(folder / name)} for name in ("password", "enable")
+        }
+        settings = {"database": f"sqlite:///{folder}/sbf.db", "credentials": {"lab": credential}, "timing": timing}
+        one, two = (
+            build_service(ServiceSettings.model_validate(settings | {"replica": name})) for name in ("one", "two")
+        )
+        one.prepare()
+        with one.store.change() as unit:
+            put_topology(unit, site_of(device))
+            put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), one.reserved)
+        yield Pair(device, (one, two))
+        for service in (one, two):
+            service.converger.worker.sessions.drop(SW1)
+            service.store.close()
+
+
+def site_of(device: EmulatedSwitch) -> Topology:
+    ports = device.port_names[:2]
+    switch = {"name": SW1, "platform": "cisco_ios", "address": device.address, "credential": "lab", "ports": ports}
+    site = {"name": "brno", "switches": [switch], "hosts": [{"name": "brno-h1", "ports": ["eth0"]}]}
+    links = [{"a": "brno-h1:eth0", "b": f"{SW1}:{ports[0]}"}]
+    return Topology.model_validate({"name": "one", "sites": [site], "links": links})
+
+
+def test_a_switch_that_drips_an_answer_frees_its_worker_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over SSH: the first reading is answered, the second one by a byte every 50 ms, without an end."""
+    with pair(tmp_path, conversation_timeout=2) as replicas:
+        worker = replicas.services[0].converger.worker
+        assert worker.converge(SW1) is ReconcileOutcome.CONFIRMED
+
+        def drip(_channel: paramiko.Channel, _size: int) -> bytes:
+            time.sleep(0.05)
+            return b"."
+
+        with monkeypatch.context() as patched:
+            patched.setattr(paramiko.Channel, "recv", drip)
+            patched.setattr(paramiko.Channel, "recv_ready", lambda _channel: False)
+            began = time.monotonic()
+            assert worker.converge(SW1) is ReconcileOutcome.FAILED
+            assert 1.9 < time.monotonic() - began < 5
+        assert "the conversation was ended after 2 s; it is tried again" in replicas.trouble()
+        assert worker.converge(SW1) is ReconcileOutcome.CONFIRMED
+
+
+def test_a_conversation_longer_than_a_lease_is_not_joined_by_another_replica(tmp_path: Path) -> None:
+    with pair(tmp_path, worker_lease=1) as replicas:
+        one, two = (service.converger.worker for service in replicas.services)
+        assert one.converge(SW1) is ReconcileOutcome.CONFIRMED
+        replicas.put("demo")
+        replicas.device.slowness = 0.4
+        began, outcomes = time.monotonic(), []
+        working = Thread(target=lambda: outcomes.append(one.converge(SW1)))
+        working.start()
+        time.sleep(0.2)
+        others = set()
+        while working.is_alive():
+            others.add(two.converge(SW1))
+            time.sleep(0.1)
+        assert (outcomes, others, time.monotonic() - began > 2) == (
+            [ReconcileOutcome.CONFIRMED],
+            {ReconcileOutcome.BUSY},
+            True,
+        )
+
+
+def test_a_replica_that_cannot_renew_its_lease_has_left_the_switch_before_another_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pair(tmp_path, worker_lease=1.5) as replicas:
+        one, two = (service.converger.worker for service in replicas.services)
+        assert one.converge(SW1) is ReconcileOutcome.CONFIRMED
+        replicas.put("demo")
+        replicas.device.slowness = 0.4
+        events: list[str] = []
+        monkeypatch.setattr(one.holding.__self__, "keep", unavailable)
+        monkeypatch.setattr(one.sessions, "drop", noted(events, "one left", one.sessions.drop))
+        monkeypatch.setattr(two.sessions, "driver", noted(events, "two began", two.sessions.driver))
+        working = Thread(target=one.converge, args=(SW1,))
+        working.start()
+        time.sleep(0.2)
+        outcome = ReconcileOutcome.BUSY
+        while outcome is ReconcileOutcome.BUSY:
+            outcome = two.converge(SW1)
+        working.join(10)
+        assert (outcome, events[0], "two began" in events) == (ReconcileOutcome.CONFIRMED, "one left", True)
+        assert "its lease could not be renewed in time" in "".join(troubles(replicas))
+
+
+def noted(events: list[str], event: str, work: Callable[..., object]) -> Callable[..., object]:
+    def call(*given: object) -> object:
+        events.append(event)
+        return work(*given)
+
+    return call
+
+
+def unavailable(_name: Name, _fence: int) -> bool:
+    raise DatabaseUnavailable("away")
+
+
+def troubles(replicas: Pair) -> list[str]:
+    with replicas.services[0].store.read() as unit:
+        return list(unit.session.scalars(select(AuditRow.why).where(AuditRow.what == "element_trouble")))
+
+
+def restarted(world: World, **timing: float) -> SbfService:
+    world.timing = timing
+    return world.restarted()
+
+
+def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, "it did not come to be in time"
+        time.sleep(0.05)

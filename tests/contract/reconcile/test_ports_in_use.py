@@ -1,0 +1,384 @@
+"""Managed ports in other use: refused until an administrator adopts them, and put back when SBF gives them up."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from emulators import EMULATED_PLATFORMS as EMULATED
+from emulators import OPEN_BY_LIST
+from emulators.attached_switch import attach_switch, platform_for
+from emulators.ios_like import TrunkLists
+from emulators.switch_device import EmulatedPort, EmulatedSwitch
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.reconcile.on_demand import OnDemandReader
+from sbf_service.reconcile.setting_dry_run import SettingDryRun
+from sbf_service.store.elements import make_element_views, read_wanted_revision
+from sbf_service.store.pools import put_pool
+from sbf_service.store.ports import adopt_ports, parse_removed_switch, release_ports
+from sbf_service.store.revisions import require_element
+from sbf_service.store.unit_of_work import read_topology
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Conflict
+from virtcloud.model.port_use import PortRelease
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted
+
+Attach = Callable[[str], EmulatedSwitch]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[World]:
+    """A world on SQLite."""
+    world = make_world(tmp_path)
+    world.furnish()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def attach(small: World) -> Iterator[Attach]:
+    """What puts an emulated switch into Brno."""
+    with ExitStack() as stack:
+        yield lambda platform: stack.enter_context(attach_switch(small, platform))
+
+
+def in_vlan(switch: EmulatedSwitch, name: str, vlan: int) -> None:
+    """Make a port somebody's access port."""
+    switch.running.vlans[vlan] = "theirs"
+    port = switch.running.ports[name]
+    port.native, port.mode = vlan, port.mode if switch.platform == "hp_procurve" else "access"
+
+
+@pytest.mark.parametrize("platform", [name for name in EMULATED if name != "cisco_iosxr"])
+def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+    switch = attach(platform)
+    in_vlan(switch, switch.port_names[0], 20)
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1", "brno-h2"))
+    small.settle()
+    assert small.view("c1").state is ClusterState.CONFIGURING
+    assert switch.running_config() == before
+    trouble = small.element("brno-sw1").trouble
+    name = switch.port_names[0].replace(" ", "")
+    assert f"port {name}: expected a port without other use, found an access port in VLAN 20" in trouble
+    assert f"'virtcloud element adopt brno-sw1 {name}'" in trouble
+
+
+@pytest.mark.parametrize("platform", OPEN_BY_LIST)
+def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+    switch = attach(platform)
+    every = set(range(1, 4095)) if platform == "hp_comware" else None
+    switch.running.vlans |= {10: "theirs", 20: "theirs"}
+    switch.running.ports[switch.port_names[2]] = EmulatedPort(mode="trunk", allowed=every)
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    assert switch.running_config() == before
+    assert "found a trunk with every VLAN: it was left alone; adopt it" in small.element("brno-sw1").trouble
+
+
+@pytest.mark.parametrize("platform", list(EMULATED))
+def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: World, attach: Attach) -> None:
+    switch = attach(platform)
+    switch.running.vlans |= {20: "theirs"}
+    switch.running.ports[switch.port_names[0]] = EmulatedPort(mode="trunk", allowed={20})
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1", "brno-h2"))
+    small.settle()
+    assert switch.running_config() == before
+    assert "with VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
+
+
+@pytest.mark.parametrize("platform", list(EMULATED))
+def test_empty_ports_need_no_adoption(platform: str, small: World, attach: Attach) -> None:
+    attach(platform)
+    small.put("c1", spec("brno-h1", "brno-h2"))
+    small.settle()
+    assert small.element("brno-sw1").trouble is None
+    assert small.view("c1").state is ClusterState.ACTIVE
+
+
+USES = {
+    "an access port": EmulatedPort(mode="access", native=20),
+    "an open trunk": EmulatedPort(mode="trunk"),
+    "a trunk with a list": EmulatedPort(mode="trunk", allowed={20, 30, 31, 32}),
+    "a native VLAN": EmulatedPort(mode="trunk", allowed={20}, native=20, trunk_native=20),
+}
+NO_SUCH_USE = {
+    ("dell_force10", "an open trunk"),
+    ("dell_os10", "an open trunk"),
+    ("hp_procurve", "an open trunk"),
+    ("sonic", "an open trunk"),
+    ("cisco_iosxr", "an open trunk"),
+    ("cisco_iosxr", "an access port"),
+    ("cisco_iosxr", "a native VLAN"),
+}
+
+
+def adopt(world: World, *ports: str) -> None:
+    found = {one.port: one.use for one in OnDemandReader(world.store, world.service.converger).ports(Name("brno-sw1"))}
+    with world.store.change(who="ivo (site administrator)") as unit:
+        switch = read_topology(unit).element(Name("brno-sw1"))
+        adopt_ports(unit, switch, {PortName(port): found[PortName(port)] for port in ports})
+
+
+def release(world: World, *ports: str, forget: bool = False) -> None:
+    with world.store.change(who="ivo (site administrator)") as unit:
+        switch, wanted = read_topology(unit).element(Name("brno-sw1")), read_wanted_revision(unit, "brno-sw1").wanted
+        release_ports(unit, switch, wanted, PortRelease(ports=ports, forget=forget))
+
+
+def used(switch: EmulatedSwitch, name: str, use: str) -> None:
+    """Set a port up as somebody uses it."""
+    lists_ports = switch.platform in ("dell_force10", "dell_os10", "hp_procurve", "sonic")
+    port = replace(USES[use])
+    port.allowed = set() if port.allowed is None and lists_ports else port.allowed
+    switch.running.vlans |= {20: "theirs", 30: "a", 31: "b", 32: "c"}
+    if use == "an open trunk" and switch.platform == "hp_comware":
+        port.allowed = set(range(1, 4095))
+    if switch.platform == "hp_comware" and port.allowed and port.mode == "trunk":
+        port.allowed = port.allowed | {1}
+    if isinstance(switch, TrunkLists) and use == "a native VLAN":
+        port.native = 1
+    if switch.platform == "hp_procurve":
+        port.mode = switch.running.ports[name].mode
+    switch.running.ports[name] = port
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("platform", list(EMULATED))
+def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: World, attach: Attach) -> None:
+    if (platform, use) in NO_SUCH_USE:
+        pytest.skip("the platform has no such port")
+    switch = attach(platform)
+    name = switch.port_names[0]
+    used(switch, name, use)
+    before = switch.running_config()
+    small.settle()
+    adopt(small, name.replace(" ", ""))
+    hosts = ("brno-h1",) if platform == "sonic" else ("brno-h1", "brno-h2")  # SONiC does not show an unused port's mode
+    small.put("c1", spec(*hosts))
+    small.settle()
+    assert small.element("brno-sw1").trouble is None
+    assert small.view("c1").state is ClusterState.ACTIVE
+    assert switch.running_config() != before
+    small.delete("c1")
+    small.settle()
+    for port in switch.port_names[:3]:
+        release(small, port.replace(" ", ""))
+    small.settle()
+    assert small.element("brno-sw1").trouble is None
+    assert switch.running_config() == before
+    assert switch.startup.ports == switch.running.ports
+
+
+def access_port_20(switch: EmulatedSwitch, small: World) -> str:
+    """Make the first port an access port in VLAN 20 and adopt it; return its name."""
+    used(switch, switch.port_names[0], "an access port")
+    adopt(small, switch.port_names[0])
+    return switch.port_names[0]
+
+
+def one_cluster(small: World) -> None:
+    """Run a cluster on both hosts of Brno, from its start to its end."""
+    small.put("c1", spec("brno-h1", "brno-h2"))
+    small.settle()
+    assert small.view("c1").state is ClusterState.ACTIVE
+    small.delete("c1")
+    small.settle()
+
+
+def test_a_port_that_leaves_the_topology_is_put_back(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    assert switch.running.ports[name].mode == "trunk"
+    document = small.topology().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].remove(name)
+    document["sites"][0]["hosts"].pop(0)
+    document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
+    small.put_topology(Topology.model_validate(document))
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+    assert small.element("brno-sw1").trouble is None
+
+
+PUT_BACK = ("^interface", "^switchport mode access", "^no switchport trunk allowed vlan", "^end$", "^write memory")
+
+
+@pytest.mark.parametrize("line", PUT_BACK)
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    release(small, name)
+    switch.fail("cut", line, done=done)
+    small.converge("brno-sw1")
+    small.service = small.restarted()
+    sessions = small.service.converger.worker.sessions
+    sessions.platforms = replace(sessions.platforms, of_switch=platform_for(switch, small))
+    small.settle()
+    small.clock.advance(3600)  # a save that failed is postponed
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+
+
+@pytest.mark.parametrize("line", ["^interface", "allowed vlan none", "^switchport mode trunk", "^write memory"])
+def test_the_use_before_survives_a_cut_at_every_line(line: str, small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    switch.fail("cut", line)
+    small.put("c1", spec("brno-h1"))
+    small.converge("brno-sw1")
+    small.delete("c1")
+    small.settle()
+    small.clock.advance(3600)  # a save that failed is postponed
+    small.settle()
+    release(small, name)
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+
+
+def test_a_use_that_changed_since_its_adoption_is_refused(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    switch.running.ports[name].native = 30
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    assert switch.running_config() == before
+    assert (
+        "found an access port in VLAN 30, which is not how it was adopted (an access port in VLAN 20)"
+        in small.element("brno-sw1").trouble
+    )
+
+
+def test_the_audit_shows_what_a_port_was_before(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    access_port_20(switch, small)
+    one_cluster(small)
+    (adopted,) = small.audit("port_adopted")
+    assert (adopted.who, adopted.why) == (
+        "ivo (site administrator)",
+        "port GigabitEthernet1/0/1: an access port in VLAN 20",
+    )
+    first = SwitchDifference.model_validate_json(small.audit("switch_change")[0].difference or "")
+    assert str(first.take[PortName("GigabitEthernet1/0/1")]) == "an access port in VLAN 20"
+
+
+def test_a_port_that_a_cluster_uses_is_not_released(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    with pytest.raises(Conflict, match=f"port {name} of brno-sw1 carries VLAN 100 of a cluster: end the cluster first"):
+        release(small, name)
+
+
+def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    one_cluster(small)
+    release(small, name)
+    small.settle()
+    before = switch.running_config()
+    small.put("c1", spec("brno-h1"))
+    small.settle()
+    assert switch.running_config() == before
+    assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
+
+
+def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    used(switch, switch.port_names[0], "an access port")
+    rehearsal = SettingDryRun(small.store, small.service.converger, small.service.device_threads)
+    pool = Pool(vlans=VlanSet.parse("100-149"))
+    plan = rehearsal.plan(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
+    preview = asyncio.run(rehearsal.preview(plan))
+    (found,) = preview.other_use
+    assert (found.found, found.asks) == ("managed port GigabitEthernet1/0/1 is an access port in VLAN 20", False)
+    assert found.effect == (
+        "left as it is, and no cluster can use it, until 'virtcloud element adopt brno-sw1 GigabitEthernet1/0/1'"
+    )
+
+
+def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    access_port_20(switch, small)
+    used(switch, switch.port_names[1], "an open trunk")
+    views = OnDemandReader(small.store, small.service.converger).ports(Name("brno-sw1"))
+    assert [(one.state, str(one.use), one.effect) for one in views] == [
+        ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only; leaves VLAN 20"),
+        ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"),
+        (
+            "unused",
+            "a port in mode dynamic with every VLAN",
+            "becomes a trunk with SBF's VLANs only: every other VLAN is taken off",
+        ),
+    ]
+
+
+def without_brno(small: World) -> None:
+    """Take the whole site out of the topology."""
+    document = small.topology().model_dump(mode="json")
+    document["sites"].pop(0)
+    document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]
+    small.put_topology(Topology.model_validate(document))
+
+
+def known(small: World) -> list[str]:
+    with small.store.read() as unit:
+        return [one.name for one in make_element_views(unit) if one.name.startswith("brno")]
+
+
+def test_a_switch_that_leaves_the_topology_has_its_ports_put_back(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    without_brno(small)
+    assert known(small) == ["brno-sw1"]
+    small.settle()
+    assert switch.running.ports[name] == switch.startup.ports[name] == before
+    assert known(small) == []
+
+
+def test_a_silent_switch_that_left_is_remembered_until_it_is_forgotten(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    one_cluster(small)
+    without_brno(small)
+    switch.fail("cut", ".", times=100)
+    small.settle()
+    assert known(small) == ["brno-sw1"]
+    with small.store.change(who="eva (operator)") as unit:
+        left = parse_removed_switch(require_element(unit, "brno-sw1"))
+        release = PortRelease(ports=tuple(switch.port_names[:3]), forget=True)
+        release_ports(unit, left, SwitchWanted(ports={}), release)
+    assert known(small) == []
+    assert switch.running.ports[name].mode == "trunk"
+
+
+def test_a_switch_that_comes_back_keeps_what_was_recorded(small: World, attach: Attach) -> None:
+    switch = attach("cisco_ios")
+    name = access_port_20(switch, small)
+    before = replace(switch.running.ports[name])
+    one_cluster(small)
+    topology = small.topology()
+    without_brno(small)
+    small.put_topology(topology)
+    one_cluster(small)
+    release(small, name)
+    small.settle()
+    assert switch.running.ports[name] == before

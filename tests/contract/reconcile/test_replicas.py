@@ -1,0 +1,255 @@
+"""Several services on one PostgreSQL, as processes, with emulated switches over SSH (DESIGN.md §3, §5)."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from emulators import emulate
+from emulators.switch_device import EmulatedSwitch
+from postgres import PostgresServer
+from sbf_fakes.world import spec
+
+pytestmark = pytest.mark.postgresql
+
+SITES = ("brno", "praha")
+BOTH = ("brno-h1", "praha-h1")
+TIMING = "connect_timeout = 2\nread_timeout = 0.5\nretry_first = 0.2\nretry_most = 1\nworker_lease = 6\n"
+
+
+def until(holds: Callable[[], Any], seconds: float = 40) -> Any:  # noqa: ANN401 - whatever it was waited for
+    ends = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < ends, "it did not come to be in time"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Replica:
+    """One service, as a process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    http: httpx.Client
+
+    def put(self, key: str, *hosts: str) -> httpx.Response:
+        return self.http.put(f"/v1/clusters/{key}", json={"spec": spec(*hosts).model_dump(mode="json")})
+
+    def cluster(self, key: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.http.get(f"/v1/clusters/{key}").raise_for_status().json()
+        return found
+
+    def element(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.http.get(f"/v1/elements/{name}").raise_for_status().json()
+        return found
+
+    def confirm_hosts(self) -> None:
+        """Do what the hosts' agents do."""
+        for host in BOTH:
+            wanted = self.http.get(f"/v1/elements/{host}/wanted").raise_for_status().json()
+            answer = self.http.post(f"/v1/elements/{host}/confirmed", json={"revision": wanted["revision"]})
+            answer.raise_for_status()
+
+
+@dataclass
+class Installation:
+    """Two sites with a switch each, and the replicas that serve them."""
+
+    folder: Path
+    database: str
+    switches: dict[str, EmulatedSwitch]
+    stack: ExitStack
+    replicas: list[Replica] = field(default_factory=list)
+
+    def start(self, count: int) -> list[Replica]:
+        """Start replicas all at once, on a database that none of them has seen; describe the sites to the first."""
+        names = [f"r{number}" for number in range(count)]
+        processes = [self._start(name) for name in names]
+        for name, process in zip(names, processes, strict=True):
+            socket = self.folder / f"{name}.sock"
+            until(socket.exists)
+            transport = httpx.HTTPTransport(uds=str(socket), retries=5)
+            client = self.stack.enter_context(httpx.Client(transport=transport, base_url="http://sbf", timeout=60))
+            self.replicas.append(Replica(name, process, client))
+        first = self.replicas[0]
+        first.http.put("/v1/topology", json=self._topology()).raise_for_status()
+        for site in SITES:
+            first.http.put(f"/v1/sites/{site}/pool", json={"vlans": "100-139"}).raise_for_status()
+            until(lambda name=f"{site}-sw1": self.rests(first, name))
+        first.confirm_hosts()
+        return self.replicas
+
+    def rests(self, replica: Replica, name: str) -> bool:
+        element = replica.element(name)
+        return bool(element["confirmed_revision"] == element["wanted_revision"])
+
+    def ask(self, question: str, *values: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self.database) as connection:
+            return connection.execute(question.encode(), values).fetchall()
+
+    def worker_in_the_middle(self, name: str) -> tuple[Replica, list[Replica]]:
+        """Wait until a replica has begun to change a switch; give it, and the others."""
+        seen = len(self.switches[name].commands)
+        until(lambda: "configure terminal" in self.switches[name].commands[seen:])
+        holder = self.ask("SELECT lease_holder FROM elements WHERE name = %s", name)[0][0].removeprefix("sbf@")
+        found = next(one for one in self.replicas if one.name == holder)
+        return found, [one for one in self.replicas if one is not found]
+
+    def confirmations(self, name: str, revision: int) -> list[str]:
+        """Say who confirmed a revision of an element."""
+        rows = self.ask(
+            "SELECT who FROM audit WHERE what = 'element_confirmed' AND element = %s AND why = %s",
+            name,
+            f"revision {revision}",
+        )
+        return [who for (who,) in rows]
+
+    def carried(self, site: str) -> set[int]:
+        """Say what of the pool a switch carries on any port."""
+        return {vlan for vlans in self.switches[f"{site}-sw1"].carrying().values() for vlan in vlans if vlan >= 100}
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
+        path, folder = self.folder / f"{name}.toml", self.folder
+        path.write_text(
+            f'database = "{self.database}"\nlisten = "127.0.0.1:0"\nsocket = "{folder}/{name}.sock"\n'
+            f'replica = "{name}"\n[timing]\n{TIMING}[credentials.lab]\nusername = "admin"\n'
+            f'password = {{file = "{folder}/password"}}\nenable = {{file = "{folder}/enable"}}\n'
+        )
+        command = [sys.executable, "-m", "sbf_service", "serve", "--config", str(path)]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(command, stderr=log)  # noqa: S603 - our own
+        self.stack.callback(process.wait)
+        self.stack.callback(process.kill)
+        return process
+
+    def _topology(self) -> dict[str, Any]:
+        def site(name: str) -> dict[str, Any]:
+            switch = self.switches[f"{name}-sw1"]
+            element = {"name": f"{name}-sw1", "platform": switch.platform, "address": switch.address}
+            return {
+                "name": name,
+                "attachments": [{"transport": "core", "port": f"{name}-sw1:Ethernet2"}],
+                "switches": [element | {"credential": "lab", "ports": ["Ethernet1", "Ethernet2"]}],
+                "hosts": [{"name": f"{name}-h1", "ports": ["eth0"]}],
+            }
+
+        return {
+            "name": "two",
+            "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+            "sites": [site(name) for name in SITES],
+            "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:Ethernet1"} for name in SITES],
+        }
+
+
+@pytest.fixture
+def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
+    with ExitStack() as stack:
+        switches = {f"{site}-sw1": stack.enter_context(emulate("arista_eos")) for site in SITES}
+        one = switches["brno-sw1"]
+        (tmp_path / "password").write_text(one.password)
+        (tmp_path / "enable").write_text(one.secret)
+        yield Installation(tmp_path, postgresql, switches, stack)
+
+
+def test_claims_through_three_replicas_never_collide_and_all_hear_of_them(installation: Installation) -> None:
+    """§7.1: forty-five ask at once for forty numbers; then a poll on one replica hears of a change through another."""
+    replicas = installation.start(3)
+
+    def ask(number: int) -> httpx.Response:
+        return replicas[number % 3].put(f"c{number}", *BOTH)
+
+    with ThreadPoolExecutor(15) as threads:
+        answers = list(threads.map(ask, range(45)))
+    made = [answer.json()["vlans"] for answer in answers if answer.status_code == 201]
+    assert sorted(vlans["brno"] for vlans in made) == list(range(100, 140))
+    assert sorted(vlans["praha"] for vlans in made) == list(range(100, 140))
+    refused = {answer.json()["type"] for answer in answers if answer.status_code != 201}
+    assert refused == {"urn:virtcloud:problem:no-vlan-free"}
+    until(lambda: all(installation.rests(replicas[1], f"{site}-sw1") for site in SITES))
+    replicas[2].confirm_hosts()
+    key = next(f"c{number}" for number, answer in enumerate(answers) if answer.status_code == 201)
+    until(lambda: replicas[0].cluster(key)["state"] == "active")
+    version = replicas[0].cluster(key)["version"]
+    with ThreadPoolExecutor(1) as threads:
+        poll = threads.submit(replicas[0].http.get, f"/v1/clusters/{key}?after={version}&wait=30")
+        time.sleep(0.3)  # let the call arrive: nothing tells from outside that it did
+        began = time.monotonic()
+        replicas[1].http.delete(f"/v1/clusters/{key}").raise_for_status()
+        assert poll.result(30).json()["state"] == "draining"
+        assert time.monotonic() - began < 2
+
+
+def test_a_replica_that_is_killed_in_the_middle_is_followed_by_another(installation: Installation) -> None:
+    replicas = installation.start(2)
+    installation.switches["brno-sw1"].slowness = 0.2
+    with ThreadPoolExecutor(1) as threads:
+        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
+        vlan = replicas[0].put("demo", *BOTH).json()["vlans"]["brno"]
+        killed, (other,) = middle.result()
+    killed.process.send_signal(signal.SIGKILL)
+    installation.switches["brno-sw1"].slowness = 0
+    other.confirm_hosts()
+    until(lambda: other.cluster("demo")["state"] == "active")
+    assert installation.carried("brno") == installation.carried("praha") == {vlan}
+    other.http.delete("/v1/clusters/demo").raise_for_status()
+    until(lambda: installation.rests(other, "brno-sw1") and installation.rests(other, "praha-sw1"))
+    other.confirm_hosts()
+    assert other.cluster("demo")["state"] == "released"
+    assert installation.carried("brno") == set()
+
+
+def test_a_replica_that_sleeps_past_its_lease_confirms_nothing_when_it_wakes(installation: Installation) -> None:
+    """The fence: its revision was confirmed once, by the one that took over; what it still changed is read again."""
+    replicas = installation.start(3)
+    switch = installation.switches["brno-sw1"]
+    switch.slowness = 0.2
+    with ThreadPoolExecutor(1) as threads:
+        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
+        vlan = replicas[0].put("demo", "brno-h1").json()["vlans"]["brno"]
+        sleeper, others = middle.result()
+    sleeper.process.send_signal(signal.SIGSTOP)
+    revision = others[0].element("brno-sw1")["wanted_revision"]
+    switch.slowness = 0
+    until(lambda: installation.rests(others[0], "brno-sw1"))
+    (successor,) = installation.confirmations("brno-sw1", revision)
+    assert successor != f"sbf@{sleeper.name}"
+    sleeper.process.send_signal(signal.SIGCONT)
+    until(lambda: others[0].element("brno-sw1")["wanted_revision"] == revision + 1)
+    assert installation.confirmations("brno-sw1", revision) == [successor]
+    until(lambda: installation.rests(others[0], "brno-sw1"))
+    others[0].confirm_hosts()
+    assert sleeper.cluster("demo")["state"] == "active"
+    assert installation.carried("brno") == {vlan}
+
+
+def test_the_database_restarts_in_the_middle_and_all_goes_on(
+    installation: Installation, postgres_server: PostgresServer
+) -> None:
+    replicas = installation.start(2)
+    installation.switches["brno-sw1"].slowness = 0.2
+    with ThreadPoolExecutor(1) as threads:
+        middle = threads.submit(installation.worker_in_the_middle, "brno-sw1")
+        replicas[0].put("demo", *BOTH).raise_for_status()
+        middle.result()
+    postgres_server.stop(signal.SIGQUIT)
+    try:
+        for replica in replicas:
+            answer = replica.http.get("/v1/clusters/demo")
+            assert (answer.status_code, answer.json()["type"]) == (503, "urn:virtcloud:problem:database-unavailable")
+    finally:
+        postgres_server.start()
+    installation.switches["brno-sw1"].slowness = 0
+    replicas[1].confirm_hosts()
+    until(lambda: replicas[0].cluster("demo")["state"] == "active")
+    assert replicas[0].element("brno-sw1")["trouble"] is None
+    assert [one.process.poll() for one in replicas] == [None, None]

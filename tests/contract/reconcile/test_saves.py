@@ -1,0 +1,409 @@
+"""Persistence is part of confirmation (DESIGN.md §3): pending saves, failed saves, restarts in between."""
+
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from sbf_fakes.crash import Crash, crash_at
+from sbf_fakes.http_calls import ask
+from sbf_fakes.switches import FakeSwitches
+from sbf_fakes.world import FakeClock, World, make_world, spec, three_edges
+
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.store.observed_state import compute_save_pause
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.values import Name
+
+ALICE = spec("brno-h1")
+BOB = spec("brno-h2", owner="bob")
+BUSY = "startup-config file open failed (Device or resource busy)"
+
+
+class Killed(BaseException):
+    """The service is gone, at this instruction."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def restart(world: World) -> None:
+    """Start the service anew on its database, as after a kill."""
+    world.service.store.close()
+    world.service = world.restarted()
+
+
+def unsaved(world: World) -> bool:
+    return world.element("brno-sw1").unsaved_since is not None
+
+
+def active(world: World, key: str = "alice") -> None:
+    """Give alice an active cluster on VLAN 100, which is saved."""
+    world.settle()
+    world.put(key, ALICE)
+    world.settle()
+    assert world.view(key).state is ClusterState.ACTIVE
+
+
+def deleted(world: World, key: str = "alice") -> None:
+    """Delete a cluster and let every host confirm that, before any switch does."""
+    world.delete(key)
+    world.confirm_hosts()
+
+
+def test_a_save_is_pending_before_the_switch_is_changed(world: World) -> None:
+    world.settle()
+    world.put("alice", ALICE)
+    found = []
+    world.switches["brno-sw1"].before_apply = lambda: found.append(unsaved(world))
+    world.converge("brno-sw1")
+    assert (found, unsaved(world)) == ([True], False)
+
+
+def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].save_fails = BUSY
+    world.put("alice", ALICE)
+    world.settle()
+    assert world.switches["brno-sw1"].carried() == {"p1": "100"}
+    assert world.view("alice").state is ClusterState.CONFIGURING
+    assert world.element("brno-sw1").trouble == f"switch brno-sw1: told 'save', it said {BUSY!r}"
+
+
+def test_what_was_changed_before_a_kill_is_saved_by_the_next_service(world: World) -> None:
+    """The difference is empty by then."""
+    active(world)
+    deleted(world)
+    switch = world.switches["brno-sw1"]
+    switch.before_save = kill
+    with pytest.raises(Killed):
+        world.converge("brno-sw1")
+    assert switch.carried() == {}
+    switch.before_save = lambda: None
+    changes = len(switch.applied)
+    restart(world)
+    assert unsaved(world)
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert (len(switch.applied), switch.startup, unsaved(world)) == (changes, ({"p1": set()}, set()), False)
+
+
+def test_a_number_whose_removal_is_not_saved_is_given_to_nobody(world: World) -> None:
+    """A reboot brings alice's port back into VLAN 100: bob must not have it."""
+    world.put_pool("brno", "100")
+    active(world)
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    deleted(world)
+    world.settle()
+    assert switch.carried() == {}
+    assert str(world.site("brno").free) == ""
+    switch.reboot()
+    assert switch.carried() == {"p1": "100"}
+    switch.save_fails = ""
+    world.clock.advance(400)
+    world.settle()
+    assert (switch.carried(), str(world.site("brno").free)) == ({}, "100")
+    world.put("bob", BOB)
+    world.settle()
+    switch.reboot()
+    assert switch.carried() == {"p2": "100"}
+
+
+def test_a_switch_that_restarts_between_change_and_save_is_not_confirmed(world: World) -> None:
+    """What the save then writes is the old configuration."""
+    active(world)
+    deleted(world)
+    switch = world.switches["brno-sw1"]
+    switch.before_save = switch.reboot
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert switch.startup[0] == {"p1": {100}}
+    assert str(world.site("brno").claimed) == "100"
+    switch.before_save = lambda: None
+    world.clock.advance(400)
+    world.settle()
+    assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
+
+
+def test_a_switch_that_is_cut_off_by_its_save_is_saved_again(world: World) -> None:
+    world.settle()
+    world.put("alice", ALICE)
+    switch = world.switches["brno-sw1"]
+    switch.cut_off_after = len(switch.calls) + 3
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert (switch.calls[-3:], switch.saves) == (["read", "save", "close"], 1)
+    switch.cut_off_after, switch.cut_off = None, False
+    world.clock.advance(10)
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert switch.startup[0] == {"p1": {100}}
+
+
+def test_a_refused_change_that_changes_nothing_saves_nothing(world: World) -> None:
+    active(world)
+    switch = world.switches["brno-sw1"]
+    saves, switch.refuses = switch.saves, True
+    world.put("bob", BOB)
+    for _ in range(20):
+        world.clock.advance(60)
+        assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert (switch.saves, unsaved(world)) == (saves, False)
+
+
+def test_a_switch_that_lies_saves_nothing(world: World) -> None:
+    active(world)
+    switch = world.switches["brno-sw1"]
+    saves, switch.lies = switch.saves, True
+    world.put("bob", BOB)
+    for _ in range(20):
+        world.clock.advance(60)
+        assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert switch.saves == saves
+
+
+def test_failed_saves_are_retried_ever_more_rarely(world: World) -> None:
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    world.put("alice", spec("brno-h1", deadline_s=3600))
+    for _ in range(240):
+        world.converge("brno-sw1")
+        world.clock.advance(1)
+    assert switch.saves == 6
+    assert [compute_save_pause(failures).total_seconds() for failures in (1, 2, 3, 7, 99)] == [5, 10, 20, 300, 300]
+
+
+def test_a_change_is_made_while_a_failed_save_waits(world: World) -> None:
+    """A cluster that ends loses its VLAN at once, saved or not."""
+    active(world)
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    world.put("bob", BOB)
+    world.converge("brno-sw1")
+    saves = switch.saves
+    world.delete("alice")
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert (switch.carried(), switch.saves) == ({"p2": "101"}, saves)
+
+
+def test_what_a_refused_change_did_all_the_same_is_saved(world: World) -> None:
+    """Other clusters use it; the element stays unconfirmed."""
+    world.settle()
+    world.put("alice", ALICE)
+    switch = world.switches["brno-sw1"]
+
+    def half_done() -> None:
+        switch.ports["p1"] = {100}
+        switch.refuses = True
+
+    world.put("bob", BOB)
+    switch.before_apply = half_done
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert (switch.startup[0], unsaved(world)) == ({"p1": {100}}, False)
+    assert world.view("alice").state is ClusterState.CONFIGURING
+
+
+def test_what_an_administrator_removed_by_hand_is_saved_before_it_is_free(world: World) -> None:
+    """SBF finds nothing to change, and yet the startup configuration has the VLAN."""
+    active(world)
+    switch = world.switches["brno-sw1"]
+    switch.ports["p1"] = set()
+    deleted(world)
+    world.settle()
+    assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
+
+
+def test_a_look_that_finds_nothing_changed_saves_nothing(world: World) -> None:
+    active(world)
+    saves = world.switches["brno-sw1"].saves
+    world.clock.advance(301)
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert world.switches["brno-sw1"].saves == saves
+
+
+def test_two_clusters_that_come_together_cost_one_save(world: World) -> None:
+    world.settle()
+    saves = world.switches["brno-sw1"].saves
+    world.put("alice", ALICE)
+    world.put("bob", BOB)
+    world.settle()
+    assert world.switches["brno-sw1"].saves == saves + 1
+
+
+def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
+    world = make_world(tmp_path)
+    world.furnish(topology=three_edges())
+    world.put("alice", spec("brno-h1", "praha-h1"))
+    world.settle()
+    edge = world.edges["brno-pe1"]
+    assert world.view("alice").state is ClusterState.ACTIVE
+    assert (edge.startup, len(edge.circuits)) == (frozenset(edge.circuits), 1)
+    world.close()
+
+
+def test_a_switch_described_anew_is_saved_before_it_is_confirmed(world: World) -> None:
+    """Another switch may stand behind its name."""
+    active(world)
+    document = world.topology().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
+    world.put_topology(type(world.topology()).model_validate(document))
+    saves = world.switches["brno-sw1"].saves
+    world.settle()
+    assert world.switches["brno-sw1"].saves == saves + 1
+
+
+def test_a_driver_without_a_save_of_its_own_is_read_once_after_a_change(world: World) -> None:
+    """A commit that is persistent was read back already."""
+    world.settle()
+    world.put("alice", ALICE)
+    switch = world.switches["brno-sw1"]
+    calls = len(switch.calls)
+    driver = world.service.converger.worker.sessions.driver(world.topology().element(Name("brno-sw1")))
+    driver.save = lambda: False
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert switch.calls[calls:] == ["read", "apply", "read"]
+
+
+def test_what_is_running_and_not_saved_is_visible(world: World) -> None:
+    world.settle()
+    world.switches["brno-sw1"].save_fails = BUSY
+    world.put("alice", ALICE)
+    world.settle()
+    view = ask(world, "GET", "/v1/elements/brno-sw1").json()
+    assert view["unsaved_since"] == "2026-01-01T00:00:00Z"
+    metrics = ask(world, "GET", "/metrics").text
+    assert 'virtcloud_elements_unsaved{kind="switch",site="brno"} 1.0' in metrics
+    assert 'virtcloud_elements_unsaved{kind="switch",site="praha"} 0.0' in metrics
+
+
+def test_an_administrator_who_reconciles_does_not_wait_for_the_next_save(world: World) -> None:
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    switch.save_fails = BUSY
+    world.put("alice", ALICE)
+    for _ in range(9):
+        world.clock.advance(301)
+        world.converge("brno-sw1")
+    switch.save_fails = ""
+    assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
+    assert ask(world, "POST", "/v1/elements/brno-sw1/reconcile").status_code == 200
+    assert not unsaved(world)
+
+
+def kill_at_call(world: World, number: int) -> bool:
+    """Converge and kill the service at its n-th call of a switch; return whether there was such a call."""
+    switch = world.switches["brno-sw1"]
+    answer, last = switch.answer, len(switch.calls) + number
+
+    def mortal(call: str) -> None:
+        if len(switch.calls) + 1 >= last:
+            raise Killed
+        answer(call)
+
+    switch.answer = mortal
+    try:
+        world.converge("brno-sw1")
+    except Killed:
+        return True
+    finally:
+        switch.answer = answer
+    return False
+
+
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_kill_before_any_call_of_the_switch_frees_no_unsaved_number(world: World, number: int) -> None:
+    active(world)
+    deleted(world)
+    killed = kill_at_call(world, number)
+    assert killed is (number <= len(["read", "apply", "read", "save", "read"]))
+    saved = world.switches["brno-sw1"].startup[0].get("p1") == set()
+    assert saved or str(world.site("brno").claimed) == "100"
+    restart(world)
+    world.clock.advance(400)
+    world.settle()
+    switch = world.switches["brno-sw1"]
+    assert (switch.startup[0], switch.carried(), str(world.site("brno").claimed)) == ({"p1": set()}, {}, "")
+
+
+def test_a_crash_at_any_statement_frees_no_unsaved_number(tmp_path: Path) -> None:
+    """Every statement of the worker's transactions is the last one once."""
+    (tmp_path / "0").mkdir()
+    first = make_world(tmp_path / "0")
+    first.furnish()
+    active(first)
+    deleted(first)
+    first.close()
+    whole = next(statement for statement in range(1, 99) if not crashed_at(first, tmp_path, statement))
+    assert whole > 20
+
+
+def crashed_at(first: World, folder: Path, statement: int) -> bool:
+    """Crash a copy of a world at the n-th statement of a try, start it again; return whether there was such a one."""
+    copytree(folder / "0", folder / str(statement))
+    world = World(
+        f"sqlite:///{folder / str(statement) / 'sbf.db'}",
+        clock=FakeClock(first.clock.now),
+        switches=FakeSwitches({"brno-sw1": deepcopy(first.switches["brno-sw1"])}),
+    )
+    switch = world.switches["brno-sw1"]
+    with suppress(Crash), crash_at(world, statement) as seen:
+        world.converge("brno-sw1")
+    if len(seen) >= statement:
+        assert switch.startup[0] == {"p1": set()} or str(world.site("brno").claimed) == "100"
+        restart(world)
+        world.clock.advance(400)
+        while world.converge("brno-sw1") is ReconcileOutcome.OVERTAKEN:
+            pass
+        assert (switch.startup[0], str(world.site("brno").claimed)) == ({"p1": set()}, "")
+    world.close()
+    return len(seen) >= statement
+
+
+def test_a_switch_that_cannot_have_all_is_saved_once(world: World) -> None:
+    """A VLAN in other use keeps it from being confirmed; what it has of ours is saved, and not saved again."""
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
+    switch.ports["p9"] = {101}
+    switch.table |= {101: "offices"}
+    world.delete("alice")
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert (switch.carried(), switch.saves, unsaved(world)) == ({"p9": "101"}, saves + 1, False)
+
+
+def test_a_pending_save_of_such_a_switch_is_made_once(world: World) -> None:
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    world.put("bob", spec("brno-h2", owner="bob", deadline_s=3600))
+    switch.ports["p9"] = {101}
+    switch.table |= {101: "offices"}
+    world.delete("alice")
+    switch.before_save = kill
+    with pytest.raises(Killed):
+        world.converge("brno-sw1")
+    switch.before_save = lambda: None
+    restart(world)
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert (switch.saves, unsaved(world)) == (saves + 1, False)
+
+
+def test_a_switch_that_stays_without_a_vlan_is_saved_once(world: World) -> None:
+    """An administrator moved alice's VLAN to a port that is not managed: nothing can be changed, the rest is saved."""
+    switch = world.switches["brno-sw1"]
+    switch.table = {1: "default"}
+    active(world)
+    switch.ports["p1"], switch.ports["p9"] = set(), {100}
+    saves = switch.saves
+    for _ in range(20):
+        world.clock.advance(60)
+        world.converge("brno-sw1")
+    assert world.view("alice").state is ClusterState.DEGRADED
+    assert (switch.saves, unsaved(world)) == (saves + 1, False)

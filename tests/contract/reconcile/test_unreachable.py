@@ -1,0 +1,214 @@
+"""Until an element was read again it is unreachable, tried again with pauses, and what is shown of it has its time."""
+
+from collections.abc import Callable
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.world import World, spec, three_edges
+
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name
+from virtcloud.model.views import PlacementView
+
+ONE = spec("brno-h1")
+
+
+@pytest.fixture
+def active(world: World) -> World:
+    """Cluster demo is active; the converger runs its workers in the test's own thread, on a clock that stands."""
+    world.put("demo", ONE)
+    world.settle()
+    converge_by_hand(world)
+    world.clock.advance(20)
+    return world
+
+
+def converge_by_hand(world: World) -> Callable[[float], None]:
+    """Make time go on for the converger and the database alike; return what does so."""
+    converger, now = world.service.converger, [1000.0]
+    converger.clock = converger._backlog.clock = lambda: now[0]
+    converger._backlog.jitter = lambda: 0
+    converger.spawn = lambda work, _name: work()
+    converger._start_due()
+
+    def go_on(seconds: float) -> None:
+        now[0] += seconds
+        world.clock.advance(seconds)
+        converger._start_due()
+
+    world.go_on = go_on
+    return go_on
+
+
+def part(world: World, element: str) -> PlacementView:
+    (found,) = [one for one in world.view("demo").placements if one.element == element]
+    return found
+
+
+def reads(world: World, name: str = "brno-sw1") -> int:
+    return world.switches[name].calls.count("read")
+
+
+def boots(world: World, error: Exception | None = None) -> None:
+    """Restart a switch, which answers nothing, or as a booting switch does, until it is up."""
+    switch = world.switches["brno-sw1"]
+    switch.ended_session = True
+    if error is None:
+        switch.cut_off = True
+        return
+
+    def refuse(call: str) -> None:
+        switch.calls.append(call)
+        switch.ended_session = False
+        raise error
+
+    switch.answer = refuse
+
+
+def test_a_switch_that_still_boots_is_tried_again_with_pauses(active: World) -> None:
+    """The first look is at once; the next ones do not wait for the drift interval (300 s)."""
+    boots(active)
+    seen = []
+    for _ in range(60):
+        before = reads(active)
+        active.go_on(1)
+        seen.append(reads(active) - before)
+    assert (seen[0], sum(seen[:10]), sum(seen)) == (1, 5, 7)
+
+
+def test_a_switch_that_has_booted_is_read_within_the_longest_pause(active: World) -> None:
+    boots(active)
+    for _ in range(60):
+        active.go_on(1)
+    active.switches["brno-sw1"].cut_off = False
+    for _ in range(31):
+        active.go_on(1)
+    assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
+
+
+@pytest.mark.parametrize("error", [Refused("not let in"), Unsafe("rubbish"), ZeroDivisionError("fault")])
+def test_a_switch_that_could_not_be_read_is_unreachable_whatever_it_said(active: World, error: Exception) -> None:
+    boots(active, error)
+    active.go_on(1)
+    assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.DEGRADED, False)
+    before = reads(active)
+    for _ in range(60):
+        active.go_on(1)
+    assert reads(active) - before == 6
+
+
+def test_the_answer_to_a_new_cluster_shows_unreachable_elements(active: World) -> None:
+    active.switches["brno-sw1"].unsafe = True
+    active.clock.advance(active.service.settings.timing.drift_interval)
+    active.settle()
+    made = active.put("other", spec("brno-h1")).view
+    assert made == active.view("other")
+    assert [(one.element, one.reachable, one.seen_at is None) for one in made.placements] == [
+        ("brno-h1", True, False),
+        ("brno-sw1", False, False),
+    ]
+
+
+def test_what_refuses_a_change_but_was_read_is_reachable(active: World) -> None:
+    active.switches["brno-sw1"].refuses = True
+    active.put("other", spec("brno-h2"))
+    active.go_on(1)
+    assert (active.view("demo").state, active.element("brno-sw1").reachable) == (ClusterState.ACTIVE, True)
+
+
+def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> None:
+    world.furnish(topology=three_edges())
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    converge_by_hand(world)
+    world.edges["brno-pe1"].cut_off = True
+    world.go_on(301)
+    assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.DEGRADED, False)
+    world.edges["brno-pe1"].cut_off = False
+    world.go_on(2)
+    assert (world.view("demo").state, world.element("brno-pe1").reachable) == (ClusterState.ACTIVE, True)
+
+
+def test_a_service_that_starts_reads_every_device_at_once(active: World) -> None:
+    """The power may have failed for all: what was read before the start may be of before a restart."""
+    other = active.restarted()
+    other.converger.spawn = lambda work, _name: work()
+    before = reads(active)
+    other.converger._start_due()
+    other.converger._start_due()
+    assert reads(active) - before == 1
+    other.store.close()
+
+
+def test_a_replica_tries_what_another_one_could_not_read(active: World) -> None:
+    boots(active)
+    active.go_on(1)
+    other = active.restarted()
+    other.converger.spawn = lambda work, _name: work()
+    other.converger._backlog.since = active.clock.now.replace(year=2000)
+    before = reads(active)
+    other.converger._start_due()
+    assert reads(active) - before == 1
+    other.store.close()
+
+
+def test_what_a_switch_carries_is_shown_with_the_time_of_its_reading(active: World) -> None:
+    boots(active)
+    active.go_on(10)
+    shown = ask(active, "GET", "/v1/elements/brno-sw1").json()
+    assert (shown["carried"]["p1"], shown["read_at"], shown["reachable"]) == ("100", "2026-01-01T00:00:00Z", False)
+    difference = ask(active, "GET", "/v1/elements/brno-sw1/difference").json()
+    assert difference["read_at"] == "2026-01-01T00:00:00Z"
+
+
+def test_a_clusters_parts_are_shown_with_the_time_as_of_which_they_hold(active: World) -> None:
+    boots(active)
+    active.go_on(10)
+    found = part(active, "brno-sw1")
+    assert (str(found.progress), found.reachable, str(found.seen_at)) == (
+        "confirmed",
+        False,
+        "2026-01-01 00:00:00+00:00",
+    )
+
+
+@pytest.fixture
+def silent(active: World) -> World:
+    """The agent of brno-h1 has been silent for longer than it may."""
+    active.service.converger.sweep.clock = lambda: 1e12
+    active.clock.advance(151)
+    active.sweep()
+    assert active.view("demo").state is ClusterState.DEGRADED
+    return active
+
+
+def test_an_agent_that_asks_again_is_not_believed_until_it_confirms(silent: World) -> None:
+    """Its host may have restarted: it has only asked what is wanted."""
+    wanted = ask(silent, "GET", "/v1/elements/brno-h1/wanted").json()
+    assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
+    assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)
+    ask(silent, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
+    assert (silent.view("demo").state, silent.element("brno-h1").reachable) == (ClusterState.ACTIVE, True)
+
+
+def test_an_agent_with_trouble_after_its_silence_has_confirmed_nothing(silent: World) -> None:
+    ask(silent, "POST", "/v1/elements/brno-h1/trouble", {"revision": 2, "message": "libvirt does not answer"})
+    found = part(silent, "brno-h1")
+    assert (str(found.progress), found.reachable, found.trouble) == ("adding", True, "libvirt does not answer")
+    assert silent.view("demo").state is ClusterState.DEGRADED
+
+
+def test_what_a_host_set_up_again_after_its_silence_is_in_the_audit_log(silent: World) -> None:
+    ask(silent, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 2})
+    row = silent.audit("element_confirmed")[-1]
+    assert (row.element, '"key":"demo"' in (row.difference or "")) == ("brno-h1", True)
+
+
+def test_a_silent_agent_is_shown_with_the_time_when_it_was_last_heard(silent: World) -> None:
+    found = part(silent, "brno-h1")
+    assert (found.element, found.reachable, str(found.seen_at)) == (
+        Name("brno-h1"),
+        False,
+        "2026-01-01 00:00:00+00:00",
+    )

@@ -1,0 +1,187 @@
+"""Hosts belong to who may use them, and users name the images that a site has for them.
+
+An access port carries one cluster at a time, until its last element has confirmed that it is gone.
+"""
+
+import pytest
+from sbf_fakes.http_calls import ask, body, problem
+from sbf_fakes.world import World, spec, three_sites
+
+from sbf_service.http.routes.devices import check_device_support
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import BadInput, Conflict
+from virtcloud.model.topology import Topology
+
+
+def ruled(world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None) -> None:
+    """Give brno, or brno-h1, rules."""
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0] |= site or {}
+    document["sites"][0]["hosts"][0] |= host or {}
+    world.put_topology(Topology.model_validate(document))
+
+
+def asks(world: World, role: Role, name: str, *hosts: str, key: str = "demo", image: str = "debian") -> tuple[int, str]:
+    wanted = body(*hosts)
+    for guest in wanted["spec"]["guests"]:
+        guest["image"] = image
+    answer = ask(world, "PUT", f"/v1/clusters/{key}", wanted, token=world.token(role, name))
+    return (answer.status_code, "") if answer.status_code == 201 else (answer.status_code, problem(answer)[2])
+
+
+BATCH_ONLY: dict[str, object] = {"admits": {"users": []}}
+REFUSED = "host brno-h1 is for batch jobs, not for alice: see 'admits' of the host or its site in the topology"
+
+
+@pytest.mark.parametrize(
+    ("site", "host"), [(BATCH_ONLY, {}), ({}, BATCH_ONLY), ({"admits": {"users": ["alice"]}}, BATCH_ONLY)]
+)
+def test_a_host_for_batch_jobs_takes_no_users_cluster(
+    world: World, site: dict[str, object], host: dict[str, object]
+) -> None:
+    ruled(world, site, host)
+    assert asks(world, Role.USER, "alice", "brno-h1") == (403, REFUSED)
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1") == (201, "")
+
+
+def test_a_host_without_a_guest_is_refused_too(world: World) -> None:
+    ruled(world, BATCH_ONLY)
+    wanted = {"spec": spec(hosts=["brno-h1"]).model_dump(mode="json")}
+    answer = ask(world, "PUT", "/v1/clusters/demo", wanted, token=world.token(Role.USER, "alice"))
+    assert problem(answer)[2] == REFUSED
+
+
+def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
+    ruled(world, BATCH_ONLY)
+    token = world.token(Role.USER, "alice")
+    assert problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=token))[2] == REFUSED
+    batch = world.token(Role.SCHEDULER, "pbs")
+    assert ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=batch).status_code == 200
+
+
+def test_the_refusal_has_a_name_of_its_own(world: World) -> None:
+    """A batch system's hook must not take it for a network that is not shared."""
+    ruled(world, host={"admits": {"batch": False}})
+    token = world.token(Role.SCHEDULER, "pbs")
+    assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
+
+
+def test_named_users_have_a_host_and_others_do_not(world: World) -> None:
+    ruled(world, host={"admits": {"users": ["alice"]}})
+    assert asks(world, Role.USER, "alice", "brno-h1") == (201, "")
+    other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}
+    answer = ask(world, "PUT", "/v1/clusters/b", other, token=world.token(Role.USER, "bob"))
+    assert problem(answer)[2].startswith("host brno-h1 is for batch jobs and users alice, not for bob")
+
+
+def test_a_host_that_takes_no_batch_jobs_refuses_them(world: World) -> None:
+    ruled(world, host={"admits": {"batch": False}})
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h1")[1].startswith(
+        "host brno-h1 is for all users, not for a batch job of alice"
+    )
+
+
+def test_users_name_the_images_that_a_site_has_for_them(world: World) -> None:
+    ruled(world, {"images": ["busybox"]})
+    assert asks(world, Role.USER, "alice", "brno-h1", image="secret") == (
+        403,
+        "guest g1: alice may not name image secret on host brno-h1; images for users there: busybox",
+    )
+    assert asks(world, Role.USER, "alice", "brno-h1", image="busybox") == (201, "")
+    assert asks(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
+
+
+def test_an_agent_is_told_whose_clusters_it_has(world: World) -> None:
+    token = world.token(Role.SCHEDULER, "pbs")
+    job = world.put("mine", spec("brno-h1")).view.id
+    ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token)
+    document = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()
+    origins = {one["key"]: one["origins"] for one in document["wanted"]["segments"]}
+    assert origins["mine"] == {job: {"owner": "alice", "batch": False}}
+    assert list(origins["7.pbs"].values()) == [{"owner": "alice", "batch": True}]
+
+
+MESSAGE = "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
+
+
+@pytest.fixture
+def access(world: World) -> World:
+    """The three sites, with brno-h2 on an access link."""
+    world.put_topology(described(brno_h2=True))
+    return world
+
+
+def described(*, brno_h2: bool) -> Topology:
+    document = three_sites().model_dump(mode="json")
+    document["links"][1]["access"] = brno_h2
+    return Topology.model_validate(document)
+
+
+def test_a_second_cluster_on_an_access_port_is_a_conflict_and_claims_nothing(access: World) -> None:
+    access.put("first", spec("brno-h2"))
+    with pytest.raises(Conflict, match=MESSAGE):
+        access.put("second", spec("brno-h1", "brno-h2"))
+    assert str(access.site("brno").claimed) == "100"
+
+
+def test_it_is_taken_until_the_last_element_has_confirmed_that_the_first_is_gone(access: World) -> None:
+    """A host that is not done could send the first one's frames into the second one's VLAN: they bear no tag."""
+    access.put("first", spec("brno-h2"))
+    access.settle()
+    access.dead_hosts.add("brno-h2")
+    access.delete("first")
+    access.settle()
+    with pytest.raises(Conflict, match=MESSAGE):
+        access.put("second", spec("brno-h2"))
+    access.dead_hosts.clear()
+    access.settle()
+    access.put("second", spec("brno-h2"))
+    access.settle()
+    assert access.view("second").state is ClusterState.ACTIVE
+
+
+def test_a_trunk_that_two_clusters_share_cannot_become_an_access_link(world: World) -> None:
+    world.put("first", spec("brno-h2"))
+    world.put("second", spec("brno-h1", "brno-h2"))
+    with pytest.raises(Conflict, match=MESSAGE):
+        world.put_topology(described(brno_h2=True))
+    assert world.topology() == described(brno_h2=False)
+
+
+def test_a_trunk_with_one_cluster_becomes_an_access_link_under_it(world: World) -> None:
+    world.put("first", spec("brno-h2"))
+    world.settle()
+    world.put_topology(described(brno_h2=True))
+    assert world.wanted_of_host("brno-h2").segments[0].untagged
+    world.settle()
+    assert world.view("first").state is ClusterState.ACTIVE
+
+
+def test_an_access_link_that_a_cluster_has_stays_one_until_that_has_ended(access: World) -> None:
+    access.put("first", spec("brno-h2"))
+    access.settle()
+    access.delete("first")
+    with pytest.raises(Conflict, match="cluster first has access port brno-sw1:p2, which would be none any more"):
+        access.put_topology(described(brno_h2=False))
+    access.settle()
+    access.put_topology(described(brno_h2=False))
+
+
+def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) -> None:
+    """The fake platform of these tests says of itself that it cannot."""
+    with pytest.raises(BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: SBF can have none on a fake yet"):
+        check_device_support(described(brno_h2=True), world.service.platforms, ())
+
+
+def test_a_member_may_have_its_networks_access_port_and_no_other_networks(access: World) -> None:
+    access.put("first", spec("brno-h2", name="ring"))
+    access.put("member", spec(hosts=["brno-h2"], joins="ring"))
+    access.put("own", spec("brno-h1", name="loop"))
+    with pytest.raises(Conflict, match=MESSAGE.replace("second", "stranger")):
+        access.put("stranger", spec(hosts=["brno-h2"], joins="loop"))
+    access.settle()
+    access.delete("member")
+    access.settle()
+    assert [str(access.view(key).state) for key in ("first", "member", "own")] == ["active", "released", "active"]
+    assert access.switches["brno-sw1"].carried() == {"p1": "101", "p2": "100"}

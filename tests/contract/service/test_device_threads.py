@@ -1,0 +1,121 @@
+"""Devices that are read because callers ask take no thread from other calls, however many of them hang."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import body, client, problem
+from sbf_fakes.world import World, make_world, site
+
+from sbf_service.overload import BoundedThreads
+from virtcloud.model.errors import ServiceBusy
+from virtcloud.model.topology import Topology
+
+SWITCHES = 40
+"""As many as there are threads for all other calls (anyio's default)."""
+SIXTEEN = "too many readings of devices at once: 16 run; try again in 5 s"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Forty sites; every switch hangs when it is read, until the test has ended."""
+    names = [f"s{number}" for number in range(SWITCHES)]
+    made, release = make_world(tmp_path), Event()
+    made.furnish(
+        topology=Topology.model_validate(
+            {
+                "name": "forty",
+                "sites": [site(name, 1) | {"attachments": []} for name in names],
+                "links": [{"a": f"{name}-h1:eth0", "b": f"{name}-sw1:p1"} for name in names],
+            }
+        )
+    )
+    for name in names:
+        made.switches[f"{name}-sw1"].hangs = release
+    yield made
+    release.set()
+    made.close()
+
+
+async def hanging(
+    made: httpx.AsyncClient, world: World, call: str = "difference?read=true"
+) -> list[asyncio.Task[httpx.Response]]:
+    """Ask for readings of all forty switches, and wait until as many are under way as may be."""
+    paths = [f"/v1/elements/s{number}-sw1/{call}" for number in range(SWITCHES)]
+    found = [asyncio.create_task(made.get(path)) for path in paths]
+    while sum(bool(world.switches[f"s{number}-sw1"].calls) for number in range(SWITCHES)) < 16:  # noqa: ASYNC110 - other threads call
+        await asyncio.sleep(0.01)
+    return found
+
+
+@pytest.mark.parametrize("call", ["difference?read=true", "ports"])
+def test_polls_and_confirmations_go_on_while_forty_readings_hang(world: World, call: str) -> None:
+    async def whole() -> list[int]:
+        async with client(world.service) as made:
+            readings = await hanging(made, world, call)
+            calls = [
+                made.put("/v1/clusters/demo", json=body("s0-h1")),
+                made.get("/v1/elements/s1-h1/wanted?after=1&wait=0.1"),
+                made.post("/v1/elements/s1-h1/confirmed", json={"revision": 1}),
+                made.get("/v1/elements/s0-sw1/difference"),
+            ]
+            answers = await asyncio.wait_for(asyncio.gather(*calls), 5)
+            for one in readings:
+                one.cancel()
+            return [one.status_code for one in answers]
+
+    assert asyncio.run(whole()) == [201, 200, 204, 200]
+
+
+def test_a_reading_that_finds_no_free_thread_is_told_to_come_again(world: World) -> None:
+    async def whole() -> list[httpx.Response]:
+        async with client(world.service) as made:
+            readings = await hanging(made, world)
+            done, _ = await asyncio.wait(readings, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0.5)
+            done = {one for one in readings if one.done()}
+            found = [one.result() for one in done]
+            found += [await made.post(f"/v1/{path}") for path in ("elements/s39-sw1/reconcile", "sites/s39/verify")]
+            found.append(await made.get("/v1/elements/s39-sw1/ports"))
+            for one in readings:
+                one.cancel()
+            return found
+
+    answers = asyncio.run(whole())
+    assert {(problem(one), one.headers["retry-after"]) for one in answers} == {((503, "service-busy", SIXTEEN), "5")}
+    assert len(answers) == SWITCHES - 16 + 3
+
+
+def test_a_thread_is_free_again_when_its_call_has_ended_not_when_its_caller_left() -> None:
+    threads, release = BoundedThreads(1, "calls"), Event()
+
+    async def whole() -> str:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(threads.run(release.wait), 0.05)
+        with pytest.raises(ServiceBusy):
+            await threads.run(str)
+        release.set()
+        return await threads.run(lambda: "done", patience=5)
+
+    assert asyncio.run(whole()) == "done"
+
+
+def test_what_a_call_raises_is_raised_where_it_was_made() -> None:
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(BoundedThreads(1, "calls").run(lambda: 1 // 0))
+
+
+def test_a_call_for_which_no_thread_can_start_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = BoundedThreads(1, "calls")
+
+    def fail(_thread: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("sbf_service.overload.Thread.start", fail)
+        with pytest.raises(ServiceBusy, match="no thread can be started"):
+            asyncio.run(threads.run(str))
+    assert asyncio.run(threads.run(lambda: "done")) == "done"

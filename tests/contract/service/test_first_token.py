@@ -1,0 +1,115 @@
+"""The first token, made by the real ``sbf token create`` on the service's own machine."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sbf_service.local_files import ensure_database_file
+from virtcloud.client.credentials import read_token
+
+SERVICE_UID = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user: needs root")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can enter, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def create(database: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    config = database.parent.parent / "sbf.toml"
+    config.write_text(f'database = "sqlite:///{database}"\n')
+    command = [sys.executable, "-m", "sbf_service", "token", "create", "eva", "--role", "operator", *options]
+    return subprocess.run([*command, "--config", str(config)], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+
+
+def state_folder(folder: Path) -> Path:
+    made = folder / "state"
+    made.mkdir()
+    os.chown(made, SERVICE_UID, SERVICE_UID)
+    return made
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o000])
+def test_a_token_file_is_private_from_the_start(folder: Path, umask: int) -> None:
+    (folder / "state").mkdir()
+    before = os.umask(umask)
+    try:
+        ended = create(folder / "state/sbf.db", "--output", str(folder / "eva.token"))
+    finally:
+        os.umask(before)
+    assert (ended.returncode, ended.stdout) == (0, f"the token of eva (operator) is in {folder}/eva.token\n")
+    assert (folder / "eva.token").stat().st_mode & 0o777 == 0o600
+    assert str(read_token(folder / "eva.token")).startswith("vc_")
+
+
+def test_a_token_file_that_cannot_be_written_makes_no_token(folder: Path) -> None:
+    (folder / "state").mkdir()
+    ended = create(folder / "state/sbf.db", "--output", str(folder / "absent/eva.token"))
+    assert ended.returncode == 2
+    assert ended.stderr == f"sbf: token file {folder}/absent/eva.token: cannot be written: No such file or directory\n"
+    assert list((folder / "state").iterdir()) == []
+
+
+@as_root
+def test_roots_first_call_leaves_the_database_to_its_service(folder: Path) -> None:
+    state = state_folder(folder)
+    assert create(state / "sbf.db").returncode == 0
+    assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
+
+
+@as_root
+def test_roots_call_beside_a_service_leaves_its_files_alone(folder: Path) -> None:
+    state = state_folder(folder)
+    create(state / "sbf.db")
+    with closing(sqlite3.connect(state / "sbf.db")) as service:
+        assert service.execute("SELECT count(*) FROM tokens").fetchone() == (1,)
+        assert create(state / "sbf.db").returncode == 0
+        found = {one.name: one.stat().st_uid for one in state.iterdir()}
+    assert found == dict.fromkeys(("sbf.db", "sbf.db-shm", "sbf.db-wal"), SERVICE_UID)
+
+
+@as_root
+def test_a_missing_state_folder_is_named_with_the_remedy(folder: Path) -> None:
+    ended = create(folder / "state/sbf.db")
+    assert ended.returncode == 2
+    assert f"database {folder}/state/sbf.db: expected a folder to create it in" in ended.stderr
+    assert "systemctl start virtcloud-sbf" in ended.stderr
+    assert not (folder / "state").exists()
+
+
+@as_root
+def test_a_kill_before_the_owner_is_set_leaves_no_database_of_roots(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = state_folder(folder)
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "chown", kill)
+        with pytest.raises(KeyboardInterrupt):
+            ensure_database_file(f"sqlite:///{state}/sbf.db")
+    assert not (state / "sbf.db").exists()
+    assert create(state / "sbf.db").returncode == 0
+    assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
+
+
+@as_root
+def test_what_a_killed_call_left_goes_with_the_next(folder: Path) -> None:
+    state = state_folder(folder)
+    create(state / "sbf.db")
+    (state / ".sbf.db.new").hardlink_to(state / "sbf.db")
+    assert create(state / "sbf.db").returncode == 0
+    assert [one.name for one in state.iterdir()] == ["sbf.db"]

@@ -1,0 +1,217 @@
+"""A key whose cluster has ended is nobody's: another owner begins anew, and late calls of the former change nothing.
+
+So it comes about: a batch system is set up anew, and gives numbers of former jobs again.
+
+Calls about a cluster whose key stands for another one by now: they change nothing of that one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, client, problem
+from sbf_fakes.world import World, spec
+
+from sbf_service.store.clusters import ClusterPage, list_clusters
+from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Conflict, Gone
+
+JOB = "12.pbssrv"
+OF_BOB, OF_ALICE = spec("brno-h1", owner="bob"), spec("brno-h1", "praha-h1")
+
+
+@pytest.fixture
+def world(world: World) -> World:
+    """Bob's job 12 has ended in its third attempt."""
+    world.put(JOB, OF_BOB, attempt=3)
+    end(world)
+    return world
+
+
+def end(world: World) -> None:
+    world.delete(JOB)
+    world.settle()
+    assert world.view(JOB).state is ClusterState.RELEASED
+
+
+def test_attempts_of_another_owner_count_anew(world: World) -> None:
+    former = world.view(JOB)
+    made = world.put(JOB, OF_ALICE, attempt=1)
+    assert (made.created, made.view.attempt, made.view.spec.owner) == (True, 1, "alice")
+    assert made.view.version > former.version, "who waits for news of the key sees it"
+    assert world.view(JOB) == made.view
+    assert world.put(JOB, OF_ALICE, attempt=1).created is False
+
+
+def test_the_next_attempts_of_the_new_owner_are_the_newest_though_the_former_had_higher_ones(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    end(world)
+    world.put(JOB, OF_ALICE, attempt=2)
+    assert (world.view(JOB).spec.owner, world.view(JOB).attempt) == ("alice", 2)
+    with pytest.raises(Gone, match="attempt 1 is over, attempt 2 was seen since"):
+        world.put(JOB, OF_ALICE, attempt=1)
+
+
+def test_a_late_end_of_the_former_owners_run_changes_nothing(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    for attempt in (None, 1, 3, 4):
+        with pytest.raises(Gone, match="the one of bob is over, the key is another owner's since"):
+            world.delete(JOB, attempt, "bob")
+    assert world.view(JOB).state is ClusterState.CONFIGURING
+    assert world.delete(JOB, 1, "alice").state is ClusterState.DRAINING
+
+
+def test_a_late_request_of_the_former_owners_run_changes_nothing(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    with pytest.raises(Conflict, match="belongs to another owner until its cluster has ended"):
+        world.put(JOB, OF_BOB, attempt=3)
+    end(world)
+    with pytest.raises(Gone, match="attempt 3 is over, the key was another owner's since"):
+        world.put(JOB, OF_BOB, attempt=3)
+    assert world.put(JOB, OF_BOB, attempt=4).view.attempt == 4
+
+
+def test_for_the_same_owner_a_lower_attempt_stays_over(world: World) -> None:
+    with pytest.raises(Gone, match="attempt 1 is over, attempt 3 was seen since"):
+        world.put(JOB, OF_BOB, attempt=1)
+
+
+def test_each_keeps_what_was_its_own(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=3)
+    with world.store.read() as unit:
+        kept = [(one.spec.owner, one.attempt, one.state) for one in list_clusters(unit, None, ClusterPage(9))]
+    assert kept == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
+
+
+def test_the_audit_log_tells_them_apart_and_users_read_their_own(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+
+    def read(token: str | None = None) -> dict[str, set[str]]:
+        answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=token)
+        assert answer.status_code == 200, answer.text
+        ids = {one["cluster_id"] for one in answer.json()}
+        return {one: {row["what"] for row in answer.json() if row["cluster_id"] == one} for one in ids}
+
+    whole = read()
+    assert sorted(map(len, whole.values())) == [1, 4]
+    assert sorted(map(len, read(world.token(Role.USER, "alice")).values())) == [1]
+    assert sorted(map(len, read(world.token(Role.USER, "bob")).values())) == [4]
+    answer = ask(world, "GET", f"/v1/audit?cluster={JOB}", token=world.token(Role.USER, "dora"))
+    assert problem(answer) == (404, "not-found", f"cluster {JOB} is not known")
+
+
+def test_an_agent_that_ends_the_former_owners_run_is_told_that_it_is_over(world: World) -> None:
+    world.put(JOB, OF_ALICE, attempt=1)
+    agent = world.token(Role.AGENT, "brno-h1")
+    answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)
+    assert problem(answer)[:2] == (410, "gone")
+    assert ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=1&owner=alice", token=agent).status_code == 202
+
+
+def test_who_waits_for_news_of_its_cluster_is_not_shown_the_next_owners(world: World) -> None:
+    token, before = world.token(Role.USER, "bob"), world.view(JOB).version
+
+    async def wait() -> httpx.Response:
+        async with client(world.service, token) as made:
+            asked = asyncio.create_task(made.get(f"/v1/clusters/{JOB}?after={before}&wait=20"))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(world.put, JOB, OF_ALICE, 1)
+            return await asked
+
+    assert problem(asyncio.run(wait())) == (404, "not-found", f"cluster {JOB} is not known")
+
+
+def test_a_dry_run_says_that_it_would_be_made(world: World) -> None:
+    wanted = {"spec": OF_ALICE.model_dump(mode="json"), "attempt": 1}
+    answer = ask(world, "PUT", f"/v1/clusters/{JOB}?dry_run=true", wanted)
+    assert (answer.status_code, answer.json()["created"]) == (200, True)
+
+
+CLUSTER = "/v1/clusters/demo"
+
+
+def again(world: World, owner: str = "alice") -> tuple[str, str]:
+    """Let a cluster end, and another one come under its key; give the ids of both."""
+    former = world.put("demo", spec("brno-h1")).view.id
+    world.settle()
+    world.delete("demo")
+    world.settle()
+    return former, world.put("demo", spec("brno-h1", owner=owner)).view.id
+
+
+def test_an_end_of_the_former_cluster_does_not_end_the_next(world: World) -> None:
+    former, newest = again(world)
+    status, kind, detail = problem(ask(world, "DELETE", f"{CLUSTER}?id={former}"))
+    assert (status, kind) == (410, "gone")
+    assert detail == (
+        f"cluster demo: the one with id {former} is over, the key stands for another one since (id {newest}, attempt 1)"
+    )
+    assert world.view("demo").state == "configuring"
+
+
+@pytest.mark.parametrize("fence", ["id={former}", "attempt=0", "owner=alice"])
+def test_an_extension_of_the_former_cluster_does_not_extend_the_next(world: World, fence: str) -> None:
+    former, _ = again(world, owner="bob" if fence.startswith("owner") else "alice")
+    ends = world.view("demo").lease_ends
+    answer = ask(world, "POST", f"{CLUSTER}/lease?{fence.format(former=former)}", {"seconds": 86400})
+    assert problem(answer)[:2] == (410, "gone")
+    assert world.view("demo").lease_ends == ends
+
+
+def test_an_extension_of_the_newest_cluster_by_its_id_is_done(world: World) -> None:
+    _, newest = again(world)
+    assert ask(world, "POST", f"{CLUSTER}/lease?id={newest}", {"seconds": 86400}).status_code == 200
+
+
+def test_an_ended_cluster_is_read_by_its_id(world: World) -> None:
+    former, newest = again(world, owner="bob")
+    token = world.token(Role.USER, "alice")
+    shown = ask(world, "GET", f"{CLUSTER}?id={former}", token=token)
+    assert (shown.json()["id"], shown.json()["state"]) == (former, "released")
+    assert problem(ask(world, "GET", f"{CLUSTER}?id={newest}", token=token))[:2] == (404, "not-found")
+    assert problem(ask(world, "GET", f"/v1/clusters/other?id={former}", token=token))[:2] == (404, "not-found")
+
+
+def test_the_key_changes_owner_between_the_rights_and_the_extension(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Alice is found to be the owner; before anything is written the key is bob's."""
+    check_of_an_owner_that_changes(
+        world,
+        monkeypatch,
+        lambda token: ask(world, "POST", f"{CLUSTER}/lease", {"seconds": 86400}, token=token).status_code,
+    )
+
+
+def test_the_key_changes_owner_between_the_rights_and_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_of_an_owner_that_changes(
+        world, monkeypatch, lambda token: ask(world, "DELETE", CLUSTER, token=token).status_code
+    )
+    assert world.view("demo").state == "configuring"
+
+
+def check_of_an_owner_that_changes(world: World, monkeypatch: pytest.MonkeyPatch, call: Callable[[str], int]) -> None:
+    world.put("demo", spec("brno-h1"))
+    token = world.token(Role.USER, "alice")
+    change, waiting = Store.change, [True]
+
+    @contextmanager
+    def overtaken(store: Store, *, who: str = "sbf") -> Iterator[Unit]:
+        if waiting and who == "alice":
+            waiting.clear()
+            world.settle()
+            world.delete("demo")
+            world.settle()
+            world.put("demo", spec("brno-h1", owner="bob"))
+        with change(store, who=who) as unit:
+            yield unit
+
+    monkeypatch.setattr(Store, "change", overtaken)
+    status = call(token)
+    ends = world.view("demo").lease_ends
+    assert (status, waiting, world.view("demo").spec.owner) == (404, [], "bob")
+    assert (ends - world.clock.now).total_seconds() == 4 * 3600

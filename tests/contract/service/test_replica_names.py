@@ -1,0 +1,39 @@
+"""Two services of one name, or on one file, would take each other's work for their own: the second does not start."""
+
+import pytest
+from sqlalchemy import Engine
+
+from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.replica_lock import hold_replica_name
+from virtcloud.model.errors import BadInput
+
+
+@pytest.fixture
+def engine(database: str) -> Engine:
+    made = make_engine(database)
+    migrate(made)
+    return made
+
+
+def test_a_name_that_another_service_has_is_refused(engine: Engine) -> None:
+    with (
+        hold_replica_name(engine, "one"),
+        pytest.raises(BadInput, match="another service"),
+        hold_replica_name(engine, "one", patience=0),
+    ):
+        pass
+    engine.dispose()
+
+
+def test_a_name_is_free_when_its_service_has_ended(engine: Engine) -> None:
+    with hold_replica_name(engine, "one"):
+        pass
+    with hold_replica_name(engine, "one", patience=0):
+        engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_replicas_of_different_names_share_a_database(postgresql: str) -> None:
+    made = make_engine(postgresql)
+    with hold_replica_name(made, "one"), hold_replica_name(made, "two", patience=0):
+        made.dispose()

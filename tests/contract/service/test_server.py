@@ -1,0 +1,214 @@
+"""The service as a process: starting, listening, stopping, and refusing with a reason."""
+
+import json
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import httpx
+import pytest
+from sbf_fakes.world import spec, three_sites
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.server import _listen_tcp, open_sockets
+from sbf_service.settings import ServiceSettings
+
+SBF = [sys.executable, "-m", "sbf_service"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def settings(folder: Path, **changes: str) -> Path:
+    found = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
+    path = folder / "sbf.toml"
+    path.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in found.items()), encoding="utf-8")
+    return path
+
+
+@contextmanager
+def serving(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the service until its log says that it listens."""
+    with subprocess.Popen(  # noqa: S603 - our own
+        [*SBF, "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert "listening" in process.stderr.readline()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - our own
+        [*SBF, *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def over(path: Path) -> httpx.Client:
+    return httpx.Client(transport=httpx.HTTPTransport(uds=str(path), retries=3), base_url="http://sbf")
+
+
+def test_it_answers_on_tcp_and_on_a_socket_of_its_group(tmp_path: Path) -> None:
+    path = settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
+    with serving(path), over(tmp_path / "run" / "sbf.sock") as client:
+        assert client.get("/healthz").json() == {"status": "ok"}
+        listen = path.read_text().split('listen = "')[1].split('"')[0]
+        assert httpx.get(f"http://{listen}/healthz").json() == {"status": "ok"}
+        assert stat.S_IMODE((tmp_path / "run" / "sbf.sock").stat().st_mode) == 0o660
+
+
+def test_sigterm_ends_it_within_two_seconds_also_with_clients_that_wait_and_a_device_that_hangs(tmp_path: Path) -> None:
+    """A switch that takes the connection and says nothing; clients in long polls get their answer."""
+    hung = socket.create_server(("127.0.0.1", 0))
+    document = three_sites().model_dump(mode="json")
+    for one in document["sites"]:
+        one["switches"][0] |= {"platform": "linux_bridge", "address": f"127.0.0.1:{hung.getsockname()[1]}"}
+    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with serving(path) as process, over(tmp_path / "sbf.sock") as client, ThreadPoolExecutor(1) as threads:
+        client.put("/v1/topology", json=document).raise_for_status()
+        client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
+        made = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
+        taken, _ = hung.accept()
+        poll = threads.submit(client.get, f"/v1/clusters/demo?after={made['version'] + 9}&wait=60", timeout=60)
+        while not poll.running():
+            time.sleep(0.01)
+        time.sleep(0.3)  # let the call arrive: nothing tells from outside that it did
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+        assert time.monotonic() - began < 2
+        assert poll.result().json()["key"] == "demo"
+        assert not (tmp_path / "sbf.sock").exists()
+        taken.close()
+    hung.close()
+
+
+def test_what_was_put_is_there_after_a_kill(tmp_path: Path) -> None:
+    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    document = three_sites().model_dump(mode="json")
+    for one in document["sites"]:
+        one["switches"][0] |= {"platform": "linux_bridge"}
+    with serving(path) as process, over(tmp_path / "sbf.sock") as client:
+        client.put("/v1/topology", json=document).raise_for_status()
+        client.put("/v1/sites/brno/pool", json={"vlans": "100-109"}).raise_for_status()
+        made = client.put("/v1/clusters/demo", json={"spec": spec("brno-h1").model_dump(mode="json")}).json()
+        process.kill()
+    with serving(path), over(tmp_path / "sbf.sock") as client:
+        again = client.get("/v1/clusters/demo").json()
+        assert (again["id"], again["vlans"]) == (made["id"], {"brno": 100})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"listen": "nowhere"}, "listen: expected an address and a port such as 127.0.0.1:8800"),
+        ({"database": "sqlite:////proc/sbf.db"}, "database sqlite:////proc/sbf.db cannot be opened for writing"),
+        ({"database": "oracle"}, "database: "),
+        ({"socket": "/proc/sbf.sock"}, "socket = '/proc/sbf.sock': "),
+        ({"workers": "many"}, "workers: expected a valid integer"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_with_code_2(tmp_path: Path, changes: dict[str, str], words: str) -> None:
+    done = run("serve", "--config", str(settings(tmp_path, **changes)))
+    assert done.returncode == 2
+    assert done.stderr.startswith("sbf: ")
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_settings_that_are_not_there_are_refused_with_code_2(tmp_path: Path) -> None:
+    done = run("serve", "--config", str(tmp_path / "none.toml"))
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory\n",
+    )
+
+
+def test_a_port_in_use_is_refused_with_code_2(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        done = run("serve", "--config", str(settings(tmp_path, listen=address)))
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"sbf: listen = '{address}': in use by another process: stop that one, or set another address\n"
+    )
+
+
+def test_a_socket_in_use_is_left_and_a_dead_one_replaced(tmp_path: Path) -> None:
+    path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
+    with serving(path) as process:
+        second = tmp_path / "second"
+        second.mkdir()
+        done = run("serve", "--config", str(settings(second, socket=str(tmp_path / "sbf.sock"))))
+        assert done.returncode == 2
+        assert "in use by another process" in done.stderr
+        process.kill()
+    with serving(path), over(tmp_path / "sbf.sock") as client:
+        assert client.get("/healthz").status_code == 200
+
+
+def test_who_gets_through_on_tcp_finds_the_socket_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As somebody does who waits for the one and then uses the other."""
+    settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
+    asked: list[str] = []
+
+    def listen_tcp(address: str) -> socket.socket:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.connect(str(settings.socket))
+        asked.append(address)
+        return _listen_tcp("127.0.0.1:0")
+
+    monkeypatch.setattr("sbf_service.server._listen_tcp", listen_tcp)
+    for one in open_sockets(cast("SbfService", SimpleNamespace(settings=settings))):
+        one.close()
+    assert asked == [settings.listen]
+
+
+def test_openapi_prints_the_document_without_a_database() -> None:
+    done = run("openapi")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["info"]["title"] == "SBF"
+
+
+def test_the_listening_socket_says_that_it_is_tcp_so_that_asyncio_sends_small_answers_at_once() -> None:
+    with _listen_tcp("127.0.0.1:0") as opened:
+        assert opened.proto == socket.IPPROTO_TCP
+
+
+@pytest.mark.parametrize(
+    ("trusted", "told"),
+    [("", "127.0.0.1"), ('trusted_proxies = ["127.0.0.0/8"]\n', "192.0.2.9")],
+    ids=["not set", "set"],
+)
+def test_whose_address_a_proxy_tells_is_believed_of_trusted_ones_only(tmp_path: Path, trusted: str, told: str) -> None:
+    path = settings(tmp_path)
+    path.write_text(path.read_text() + trusted)
+    listen = path.read_text().split('listen = "')[1].split('"')[0]
+    with serving(path) as process:
+        headers = {"x-forwarded-for": "192.0.2.9", "authorization": "Bearer wrong"}
+        assert httpx.get(f"http://{listen}/v1/whoami", headers=headers).status_code == 401
+        assert process.stderr is not None
+        assert process.stderr.readline().split()[-1] == f"address={told}"
+
+
+def test_what_a_proxy_passes_on_is_not_of_this_machine(tmp_path: Path) -> None:
+    path = settings(tmp_path)
+    listen = path.read_text().split('listen = "')[1].split('"')[0]
+    with serving(path):
+        found = httpx.get(f"http://{listen}/metrics", headers={"x-forwarded-for": "192.0.2.9"})
+        assert (found.status_code, httpx.get(f"http://{listen}/metrics").status_code) == (401, 200)

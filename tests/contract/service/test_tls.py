@@ -1,0 +1,202 @@
+"""TLS over real sockets, with an authority of the test's own; and the service's socket beside it, where root calls."""
+
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tls import Authority
+
+from sbf_service.bootstrap import build_service
+from sbf_service.server import open_sockets
+from sbf_service.settings import read_settings
+from virtcloud.client.api import Client
+from virtcloud.model.errors import BadInput, ServiceUnreachable, Unauthenticated
+
+SBF = (sys.executable, "-m", "sbf_service")
+
+
+@dataclass
+class Installation:
+    """A service with a certificate."""
+
+    folder: Path
+    port: int
+    authority: Path
+    process: subprocess.Popen[bytes]
+    token: str
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def shown(self) -> str:
+        """Give the certificate that the service shows now."""
+        return ssl.get_server_certificate(("127.0.0.1", self.port))
+
+
+@contextmanager
+def serving(folder: Path, **changes: str | dict[str, dict[str, str]]) -> Iterator[Installation]:
+    """Run the service with a certificate for 127.0.0.1."""
+    authority = Authority("authority")
+    certificate, key = authority.sign(folder, "sbf")
+    with closing(socket.create_server(("127.0.0.1", 0))) as probe:
+        port = probe.getsockname()[1]
+    found = {"database": f"sqlite:///{folder}/sbf.db", "listen": f"127.0.0.1:{port}", "socket": f"{folder}/sbf.sock"}
+    found |= {"tls_certificate": str(certificate), "tls_key": str(key)} | changes
+    config = folder / "sbf.toml"
+    config.write_text("".join(_toml(name, value) for name, value in found.items()))
+    made = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
+    token = subprocess.run(made, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log) as process,  # noqa: S603 - our own
+    ):
+        try:
+            until(lambda: "listening" in (folder / "log").read_text())
+            yield Installation(folder, port, authority.write(folder), process, token)
+        finally:
+            process.terminate()
+
+
+def _toml(name: str, value: str | dict[str, dict[str, str]]) -> str:
+    """Write a key, or tables of keys; the tables come last in what is written."""
+    if isinstance(value, str):
+        return f"{name} = {json.dumps(value)}\n"
+    tables = ((f"[{name}.{one}]\n", table) for one, table in value.items())
+    return "".join(head + "".join(_toml(*pair) for pair in table.items()) for head, table in tables)
+
+
+def until(reached: object) -> None:
+    ends = time.monotonic() + 30
+    while not reached():  # type: ignore[operator]
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def installation() -> Iterator[Installation]:
+    with tempfile.TemporaryDirectory(prefix="sbf") as folder, serving(Path(folder)) as made:
+        yield made
+
+
+def test_who_believes_its_authority_is_let_in_with_a_token(installation: Installation) -> None:
+    with Client(installation.url, token=installation.token, ca_file=installation.authority) as client:
+        assert client.sbf.whoami().name == "eva"
+    with Client(installation.url, ca_file=installation.authority, token="vc_none") as client:  # noqa: SIM117, S106
+        with pytest.raises(Unauthenticated):
+            client.sbf.whoami()
+
+
+def test_who_does_not_believe_it_sends_no_token_and_is_told_what_to_do(installation: Installation) -> None:
+    with Client(installation.url, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
+        client.sbf.whoami()
+    assert str(raised.value).startswith(f"SBF at {installation.url} shows a certificate that is not believed: ")
+    assert "--ca-file or VIRTCLOUD_CA_FILE" in str(raised.value)
+
+
+def test_plain_http_is_told_to_use_tls(installation: Installation) -> None:
+    plain = installation.url.replace("https", "http")
+    with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
+        client.sbf.whoami()
+    assert str(raised.value) == (
+        f"what answers at {plain} closed the connection without an answer: the service stopped during the "
+        f"call, or it expects TLS (--url {installation.url} or VIRTCLOUD_URL)"
+    )
+
+
+def handshake(port: int, version: ssl.TLSVersion) -> str | None:
+    """Speak one version of TLS only; gives what was agreed on."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with socket.create_connection(("127.0.0.1", port)) as line, context.wrap_socket(line) as opened:
+        return opened.version()
+
+
+def test_tls_before_1_2_is_refused(installation: Installation) -> None:
+    assert handshake(installation.port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    with pytest.raises(ssl.SSLError):
+        handshake(installation.port, ssl.TLSVersion.TLSv1_1)
+
+
+def test_on_its_socket_root_is_an_operator_without_certificate_or_token(installation: Installation) -> None:
+    with Client(f"unix://{installation.folder}/sbf.sock") as client:
+        assert client.sbf.whoami().role == "operator"
+
+
+def test_a_signal_has_the_certificate_read_anew_and_one_that_cannot_be_is_not_taken(installation: Installation) -> None:
+    before, log = installation.shown(), installation.folder / "log"
+    (installation.folder / "sbf.crt").write_text("rubbish")
+    installation.process.send_signal(signal.SIGHUP)
+    until(lambda: "certificate_not_taken" in log.read_text())
+    assert installation.shown() == before
+    Authority("another").sign(installation.folder, "sbf")
+    installation.process.send_signal(signal.SIGHUP)
+    until(lambda: "certificate_taken" in log.read_text())
+    assert installation.shown() != before
+
+
+def test_an_unusable_credential_is_logged_at_start_and_on_a_signal(tmp_path: Path) -> None:
+    """The service answers all the same: the devices of other credentials work."""
+    credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
+    with serving(tmp_path, credentials={"site": credential}) as made:
+        log = tmp_path / "log"
+        until(lambda: log.read_text().count("credential_unusable") == 1)
+        assert f"key_file {tmp_path}/absent cannot be read" in log.read_text()
+        with Client(made.url, token=made.token, ca_file=made.authority) as client:
+            assert client.sbf.whoami().name == "eva"
+        made.process.send_signal(signal.SIGHUP)
+        until(lambda: log.read_text().count("credential_unusable") == 2)
+
+
+def test_callers_must_show_a_certificate_where_that_is_set(tmp_path: Path) -> None:
+    clients = Authority("clients")
+    certificate, key = clients.sign(tmp_path, "host")
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate.read_bytes() + key.read_bytes())
+    with serving(tmp_path, tls_client_ca=str(clients.write(tmp_path))) as made:
+        with Client(made.url, token=made.token, ca_file=made.authority, certificate=both) as client:
+            assert client.sbf.whoami().name == "eva"
+        with Client(made.url, token=made.token, ca_file=made.authority) as client, pytest.raises(ServiceUnreachable):
+            client.sbf.whoami()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"listen": "192.0.2.1:8800"}, "listen = '192.0.2.1:8800': tokens would cross a network unencrypted; set tls_"),
+        ({"listen": "[::]:8800"}, "listen = '[::]:8800': tokens would cross a network unencrypted"),
+        ({"tls_key": "/none"}, "expected tls_certificate and tls_key, or neither of them, got one"),
+        ({"tls_client_ca": "/none"}, "expected tls_certificate and tls_key besides tls_client_ca, got neither"),
+        (
+            {"tls_key": "/none", "tls_certificate": "/none"},
+            "tls_certificate = '/none', tls_key = '/none': expected a certificate and its key (PEM, ",
+        ),
+    ],
+)
+def test_what_would_not_be_safe_is_refused_at_the_start(tmp_path: Path, changes: dict[str, str], words: str) -> None:
+    found = {"database": f"sqlite:///{tmp_path}/sbf.db", "listen": "127.0.0.1:0"} | changes
+    config = tmp_path / "sbf.toml"
+    config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
+    with pytest.raises(BadInput, match=re.escape(words)):
+        open_sockets(build_service(read_settings(config)))
+
+
+def test_a_file_that_is_no_certificate_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    with pytest.raises(BadInput, match="expected certificates"):
+        Client("https://127.0.0.1:1", ca_file=tmp_path / "x")

@@ -1,0 +1,123 @@
+"""The number that is found by an index is the one that the pure decision takes."""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import combinations
+from random import Random
+
+import pytest
+from sbf_fakes.world import STARTED, World, spec
+from sqlalchemy import select, update
+
+from sbf_service.domain.allocation import allocate_vlan_ids
+from sbf_service.store.allocation import allocate_longest_unused
+from sbf_service.store.claims import NEVER_USED
+from sbf_service.store.pools import ReservedVlans, read_site_pools
+from sbf_service.store.tables import FreeVlanRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.element import Device
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.topology import Site
+from virtcloud.model.vlans import VlanSet
+
+SITES = ("brno", "praha", "plzen")
+LARGE_POOLS = ("2-1500", "1400-3900", "2-3900", "1000-1019", "1490-1509")
+POOLS = ("100-139", "120-159", "100-119", "150-159", "100-101", "")
+
+
+def stir(world: World, random: Random) -> None:
+    """Give each site another pool, let clusters take numbers, and let the others be free since any day."""
+    for site in SITES:
+        world.put_pool(site, random.choice(POOLS))
+    for number in range(random.randint(0, 12)):
+        try:
+            world.put(f"c{number}", spec(*random.sample(["brno-h1", "praha-h1", "plzen-h1"], random.randint(1, 3))))
+        except NoVlanFree:
+            continue
+    with world.store.change() as unit:
+        for row in unit.session.query(FreeVlanRow):
+            used = random.random() < 0.9
+            row.since = STARTED - timedelta(days=random.randint(1, 9)) if used else NEVER_USED
+
+
+def chosen(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+    try:
+        return allocate_longest_unused(unit, sites, reserved, translates=translates)
+    except NoVlanFree as error:
+        return str(error)
+
+
+def decided(unit: Unit, sites: list[Site], reserved: ReservedVlans, *, translates: bool) -> object:
+    try:
+        return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
+    except NoVlanFree as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_index_finds_the_number_that_the_decision_takes(world: World, seed: int) -> None:
+    random = Random(seed)
+    kept = VlanSet(range(100, 100 + random.choice([0, 0, 5, 18])))
+
+    def reserved(_device: Device) -> VlanSet:
+        return kept
+
+    stir(world, random)
+    choose_as_decided(world, reserved)
+
+
+def choose_as_decided(world: World, reserved: ReservedVlans) -> None:
+    with world.store.read() as unit:
+        every = world.topology().sites
+        for sites in (list(some) for count in (1, 2, 3) for some in combinations(every, count)):
+            for translates in (False, True):
+                wanted = decided(unit, sites, reserved, translates=translates)
+                assert chosen(unit, sites, reserved, translates=translates) == wanted
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_number_far_down_the_index_is_found(world: World, seed: int) -> None:
+    """Thousands of numbers are freer at one site than at the next, and the ones to take are read in no first window."""
+    random = Random(seed)
+    for site in SITES:
+        world.put_pool(site, random.choice(LARGE_POOLS))
+    with world.store.change() as unit:
+        unit.session.execute(update(FreeVlanRow), list(ages(unit, random)))
+    choose_as_decided(world, lambda _device: VlanSet())
+
+
+def ages(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
+    """Free each site's numbers at a time of its own; those that another site has too were used lately somewhere."""
+    free = unit.connection.execute(select(FreeVlanRow.site, FreeVlanRow.vlan)).all()
+    sites = Counter(vlan for _, vlan in free)
+    lately = {vlan: random.choice(SITES) for vlan, count in sites.items() if count > 1}
+    longest = {site: random.choice((20, 400, 8000)) for site in SITES}
+    for site, vlan in free:
+        days = random.randint(0, 9) if lately.get(vlan) == site else random.randint(10, 10 + longest[site])
+        yield {"site": site, "vlan": vlan, "since": STARTED - timedelta(days=days)}
+
+
+def test_each_number_that_a_site_gives_is_free_or_somebody_has_it(world: World) -> None:
+    """It is so through claims, ends of clusters and other pools: none is lost, none is there twice."""
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.put("b", spec("brno-h1"))
+    world.settle()
+    world.delete("a")
+    world.settle()
+    world.put_pool("brno", "100-119,150")
+    with world.store.read() as unit:
+        free = [row.vlan for row in unit.session.query(FreeVlanRow).where(FreeVlanRow.site == "brno")]
+    assert sorted(free) == [100, *range(102, 120), 150]
+    assert str(world.site("brno").claimed) == "101"
+
+
+def test_a_number_that_is_given_again_counts_as_never_used(world: World) -> None:
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.delete("a")
+    world.settle()
+    assert world.put("b", spec("brno-h1")).view.vlans == {"brno": 101}
+    world.put_pool("brno", "101-139")
+    world.put_pool("brno", "100-139")
+    assert world.put("c", spec("brno-h1")).view.vlans == {"brno": 100}

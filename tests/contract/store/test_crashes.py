@@ -1,0 +1,104 @@
+"""A crash at any statement leaves nothing half-done, and what follows goes on from the revisions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sbf_fakes.crash import Crash, crash_at
+from sbf_fakes.world import World, spec, three_sites
+from sqlalchemy import text
+
+from sbf_service.store.leases import release_leases_of
+from sbf_service.store.tables import Base
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+
+
+def contents(world: World) -> dict[str, list[Any]]:
+    with world.store.engine.connect() as connection:
+        return {
+            name: connection.execute(text(f"SELECT * FROM {name} ORDER BY 1, 2")).fetchall()  # noqa: S608 - our tables
+            for name in Base.metadata.tables
+        }
+
+
+def prepared(world: World) -> None:
+    world.settle()
+    world.put("old", spec("brno-h1", "praha-h1"))
+    world.settle()
+    world.put("young", spec("brno-h2", "plzen-h1"))
+
+
+def more_hosts(world: World) -> None:
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["hosts"].append({"name": "brno-h3", "ports": ["eth0"]})
+    document["sites"][0]["switches"][0]["ports"].append("p3")
+    document["links"].append({"a": "brno-h3:eth0", "b": "brno-sw1:p3"})
+    world.put_topology(Topology.model_validate(document))
+
+
+def last_confirmation(world: World) -> None:
+    world.confirm("brno-h2", world.element("brno-h2").wanted_revision)
+
+
+CHANGES: dict[str, Callable[[World], object]] = {
+    "a cluster is asked for": lambda world: world.put("new", spec("brno-h1", "praha-h2")),
+    "a cluster is ended": lambda world: world.delete("old"),
+    "an attempt replaces one": lambda world: world.put("old", spec("brno-h2"), attempt=5),
+    "an element confirms": last_confirmation,
+    "a pool is changed": lambda world: world.put_pool("brno", "90-150"),
+    "the topology is changed": more_hosts,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Callable[[World], object]) -> None:
+    """Die at the first, the second, the n-th statement: the tables are as before, until the change is whole."""
+    prepared(world)
+    before, statement = contents(world), 0
+    while not happens(world, change, statement + 1):
+        assert contents(world) == before
+        statement += 1
+    assert contents(world) != before
+    assert statement > 5
+
+
+def happens(world: World, change: Callable[[World], object], statement: int) -> bool:
+    """Make a change that dies at a statement; say whether it needed fewer and was made."""
+    made = True
+    with crash_at(world, statement):
+        try:
+            change(world)
+        except Crash:
+            made = False
+        except Conflict:
+            assert change is CHANGES["an attempt replaces one"]
+    return made
+
+
+def test_a_worker_that_crashed_at_any_statement_is_followed_by_another_one(world: World) -> None:
+    """Die at every statement of a worker in turn; the service that starts again sets the cluster up all the same."""
+    world.settle()
+    statement, died = 0, True
+    while died:
+        statement += 1
+        world.put("demo", spec("brno-h1"), attempt=statement)
+        died = not happens(world, lambda world: world.converge("brno-sw1"), statement)
+        world.close()
+        world.service = world.restarted()
+        with world.store.touch() as unit:
+            release_leases_of(unit, "sbf@one")
+        brno_acts(world)
+        assert world.view("demo").state is ClusterState.ACTIVE
+        assert world.switches["brno-sw1"].carried() == {"p1": str(world.view("demo").vlans["brno"])}
+        world.delete("demo")
+        brno_acts(world)
+        assert world.switches["brno-sw1"].carried() == {}
+        assert str(world.site("brno").claimed) == ""
+    assert statement > 10
+
+
+def brno_acts(world: World) -> None:
+    world.converge("brno-sw1")
+    world.confirm("brno-h1", world.element("brno-h1").wanted_revision)

@@ -1,0 +1,188 @@
+"""The database's own history."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect, select, text
+from sqlalchemy.exc import IntegrityError
+
+from sbf_service.store.claims import NEVER_USED
+from sbf_service.store.database import make_alembic_config, make_engine, migrate
+from sbf_service.store.tables import Base, FreeVlanRow, PortRow
+from virtcloud.model.errors import BadInput
+
+BEFORE_RECORDS = "0015"
+"""The last version in which every VLAN of a pool counted as SBF's."""
+
+
+def test_the_migrations_make_exactly_the_tables(database: str) -> None:
+    engine = make_engine(database)
+    migrate(engine)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
+
+
+def test_constraints_are_in_the_database(database: str) -> None:
+    engine = make_engine(database)
+    migrate(engine)
+    found = inspect(engine)
+    assert found.get_pk_constraint("claims")["constrained_columns"] == ["site", "vlan"]
+    assert found.get_pk_constraint("service_claims")["constrained_columns"] == ["transport", "number"]
+    assert [one["column_names"] for one in found.get_unique_constraints("service_claims")] == [["cluster_id"]]
+    assert [one["name"] for one in found.get_check_constraints("claims")] == ["ck_claims_vlan"]
+    assert [one["column_names"] for one in found.get_unique_constraints("claims")] == [["cluster_id", "site"]]
+    engine.dispose()
+
+
+def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_never_used(database: str) -> None:
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-103'), ('praha', true, '')",
+        "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
+        "INSERT INTO claims VALUES ('brno', 101, 'c')",
+        "INSERT INTO freed_numbers VALUES ('brno', 101, :at), ('brno', 102, :at), ('brno', 200, :at)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00.000000+00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(
+            select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).order_by(FreeVlanRow.vlan)
+        ).all()
+    day = datetime(2026, 1, 1, tzinfo=UTC)
+    assert found == [("brno", 100, NEVER_USED), ("brno", 102, day), ("brno", 103, NEVER_USED)]
+    engine.dispose()
+
+
+def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(database: str) -> None:
+    """The elements' table is made anew on SQLite; the placements that refer to it stay, and are still held to it."""
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
+        "INSERT INTO elements VALUES ('brno-sw1', 'brno', 'switch', true, 2, 2, NULL, true, NULL, NULL, NULL, NULL, NULL, 1)",  # noqa: E501 - all columns
+        "INSERT INTO placements VALUES ('c', 'brno-sw1', 2, NULL)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None, False)]
+        connection.execute(text("UPDATE elements SET kind = 'edge'"))
+        with pytest.raises(IntegrityError):
+            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL, false)"))
+    engine.dispose()
+
+
+def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(database: str) -> None:
+    """Those that were confirmed to carry nothing may be access ports that SBF shut down itself."""
+    engine = make_engine(database)
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        "INSERT INTO elements VALUES ('brno-sw1', 'brno', 'switch', true, 2, 2, NULL, true, NULL, NULL, :carried, NULL, NULL, 1)",  # noqa: E501 - all columns
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, "0001")
+        for line in written:
+            connection.execute(text(line), {"carried": '{"p1":"100","p2":""}'} if ":carried" in line else {})
+    migrate(engine)
+    columns = (PortRow.port, PortRow.taken, PortRow.shut, PortRow.leaving, PortRow.use_before)
+    with engine.connect() as connection:
+        found = connection.execute(select(*columns).order_by(PortRow.port)).all()
+    assert found == [("p1", True, False, False, None), ("p2", True, True, False, None)]
+    engine.dispose()
+
+
+def test_migrating_again_changes_nothing(database: str) -> None:
+    engine = make_engine(database)
+    migrate(engine)
+    migrate(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM topology")).scalar_one() == 1
+    engine.dispose()
+
+
+def test_a_migration_that_dies_leaves_an_empty_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from alembic import op  # noqa: PLC0415
+
+    engine = make_engine(database)
+
+    def die(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(op, "execute", die)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(engine)
+    assert inspect(engine).get_table_names() == []
+    migrate(engine)
+    engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_left_alone(database: str) -> None:
+    engine = make_engine(database)
+    migrate(engine)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(BadInput, match=r"database (sqlite|postgresql).* was made by a newer version of virtcloud"):
+        migrate(engine)
+    engine.dispose()
+
+
+def test_a_database_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'nowhere' / 'sbf.db'}")
+    with pytest.raises(BadInput, match=r"database sqlite:///.*sbf.db cannot be opened for writing: unable to open"):
+        migrate(engine)
+    engine.dispose()
+
+
+def test_what_is_no_database_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sbf.db").write_text("this is a letter to my aunt, not a database at all\n" * 100)
+    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    with pytest.raises(BadInput, match="file is not a database"):
+        migrate(engine)
+    engine.dispose()
+
+
+def test_what_switches_carried_before_is_recorded_as_created(database: str) -> None:
+    """By the claims that a switch confirmed, and by what it was last read to carry; not by what it owes."""
+    engine = make_engine(database)
+    cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
+    element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns
+    written = (
+        "INSERT INTO sites VALUES ('brno', true, '100-139')",
+        *(
+            f"{cluster} VALUES ('{one}', '{one}', 0, 0, 'eva', '{{}}', 1, 'active', :at, :at, :at, false)"
+            for one in "ab"
+        ),
+        f"""{element} VALUES ('brno-sw1', 'brno', 'switch', true, 5, 3, 3, 0, true, 1, '{{"p1": "110-111"}}')""",
+        "INSERT INTO claims VALUES ('brno', 100, 'a'), ('brno', 101, 'b')",
+        "INSERT INTO placements VALUES ('a', 'brno-sw1', 2, NULL), ('b', 'brno-sw1', 4, NULL)",
+    )
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_RECORDS)
+        for line in written:
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT element, vlan FROM created_vlans ORDER BY vlan")).all()
+    assert found == [("brno-sw1", 100), ("brno-sw1", 110), ("brno-sw1", 111)]
+    engine.dispose()

@@ -1,0 +1,173 @@
+"""What only a shared database can do to the service: replicas that start at once, stop, and lose it."""
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import pytest
+from postgres import PostgresServer
+from sbf_fakes.http_calls import ask
+from sbf_fakes.world import World, spec
+from sqlalchemy import text
+
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.leases import acquire_lease
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import BadInput, Conflict, DatabaseUnavailable
+from virtcloud.model.views import Problem
+
+pytestmark = pytest.mark.postgresql
+
+
+@pytest.fixture
+def world(postgresql: str) -> Iterator[World]:
+    made = World(postgresql)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def test_replicas_that_start_at_once_migrate_one_after_the_other(postgresql: str) -> None:
+    engines = [make_engine(postgresql) for _ in range(4)]
+    start = Barrier(4)
+
+    def begin(number: int) -> None:
+        start.wait()
+        migrate(engines[number])
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(begin, range(4))) == [None] * 4
+    with engines[0].connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM topology")).scalar_one() == 1
+    for engine in engines:
+        engine.dispose()
+
+
+def test_a_world_closes_the_connections_of_every_service_it_made(postgresql: str) -> None:
+    """An open connection that is collected is a warning in whatever test runs then."""
+    made = World(postgresql)
+    made.furnish()
+    former = made.service
+    made.service = made.restarted()
+    made.settle()
+    assert former.store.engine.pool.checkedin() > 0
+    made.close()
+    assert [one.store.engine.pool.checkedin() for one in (former, made.service)] == [0, 0]
+
+
+def test_names_sort_as_they_do_in_the_service_whatever_the_servers_language(world: World) -> None:
+    """The tests' server sorts as dictionaries do, which pass over dashes."""
+    with world.store.engine.connect() as connection:
+        question = "SELECT x FROM (VALUES ('brno-sw1'), ('brnoa')) AS t(x) ORDER BY x"
+        assert connection.execute(text(question)).scalars().all() == ["brnoa", "brno-sw1"]
+        elements = connection.execute(text("SELECT name FROM elements ORDER BY name")).scalars().all()
+    assert elements == sorted(elements)
+
+
+def test_a_replica_that_stops_in_the_middle_of_a_change_holds_nobody_up_for_long(world: World) -> None:
+    """It sleeps with the locks; the server ends its transaction, the others go on, and it hears of it when it wakes."""
+    sleepy = Store(make_engine(f"{world.database}&options=-c%20idle_in_transaction_session_timeout=300"))
+
+    def wakes_up_late() -> None:
+        with sleepy.change() as unit:
+            unit.session.execute(text("UPDATE sites SET present = false"))
+            world.put("demo", spec("brno-h1"))
+            unit.session.execute(text("SELECT 1"))
+
+    with pytest.raises(DatabaseUnavailable):
+        wakes_up_late()
+    sleepy.close()
+    assert world.view("demo").state is ClusterState.CONFIGURING
+    with world.store.engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM sites WHERE present")).scalar_one() == 3
+
+
+def test_who_was_overtaken_may_ask_again(world: World) -> None:
+    """A stranger's locks in another order: one of the two is sent away, and it is said so."""
+    stranger = world.store.engine.connect()
+    stranger.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
+    waiting = Event()
+
+    def deadlock() -> None:
+        waiting.wait(10)
+        stranger.execute(text("SET deadlock_timeout = '10s'"))
+        stranger.execute(text("SELECT 1 FROM topology FOR UPDATE"))
+
+    def change() -> None:
+        with world.store.touch() as unit:
+            unit.session.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
+            unit.session.execute(text("SELECT 1 FROM topology FOR UPDATE"))
+            waiting.set()
+            unit.session.execute(text("SELECT 1 FROM sites WHERE name = 'praha' FOR UPDATE"))
+
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(deadlock)
+        with pytest.raises(Conflict, match="another call changed the same thing at the same time: ask again"):
+            change()
+        other.result(10)
+    stranger.close()
+
+
+def test_a_lease_that_two_replicas_ask_for_at_once_is_given_to_one(world: World) -> None:
+    start = Barrier(8)
+
+    def take(holder: str) -> int | None:
+        start.wait()
+        with world.store.touch() as unit:
+            return acquire_lease(unit, "brno-sw1", holder, world.service.settings.timing.lease)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(take, (f"sbf@r{number}" for number in range(8))))
+    assert sorted(answers, key=str) == [1, *[None] * 7]
+
+
+def test_a_database_that_restarts_is_a_503_and_then_as_before(world: World, postgres_server: PostgresServer) -> None:
+    world.put("demo", spec("brno-h1"))
+    postgres_server.stop(signal.SIGQUIT)
+    answer = ask(world, "GET", "/v1/clusters/demo")
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = Problem.model_validate_json(answer.content)
+    assert (problem.status, problem.type) == (503, "urn:virtcloud:problem:database-unavailable")
+    assert problem.detail == (
+        "the database does not answer; nothing was changed by this call or it can be repeated: try again"
+    )
+    postgres_server.start()
+    assert ask(world, "GET", "/v1/clusters/demo").json()["state"] == "configuring"
+
+
+def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgres_server: PostgresServer) -> None:
+    """The change was made and could not be confirmed: it is confirmed later, and the switch is in no trouble."""
+    world.settle()
+    world.put("demo", spec("brno-h1"))
+
+    def restart() -> None:
+        postgres_server.stop(signal.SIGQUIT)
+        postgres_server.start()
+
+    switch = world.switches["brno-sw1"]
+    switch.before_apply = restart
+    with world.store.engine.connect():
+        pass
+    assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
+    assert world.element("brno-sw1").trouble is None
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        (
+            "postgresql://sbf@/sbf?host=/nowhere",
+            "cannot be opened for writing: connection is bad: .*No such file or directory Is the server",
+        ),
+        ("postgresql://sbf@/sbf?password=hunter2", r"put it into a file, and say \?passfile=FILE"),
+        ("mysql://sbf@/sbf", "neither SQLite nor PostgreSQL"),
+        ("postgresql://sbf:hunter2@127.0.0.1:1/sbf", r"postgresql\+psycopg://sbf:\*\*\*@127.0.0.1:1/sbf"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused_without_its_password(address: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words) as caught:
+        migrate(make_engine(address))
+    assert "hunter2" not in str(caught.value)

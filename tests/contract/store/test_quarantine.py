@@ -1,0 +1,148 @@
+"""Numbers that are kept back: who keeps them, and an administrator's word that one is clean."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.access import Role
+
+WORD = {"reason": "praha-sw1 was scrapped"}
+CLEAN = "/v1/sites/praha/quarantine/100/clean"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def keep_back(world: World, *elements: str) -> None:
+    """Let a cluster over Brno and Praha end while these elements cannot be reached."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.settle()
+    for name in elements:
+        world.switches[name].cut_off = True
+        world.dead_hosts.add(name)
+    world.delete("demo")
+    world.settle()
+    world.clock.advance(61)
+    world.settle()
+    assert world.view("demo").quarantined
+
+
+def test_a_site_says_who_keeps_its_numbers_back_since_when(world: World) -> None:
+    keep_back(world, "praha-sw1")
+    found = ask(world, "GET", "/v1/sites/brno").json()
+    assert found["quarantined"] == "100"
+    assert [{**one, "cluster_id": "…"} for one in found["quarantine"]] == [
+        {
+            "vlan": 100,
+            "cluster": "demo",
+            "cluster_id": "…",
+            "since": "2026-01-01T00:00:00Z",
+            "elements": {"praha-sw1": "praha"},
+        }
+    ]
+
+
+def test_one_word_frees_the_number_at_all_sites_when_one_site_kept_it_back(world: World) -> None:
+    keep_back(world, "praha-sw1")
+    answer = ask(world, "POST", CLEAN, WORD)
+    assert (answer.status_code, answer.json()["quarantine"], answer.json()["free"]) == (200, [], "100-139")
+    assert str(world.site("brno").free) == "100-139"
+    view = world.view("demo")
+    assert (view.quarantined, view.vlans) == (False, {})
+
+
+def test_the_word_is_kept_with_name_reason_element_and_cluster(world: World) -> None:
+    keep_back(world, "praha-sw1")
+    ask(world, "POST", CLEAN, WORD, token=world.token(Role.SITE_ADMINISTRATOR, "eva", "praha"))
+    (row,) = world.audit("number_said_clean")
+    assert (row.who, row.why, row.element, row.cluster_id) == (
+        "eva",
+        "VLAN 100 at praha: praha-sw1 was scrapped",
+        "praha-sw1",
+        world.view("demo").id,
+    )
+    assert [one.who for one in world.audit("number_freed")] == ["eva", "eva"]
+
+
+def test_a_word_for_one_site_does_not_stand_for_an_element_of_another(world: World) -> None:
+    keep_back(world, "praha-sw1", "brno-h1")
+    found = ask(world, "POST", CLEAN, WORD).json()
+    assert [one["elements"] for one in found["quarantine"]] == [{"brno-h1": "brno"}]
+    assert ask(world, "POST", "/v1/sites/brno/quarantine/100/clean", WORD).json()["quarantine"] == []
+    assert str(world.site("praha").free) == "100-139"
+
+
+def test_the_word_and_a_confirmation_free_a_number_together(world: World) -> None:
+    keep_back(world, "praha-sw1", "brno-h1")
+    ask(world, "POST", CLEAN, WORD)
+    world.dead_hosts.clear()
+    world.settle()
+    assert str(world.site("praha").free) == "100-139"
+
+
+def test_an_element_that_comes_back_loses_what_was_said_to_be_clean(world: World) -> None:
+    keep_back(world, "praha-sw1")
+    ask(world, "POST", CLEAN, WORD)
+    assert world.switches["praha-sw1"].carried() == {"p1": "100", "uplink": "100"}
+    world.switches["praha-sw1"].cut_off = False
+    world.settle()
+    assert world.switches["praha-sw1"].carried() == {}
+
+
+def test_a_new_cluster_is_not_active_on_what_the_former_one_left_behind(world: World) -> None:
+    """The number is used again while the element is still away: it is read and set right before it counts."""
+    world.put_pool("praha", "100")
+    keep_back(world, "praha-sw1")
+    ask(world, "POST", CLEAN, WORD)
+    world.put("next", spec("praha-h2"))
+    world.settle()
+    assert world.view("next").state == "configuring"
+    world.switches["praha-sw1"].cut_off = False
+    world.settle()
+    assert world.view("next").state == "active"
+    assert world.switches["praha-sw1"].carried() == {"p2": "100"}
+
+
+def test_saying_it_again_changes_nothing(world: World) -> None:
+    keep_back(world, "praha-sw1", "brno-h1")
+    first = ask(world, "POST", CLEAN, WORD).json()
+    rows = len(world.audit())
+    assert ask(world, "POST", CLEAN, WORD).json() == first
+    assert len(world.audit()) == rows
+    assert ask(world, "POST", "/v1/sites/praha/quarantine/120/clean", WORD).status_code == 200
+
+
+def test_a_number_in_use_cannot_be_said_clean(world: World) -> None:
+    world.put("demo", spec("praha-h1"))
+    assert problem(ask(world, "POST", CLEAN, WORD)) == (
+        409,
+        "conflict",
+        (
+            "VLAN 100 at praha is not in quarantine: cluster demo has it and is configuring; "
+            "end the cluster, and wait until it has ended"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "word", "status"),
+    [
+        ("/v1/sites/ostrava/quarantine/100/clean", WORD, 404),
+        ("/v1/sites/praha/quarantine/4095/clean", WORD, 422),
+        (CLEAN, {}, 422),
+        (CLEAN, {"by": "eva", "reason": "scrapped"}, 422),
+        (CLEAN, {"reason": "a\0b"}, 422),
+        (CLEAN, {"reason": "a\x1b[2Jb"}, 422),
+    ],
+)
+def test_a_word_that_cannot_be_is_refused(world: World, path: str, word: dict[str, str], status: int) -> None:
+    assert problem(ask(world, "POST", path, word))[0] == status

@@ -1,0 +1,68 @@
+"""What SQL finds that may move is what the pure decision moves."""
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+from sbf_fakes.world import STARTED, World, spec
+from sqlalchemy import insert, select
+
+from sbf_service.domain.lifecycle import find_transition
+from sbf_service.store.cluster_queries import find_clusters, read_cluster_statuses
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.transitions import has_due_transition
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+
+DRAIN = timedelta(seconds=60)
+SPEC = spec("brno-h1").model_dump_json()
+NEWEST = 6
+
+
+def stir(unit: Unit, random: Random) -> None:
+    """Put elements and clusters into any state that the tables allow; a third of the clusters joined another."""
+    elements = unit.session.scalars(select(ElementRow)).all()
+    for row in elements:
+        row.wanted_revision, row.reachable = NEWEST, random.random() < 0.8
+        row.confirmed_revision = random.choice([0, 3, NEWEST - 1, NEWEST, NEWEST, NEWEST])
+    unit.session.flush()
+    networks: list[str] = []
+    for number in range(150):
+        network = random.choice(networks) if networks and random.random() < 1 / 3 else None
+        networks += [f"c{number}"] if network is None else []
+        parts = random.sample([row.name for row in elements], random.randint(0, 3))
+        add_cluster(unit, f"c{number}", random, parts, network)
+
+
+def add_cluster(unit: Unit, name: str, random: Random, elements: list[str], network: str | None) -> None:
+    def moment() -> object:
+        return STARTED + timedelta(seconds=random.choice([-120, -60, -1, 0, 1, 60]))
+
+    state = random.choice(list(ClusterState))
+    row = {"id": name, "key": name, "attempt": 0, "owner": "alice", "spec": SPEC, "version": 1, "state": state}
+    row |= {"network": network, "created_at": STARTED, "deadline": moment(), "lease_ends": moment()}
+    row |= {
+        "leaving_since": random.choice([None, moment()]),
+        "quarantined": state in ENDED_STATES and random.random() < 0.5,
+    }
+    unit.session.execute(insert(ClusterRow).values(row))
+    for element in elements:
+        added = random.randint(1, 4)
+        removed = random.choice([None, random.randint(added + 1, NEWEST)])
+        part = {"cluster_id": name, "element": element, "added_revision": added, "removed_revision": removed}
+        part["blocked"] = removed is None and random.random() < 0.2
+        unit.session.execute(insert(PlacementRow).values(part))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sql_finds_exactly_the_clusters_that_the_decision_moves(world: World, seed: int) -> None:
+    with world.store.change() as unit:
+        stir(unit, Random(seed))
+    with world.store.read() as unit:
+        rows = find_clusters(unit, ClusterRow.state != ClusterState.REQUESTED)
+        moved = {
+            one.id for one in read_cluster_statuses(unit, rows) if find_transition(one, unit.now, DRAIN) is not None
+        }
+        found = {row.id for row in find_clusters(unit, has_due_transition(unit.now, DRAIN))}
+    assert moved
+    assert found == moved

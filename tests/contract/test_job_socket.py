@@ -1,0 +1,488 @@
+"""A job's cluster through a host's agent: its real socket, and a real SBF that knows the agent by its token."""
+
+import errno
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import uvicorn
+from job_socket_agent import Agent, FakeBridges, FakeEar, agent, settings_in
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.http.app import create_app
+from sbf_service.store import elements
+from virtcloud.agent.job_socket import job_records
+from virtcloud.agent.network.address_probe import IpAddress
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+
+JOB = "12.pbs"
+SPEC = spec(
+    "brno-h1",
+    "praha-h1",
+    owner="root",
+    name="demo",
+    guests=[
+        {"name": "g1", "host": "brno-h1", "image": "x", "cpus": 2, "addresses": ["10.0.0.1/24"]},
+        {"name": "g2", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.2/24", "fd00::2/64"]},
+    ],
+)
+AWAY = "unix:///nowhere/sbf.sock"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+@contextmanager
+def serving(world: World) -> Iterator[str]:
+    """Let SBF answer on TCP; nobody works in it but who a test says."""
+    server = uvicorn.Server(uvicorn.Config(create_app(world.service), port=0, lifespan="off", log_config=None))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        world.service.notifier.close()
+        thread.join()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> AgentSettings:
+    return settings_in(tmp_path / "agent", timing={"job_grace": 0})
+
+
+@pytest.fixture
+def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]]:
+    """Give what starts an agent of brno-h1; who is started again takes the place of the former one."""
+    with ExitStack() as all_lives:
+        url = all_lives.enter_context(serving(world))
+        token = world.token(Role.AGENT, "brno-h1")
+        bridges = FakeBridges({"br100": set()})
+        life = all_lives.enter_context(ExitStack())
+
+        def start(url: str = url) -> Agent:
+            life.close()
+            sbf = life.enter_context(SbfClient(url, 3, token=lambda: token))
+            return life.enter_context(agent(settings, sbf, bridges))
+
+        yield start
+
+
+@pytest.fixture
+def host(live: Callable[..., Agent]) -> Agent:
+    return live()
+
+
+def state(host: Agent, wait: float = 0, attempt: int = 1) -> tuple[str, list[str]]:
+    said = host.ask("state", JOB, attempt, wait=wait)
+    assert said["ok"], said
+    return said["state"], said["missing"]
+
+
+def until(reached: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: World, host: Agent) -> None:
+    """One element after the other, then one guest after the other; up comes with the facts of the job."""
+    world.put(JOB, SPEC, attempt=1)
+    assert host.up(JOB) == {"ok": True}
+    waits = "{} has not confirmed".format
+    names = ("switch brno-sw1 at brno", "host brno-h1 at brno", "host praha-h1 at praha", "switch praha-sw1 at praha")
+    assert (state(host)[0], sorted(state(host)[1])) == ("waiting", sorted(map(waits, names)))
+    world.converge_switches()
+    assert sorted(state(host)[1]) == sorted(map(waits, names[1:3]))
+    world.confirm_hosts()
+    world.sweep()
+    guests = ["guest g1 does not answer at 10.0.0.1", "guest g2 does not answer at 10.0.0.2 or fd00::2"]
+    assert state(host) == ("waiting", guests)
+    host.bridges.there["br100"] |= {"10.0.0.1"}
+    assert state(host) == ("waiting", guests[1:])
+    host.bridges.there["br100"] |= {"fd00::2"}
+    said = host.ask("state", JOB, 1)
+    folder = host.settings.jobs / JOB
+    assert said == {
+        "ok": True,
+        "state": "up",
+        "missing": [],
+        "reason": None,
+        "facts": {
+            "VCLUSTER_ID": JOB,
+            "VCLUSTER_NAME": "demo",
+            "VCLUSTER_VLAN": "100",
+            "VCLUSTER_GUESTS": "g1 g2",
+            "VCLUSTER_HOSTS": str(folder / "hosts"),
+            "VCLUSTER_HOSTFILE": str(folder / "hostfile"),
+            "VCLUSTER_SSH_CONFIG": str(folder / "ssh_config"),
+        },
+    }
+    assert (folder / "hostfile").read_text() == "g1 slots=2\ng2 slots=1\n"
+
+
+def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
+    """Let a run of the job have a cluster whose guests are up."""
+    world.put(JOB, SPEC, attempt=attempt)
+    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    world.settle()
+    host.up(JOB, attempt, head=head)
+
+
+def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
+    """Remove a run while all elements do their part, and give the answer."""
+    first = host.ask("remove", JOB, attempt)
+    until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
+    world.settle()
+    return first if first["gone"] else host.ask("remove", JOB, attempt, wait=30)
+
+
+def test_who_waits_is_answered_as_soon_as_something_changes(world: World, host: Agent) -> None:
+    host.up(JOB)
+    assert state(host) == ("waiting", [f"SBF knows no cluster {JOB} with a part on host brno-h1"])
+    becoming = threading.Timer(0.2, lambda: active(world, host))
+    becoming.start()
+    until(lambda: state(host, wait=30)[0] == "up")
+    becoming.join()
+
+
+def test_who_waits_is_answered_when_less_is_missing_too(world: World, host: Agent) -> None:
+    """Else a user would read for half a minute that all guests are silent; here the second one answers later still."""
+    active(world, host)
+    there = host.bridges.there["br100"] = set()
+    assert len(state(host)[1]) == 2
+    threading.Timer(0.2, lambda: there.add("10.0.0.1")).start()
+    later = threading.Timer(6, lambda: there.add("10.0.0.2"))
+    later.start()
+    assert state(host, wait=30) == ("waiting", ["guest g2 does not answer at 10.0.0.2 or fd00::2"])
+    later.cancel()
+
+
+def test_what_an_element_said_is_in_the_answer(world: World, host: Agent) -> None:
+    world.put(JOB, spec("brno-h1", "brno-h2", owner="root"), attempt=1)
+    host.up(JOB)
+    world.converge_switches()
+    world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
+    with world.store.change(who="brno-h2") as unit:
+        elements.record_error(unit, "brno-h2", "image debian\nis missing", timedelta(60))
+    assert state(host) == ("waiting", ["host brno-h2 at brno has not confirmed (image debian is missing)"])
+
+
+def test_a_cancelled_run_is_cancelled_for_who_waits_and_ever_after(world: World, host: Agent) -> None:
+    """The script of a job that was deleted would be started by its MoM if the barrier were not told."""
+    host.up(JOB)
+    state(host)
+    threading.Timer(0.2, lambda: host.ask("cancel", JOB, reason="qdel by alice")).start()
+    said = host.ask("state", JOB, wait=30)
+    assert (said["state"], said["reason"]) == ("cancelled", "qdel by alice")
+    active(world, host)
+    assert host.ask("state", JOB)["state"] == "cancelled"
+
+
+def test_a_run_that_is_cancelled_while_its_guests_are_asked_is_not_up(
+    world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active(world, host)
+
+    def deleted_meanwhile(ear: FakeEar, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        assert host.ask("cancel", JOB, reason="qdel")["ok"]
+        return addresses
+
+    monkeypatch.setattr(FakeEar, "ask", deleted_meanwhile)
+    assert host.ask("state", JOB)["state"] == "cancelled"
+    assert not host.settings.jobs.exists()
+
+
+def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host: Agent) -> None:
+    world.put(JOB, SPEC, attempt=1)
+    host.up(JOB)
+    world.clock.advance(121)
+    world.sweep()
+    said = host.ask("state", JOB, wait=30)
+    assert said["state"] == "failed"
+    assert said["reason"].startswith(
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF);"
+    )
+
+
+def test_a_cluster_that_its_user_ended_is_ended(world: World, host: Agent) -> None:
+    active(world, host)
+    world.delete(JOB)
+    said = host.ask("state", JOB, wait=30)
+    assert (said["state"], said["reason"]) == ("ended", "ended by its user")
+
+
+def test_a_run_that_is_over_leaves_sbf_this_host_and_its_files(world: World, host: Agent) -> None:
+    active(world, host)
+    assert state(host) == ("up", [])
+    assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
+    assert (world.view(JOB).state, world.view(JOB).reason) == ("released", "ended by agent@brno-h1")
+    assert list(host.settings.jobs.iterdir()) == []
+    assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
+
+
+def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Agent) -> None:
+    active(world, host)
+    host.ask("remove", JOB)
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+    words = "host brno-h1 at brno has not confirmed that it removed it"
+    until(lambda: host.ask("remove", JOB) == {"ok": True, "gone": False, "missing": [words]})
+    world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
+    assert host.ask("remove", JOB, wait=30)["gone"]
+    assert world.view(JOB).state is ClusterState.DRAINING, "the others still have it"
+
+
+def test_a_cluster_that_nobody_knows_is_gone(host: Agent) -> None:
+    assert host.ask("remove", JOB, wait=30) == {"ok": True, "gone": True, "missing": []}
+
+
+def test_a_cluster_without_a_part_on_this_host_is_not_ended_by_it(world: World, host: Agent) -> None:
+    world.put(JOB, spec("praha-h1"), attempt=1)
+    assert host.ask("remove", JOB, wait=30)["gone"]
+    assert world.view(JOB).state is ClusterState.CONFIGURING
+
+
+def test_a_late_call_of_an_older_run_changes_nothing(world: World, host: Agent) -> None:
+    world.put(JOB, SPEC, attempt=2)
+    host.up(JOB, 2)
+    before = host.ask("list")
+    words = f"cluster {JOB}: attempt 1 is over, attempt 2 came here since"
+    for do in ("up", "state", "cancel", "remove"):
+        assert host.ask(do, JOB, 1) == {"ok": False, "error": "gone", "detail": words}
+    assert host.ask("list") == before
+    assert world.view(JOB).state is ClusterState.CONFIGURING
+
+
+def test_a_run_that_sbf_knows_a_later_one_of_is_gone(world: World, host: Agent) -> None:
+    host.up(JOB, 1)
+    world.put(JOB, SPEC, attempt=2)
+    words = f"cluster {JOB}: attempt 1 is over, SBF has attempt 2"
+    assert host.ask("state", JOB, 1, wait=30) == {"ok": False, "error": "gone", "detail": words}
+    assert host.ask("remove", JOB, 1, wait=30)["gone"]
+    assert world.view(JOB).state is ClusterState.CONFIGURING, "the later run has its cluster"
+
+
+def test_a_late_call_about_another_users_job_of_the_same_number_changes_nothing(world: World, host: Agent) -> None:
+    """The batch system was set up anew: what a host hears late of its former job 12 is not about the one of now."""
+    former(world, host)
+    world.put(JOB, SPEC, attempt=1)
+    assert host.up(JOB, 1) == {"ok": True}
+    before = host.ask("list")
+    words = f"cluster {JOB}: the job of bob is over, another user's came here since"
+    for do in ("state", "cancel", "remove"):
+        assert host.ask(do, JOB, 3, user="bob") == {"ok": False, "error": "gone", "detail": words}
+    assert host.ask("list") == before
+    assert world.view(JOB).state is ClusterState.CONFIGURING
+
+
+def test_an_agent_that_did_not_hear_of_the_new_job_does_not_end_its_cluster(world: World, host: Agent) -> None:
+    former(world, host)
+    world.put(JOB, SPEC, attempt=1)
+    assert host.ask("remove", JOB, 3, user="bob", wait=30) == {"ok": True, "gone": True, "missing": []}
+    assert world.view(JOB).state is ClusterState.CONFIGURING
+
+
+def test_a_job_is_not_told_of_another_users_cluster_of_the_same_number(world: World, host: Agent) -> None:
+    former(world, host)
+    active(world, host, 1)
+    host.ask("up", JOB, 4, user="bob")
+    words = f"cluster {JOB}: SBF has another user's under this key, not that of bob"
+    assert host.ask("state", JOB, 4, user="bob") == {"ok": False, "error": "gone", "detail": words}
+
+
+def former(world: World, host: Agent) -> None:
+    """Let a job of another user have had this number, and have ended, as attempt 3."""
+    world.put(JOB, spec("brno-h1", owner="bob"), attempt=3)
+    host.ask("up", JOB, 3, user="bob")
+    world.delete(JOB)
+    world.settle()
+    assert world.view(JOB).state is ClusterState.RELEASED
+
+
+def test_a_run_whose_cluster_was_not_asked_for_yet_waits(world: World, host: Agent) -> None:
+    active(world, host, 1)
+    host.up(JOB, 2)
+    assert state(host, attempt=2) == ("waiting", [f"SBF has attempt 1 of cluster {JOB} only, not yet 2"])
+
+
+def test_a_run_that_was_removed_here_does_not_come_again(world: World, host: Agent) -> None:
+    active(world, host)
+    rid(world, host)
+    assert host.up(JOB)["error"] == "gone"
+    assert host.ask("state", JOB)["state"] == "ended"
+
+
+def test_a_batch_system_that_does_not_count_runs_begins_anew(world: World, host: Agent) -> None:
+    world.put(JOB, SPEC)
+    host.up(JOB, 0)
+    assert host.ask("remove", JOB, 0)["gone"] is False
+    assert host.up(JOB, 0)["error"] == "attempt-waits"
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+    world.settle()
+    assert host.ask("remove", JOB, 0, wait=30)["gone"]
+    assert host.up(JOB, 0) == {"ok": True}
+    world.put(JOB, SPEC)
+    assert state(host, attempt=0)[0] == "waiting"
+
+
+def test_a_run_that_was_never_announced_is_told_to_be(host: Agent) -> None:
+    said = host.ask("state", JOB)
+    assert (said["ok"], said["error"]) == (False, "not-found")
+    assert "announce it by 'up' first" in said["detail"]
+
+
+def test_a_user_whom_this_host_does_not_know_fails_the_job_in_words(world: World, host: Agent) -> None:
+    world.put(JOB, SPEC.model_copy(update={"owner": "alice-of-elsewhere"}), attempt=1)
+    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    world.settle()
+    host.ask("up", JOB, head=True, user="alice-of-elsewhere")
+    said = host.ask("state", JOB)
+    assert said["state"] == "failed"
+    assert said["reason"].startswith("user alice-of-elsewhere is not known on this machine")
+
+
+def test_where_no_script_runs_there_are_no_files(world: World, host: Agent) -> None:
+    world.put(JOB, SPEC, attempt=1)
+    world.settle()
+    host.bridges.there["br100"] = {"10.0.0.1", "10.0.0.2"}
+    host.up(JOB, head=False)
+    assert set(host.ask("state", JOB)["facts"]) == {"VCLUSTER_ID", "VCLUSTER_NAME", "VCLUSTER_VLAN", "VCLUSTER_GUESTS"}
+    assert not host.settings.jobs.exists()
+
+
+def test_a_job_that_is_announced_wakes_the_converger(host: Agent) -> None:
+    host.up(JOB)
+    assert host.woken == ["once"]
+
+
+def test_a_job_that_the_batch_system_has_lost_is_removed_when_it_is_missed_twice(world: World, host: Agent) -> None:
+    """The grace period is nothing here; its length is tested with a clock."""
+    active(world, host)
+    assert host.ask("running", clusters=[[JOB, 1]]) == {"ok": True}
+    host.ask("running", clusters=[])
+    assert world.view(JOB).state is ClusterState.ACTIVE
+    host.ask("running", clusters=[])
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+
+
+def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
+    """The cluster is for the script's host to end; an end that comes here after all is heard."""
+    active(world, host, head=False)
+    host.ask("running", clusters=[])
+    host.ask("running", clusters=[])
+    assert host.ask("list")["clusters"] == []
+    assert world.view(JOB).state is ClusterState.ACTIVE
+    host.ask("remove", JOB)
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+
+
+def test_a_job_that_joined_a_network_waits_for_its_own_guests_and_has_the_networks_number(
+    world: World, host: Agent
+) -> None:
+    root = {"name": "r1", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.9/24"]}
+    mine = {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}
+    world.put("net", spec(owner="root", name="demo", guests=[root]))
+    world.settle()
+    world.put(JOB, spec(owner="root", joins="demo", guests=[mine]), attempt=1)
+    world.settle()
+    host.up(JOB)
+    assert state(host) == ("waiting", ["guest g1 does not answer at 10.0.0.1"])
+    host.bridges.there["br100"] = {"10.0.0.1"}
+    facts = host.ask("state", JOB)["facts"]
+    assert (facts["VCLUSTER_VLAN"], facts["VCLUSTER_GUESTS"]) == ("100", "g1")
+    assert rid(world, host)["gone"]
+    assert world.view("net").state is ClusterState.ACTIVE
+
+
+@pytest.mark.parametrize("do", ["up", "state"])
+def test_a_job_that_somebody_waits_for_is_not_missed(world: World, host: Agent, do: str) -> None:
+    """A batch system may not list a job before its script runs."""
+    active(world, host)
+    host.ask("running", clusters=[])
+    host.ask(do, JOB)
+    host.ask("running", clusters=[])
+    assert host.ask("list")["clusters"][0]["leaving"] is False
+
+
+def test_while_sbf_is_away_a_run_waits_and_a_removal_is_kept(world: World, live: Callable[..., Agent]) -> None:
+    active(world, live())
+    host = live(AWAY)
+    assert state(host)[0] == "waiting"
+    assert "SBF does not answer at unix:///nowhere/sbf.sock" in state(host)[1][0]
+    said = host.ask("remove", JOB)
+    assert said["gone"] is False
+    until(lambda: "SBF does not answer at" in host.ask("remove", JOB)["missing"][0])
+    host = live()
+    until(lambda: world.view(JOB).state is ClusterState.DRAINING)
+    world.settle()
+    assert host.ask("remove", JOB, wait=30)["gone"]
+
+
+@pytest.mark.parametrize("phase", ["asked", "up", "cancelled", "leaving", "gone"])
+def test_an_agent_that_begins_anew_knows_what_the_former_one_knew(
+    world: World, live: Callable[..., Agent], phase: str
+) -> None:
+    host = live()
+    active(world, host)
+    if phase == "up":
+        host.ask("state", JOB)
+    if phase == "cancelled":
+        host.ask("cancel", JOB, reason="qdel")
+    if phase == "leaving":
+        host.ask("remove", JOB)
+    if phase == "gone":
+        rid(world, host)
+    before = host.ask("list")
+    host = live()
+    assert host.ask("list") == before
+    expected = {"asked": "up", "up": "up", "cancelled": "cancelled", "leaving": "ended", "gone": "ended"}
+    assert host.ask("state", JOB)["state"] == expected[phase]
+
+
+def test_the_files_of_a_running_job_are_there_again_after_the_machine_started_anew(
+    world: World, live: Callable[..., Agent]
+) -> None:
+    host = live()
+    active(world, host)
+    host.ask("state", JOB)
+    shutil.rmtree(host.settings.jobs)
+    host = live(AWAY)
+    until((host.settings.jobs / JOB / "hosts").exists)
+
+
+def test_a_removal_that_a_full_disk_keeps_from_being_recorded_is_completed_when_there_is_room(
+    world: World, host: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.up("12.pbs")
+    with monkeypatch.context() as full:
+        thread = next(one for one in threading.enumerate() if one.name == "removals")
+        full.setattr(
+            job_records, "_write", lambda path, content: _full() if b'"gone"' in content else real(path, content)
+        )
+        assert host.ask("remove", "12.pbs", wait=2)["missing"] == [NO_ROOM.format(folder=host.settings.state / "jobs")]
+        assert thread.is_alive()
+    assert host.ask("remove", "12.pbs", wait=30)["gone"]
+
+
+NO_ROOM = "cannot keep cluster 12.pbs in {folder}: No space left on device"
+real = job_records._write
+
+
+def _full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")

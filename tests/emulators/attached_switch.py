@@ -1,0 +1,60 @@
+"""An emulated switch in the place of a world's fake one: workers talk to it with the platform's own driver."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sbf_fakes.world import World, three_sites
+
+from emulators import emulate
+from emulators.switch_bench import login_for
+from emulators.switch_device import EmulatedSwitch
+from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchPlatform
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.reconcile.sessions import PlatformOf
+from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import PortName
+
+
+def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
+    """Describe three sites, of which Brno's switch has these ports: of brno-h1, of brno-h2, and the uplink."""
+    document = three_sites().model_dump(mode="json")
+    spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
+    brno = document["sites"][0]
+    brno["switches"][0]["ports"] = list(spelt.values())
+    brno["attachments"][0]["port"] = f"brno-sw1:{spelt['uplink']}"
+    for link in document["links"]:
+        element, _, port = link["b"].partition(":")
+        if element == "brno-sw1":
+            link["b"], link["access"] = f"{element}:{spelt[port]}", access
+    return Topology.model_validate(document)
+
+
+def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
+    """Return the platform of Brno's switch, which is this one, and of the fake ones."""
+    real = SWITCH_PLATFORMS[switch.platform]
+    ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
+
+    def driver(_: DeviceLogin) -> SwitchDriver:
+        return real.driver(login_for(switch, *ports))
+
+    def platform_of(element: SwitchElement) -> SwitchPlatform:
+        return replace(real, driver=driver) if element.name == "brno-sw1" else world.switches.platform_of(element)
+
+    return platform_of
+
+
+@contextmanager
+def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
+    """Make Brno's switch an emulated one, with its hosts on access ports if asked; the other sites' are fakes."""
+    with emulate(platform, **options) as switch:
+        world.put_topology(topology_with(switch.port_names[:3], access=access))
+        sessions = world.service.converger.worker.sessions
+        kept, sessions.platforms = (
+            sessions.platforms,
+            replace(sessions.platforms, of_switch=platform_for(switch, world)),
+        )
+        yield switch
+        sessions.drop("brno-sw1")
+        sessions.platforms = kept

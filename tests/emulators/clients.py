@@ -1,0 +1,144 @@
+"""An administrator at a terminal: types lines into an emulated switch over SSH, reads what comes, uses no driver.
+
+A command line straight to an emulated device, without SSH: for claims that need hundreds of sessions.
+"""
+
+import re
+import socket
+import time
+from types import TracebackType
+from typing import Self
+
+import paramiko
+
+from emulators.switch_device import EmulatedSession, EmulatedSwitch
+from emulators.terminal import Hangup, Terminal
+from virtcloud.model.errors import Unreachable
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+PRIVILEGED = ("cisco_nxos", "dell_os10", "aruba_aoscx", "hp_comware", "sonic")
+"""Platforms whose sessions need no ``enable``."""
+
+
+class AdministratorClient:
+    """One session, privileged, without paging."""
+
+    def __init__(self, switch: EmulatedSwitch, patience: float = 5) -> None:
+        self._switch, self._patience = switch, patience
+        host, port = switch.address.split(":")
+        self._transport = paramiko.Transport(socket.create_connection((host, int(port)), patience))
+        self._transport.connect(username=switch.username, password=switch.password)
+        self._channel = self._transport.open_session()
+        self._channel.get_pty(width=200)
+        self._channel.invoke_shell()
+        if switch.platform == "hp_procurve":
+            self.read("any key")
+            self._channel.sendall(b" ")
+        self.read()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        if self._switch.platform == "hp_procurve":
+            self.ask("enable", "Username: ")
+            self.ask(self._switch.username, "Password: ")
+            self.ask(self._switch.secret)
+        elif self._switch.platform not in PRIVILEGED and self._switch.first_mode == "user":
+            self.ask("enable", "Password: ")
+            self.ask(self._switch.secret)
+        quiet = {"hp_comware": "screen-length disable", "hp_procurve": "no page", "aruba_aoscx": "no page"}
+        if self._switch.platform != "sonic":
+            self.ask(quiet.get(self._switch.platform, "terminal length 0"))
+
+    @property
+    def prompt(self) -> str:
+        """Return a pattern of the end of what is shown when the switch waits for a line."""
+        return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
+
+    def ask(self, line: str, until: str = "") -> str:
+        """Type a line and return what is shown up to a pattern, a prompt by default."""
+        self._channel.sendall(f"{line}\r".encode())
+        return self.read(until, after="" if line == self._switch.secret else line)
+
+    def read(self, until: str = "", after: str = "") -> str:
+        """Return what is shown until the end matches a pattern; raise EOFError at the end of the session."""
+        return self._read(until or self.prompt, after, self._patience)
+
+    def overhear(self, line: str = "", seconds: float = 0.3) -> str:
+        """Type a line, if there is one, and return whatever is shown within a time."""
+        if line:
+            self._channel.sendall(f"{line}\r".encode())
+        try:
+            return self._read("(?!)", "", seconds)
+        except TimeoutError as error:
+            return str(error)
+
+    def _read(self, until: str, after: str, patience: float) -> str:
+        text, deadline = "", time.monotonic() + patience
+        while time.monotonic() < deadline:
+            self._channel.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                data = self._channel.recv(65536)
+            except TimeoutError:
+                break
+            if not data:
+                raise EOFError(text)
+            text = ESCAPES.sub("", text + data.decode(errors="replace").replace("\r", ""))
+            start = text.find(after) + len(after)
+            if after in text and re.search(until, text[start:]):
+                return text[start:]
+        raise TimeoutError(text)
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class _Heard:
+    """A channel that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def recv(self, size: int) -> bytes:
+        raise AssertionError("nobody is there to press a key")
+
+    def sendall(self, data: bytes) -> None:
+        self.text += data.decode().replace("\r\n", "\n")
+
+
+class DirectLine:
+    """Speaks as the session of somebody who is logged in and privileged; a cut one is opened again."""
+
+    def __init__(self, device: EmulatedSwitch, mode: str = "exec") -> None:
+        self._device, self._mode = device, mode
+        self._session: EmulatedSession | None = None
+
+    @property
+    def prompt(self) -> str:
+        return rf"^\S*{re.escape(self._device.hostname)}[^\n>#]*[>#] ?"
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        heard = _Heard()
+        if self._session is None:
+            self._session = EmulatedSession(self._device, Terminal(heard))
+            self._session.mode, self._session.page = self._mode, 0
+        session = self._session
+        session.terminal = Terminal(heard)
+        for number, line in enumerate(command.split("\n")):
+            heard.text += (line if number else "") + "\n"
+            try:
+                session.answer(line)
+            except Hangup as cut:
+                self.close()
+                raise Unreachable(f"edge {self._device.hostname} does not answer: cut; it is tried again") from cut
+            heard.text += self._device.prompt(session)
+        assert len(re.findall(until, heard.text, re.MULTILINE)) >= times
+        return heard.text
+
+    def close(self) -> None:
+        self._session = None

@@ -1,0 +1,252 @@
+"""What goes wrong on an emulated switch on purpose: faults of single commands, commands that an account may not use.
+
+Reboots of an emulated switch: sessions dropped, connections refused for a while, another configuration after it.
+
+The startup configuration of an emulated switch: saves that succeed, fail, hang and are cut.
+
+Every save command of a platform calls :meth:`Saving.store`. A test plans what the next save does:
+
+    switch.fail_save("busy")           # one of the platform's own failures, ``switch.save_failures``
+    switch.fail_save("cut written")    # the session is dropped, the startup configuration is the new one
+    switch.fail_save("lie", times=9)   # success is printed, the startup configuration stays old
+"""
+
+import re
+import threading
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from emulators.terminal import Hangup
+
+Kind = Literal["cut", "refuse", "ignore", "say", "hang", "log", "drip", "rename"]
+ALWAYS = 1_000_000_000
+
+
+@dataclass
+class InjectedFault:
+    """A fault of ``times`` commands that match the regular expression ``pattern``, after ``skip`` that do and go well.
+
+    ``cut`` drops every session, before the command is performed or after (``done``); ``refuse`` answers ``text`` or the
+    platform's words for an invalid line; ``ignore`` answers as usual and changes nothing; ``say`` answers ``text``;
+    ``hang`` never answers; ``drip`` answers one dot every ``seconds``, for ever; ``log`` prints the log line ``text``
+    before the answer; ``rename`` performs the command and changes the host name, and so the prompt, to ``text``.
+    """
+
+    kind: Kind
+    pattern: str
+    text: str = ""
+    times: int = 1
+    done: bool = False
+    seconds: float = 0.05
+    skip: int = 0
+
+
+class Faults:
+    """The faults of one switch, in the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self.faults: list[InjectedFault] = []
+        self.forbidden: list[tuple[str, str]] = []
+
+    def fail(self, kind: Kind, pattern: str, **more: object) -> None:
+        """Plan a fault of the next command that matches ``pattern``."""
+        self.faults.append(InjectedFault(kind, pattern, **more))  # type: ignore[arg-type]
+
+    def lie(self, pattern: str) -> None:
+        """Accept every line that matches ``pattern`` from now on, and change nothing."""
+        self.fail("ignore", pattern, times=ALWAYS)
+
+    def forbid(self, pattern: str, text: str = "") -> None:
+        """Refuse every line that matches ``pattern``, in the platform's words for a missing right or in ``text``."""
+        self.forbidden.append((pattern, text))
+
+    def fault_for(self, command: str) -> InjectedFault | None:
+        """Return the fault of a command, and count it."""
+        for fault in self.faults:
+            if not fault.times or not re.search(fault.pattern, command):
+                continue
+            if not fault.skip:
+                fault.times -= 1
+                return fault
+            fault.skip -= 1
+        return None
+
+    def forbidden_words(self, command: str, usual: str) -> str | None:
+        """Return the answer to a command that the account may not use, or None."""
+        found = [text or usual for pattern, text in self.forbidden if re.search(pattern, command)]
+        return found[0] if found else None
+
+
+if TYPE_CHECKING:
+    from emulators.switch_device import SwitchState
+
+Boot = Literal["startup", "older", "empty"]
+"""What a switch boots from: its startup configuration, the one before the last save, or none: the factory's state."""
+
+
+class Power:
+    """A switch that can be switched off and on; while it is off, connections are refused."""
+
+    startup: "SwitchState"
+    running: "SwitchState"
+    older: "list[SwitchState]"
+    lock: threading.RLock
+    lost: list[float]
+
+    def __init__(self) -> None:
+        self.boots = 0
+        self.off = False
+        self.hang_up: Callable[[], None] = lambda: None
+        self.listen: Callable[[], None] = lambda: None
+        self.refuse: Callable[[], None] = lambda: None
+        self._boot_timer: threading.Timer | None = None
+
+    def factory_state(self) -> "SwitchState":
+        """Return the configuration of a switch that was erased."""
+        raise NotImplementedError
+
+    def booted(self, state: "SwitchState") -> "SwitchState":
+        """Return the running configuration after booting from ``state``."""
+        return state
+
+    def power_off(self) -> None:
+        """Drop every session and refuse connections."""
+        self.off = True
+        self.refuse()
+        self.hang_up()
+        self.lost.clear()
+
+    def power_on(self, boot: Boot = "startup") -> None:
+        """Boot, and accept connections again."""
+        with self.lock:
+            if boot == "older":
+                self.startup = self.older[-1]
+            elif boot == "empty":
+                self.startup = self.factory_state()
+            self.running = deepcopy(self.startup) if boot == "empty" else self.booted(deepcopy(self.startup))
+        self.off = False
+        self.listen()
+        self.boots += 1
+
+    def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
+        """Lose every session and whatever was not saved; return at once, be back after ``down`` seconds."""
+        self.power_off()
+        if not down:
+            self.power_on(boot)
+            return
+        self._boot_timer = threading.Timer(down, self.power_on, (boot,))
+        self._boot_timer.daemon = True
+        self._boot_timer.start()
+
+
+if TYPE_CHECKING:
+    from emulators.switch_device import EmulatedSession, SwitchState
+
+USUAL = ("hang", "hang written", "cut", "cut written", "lie", "slow")
+"""What a save does on any platform: hangs or drops every session, before or after the startup configuration was
+written; prints success and writes nothing; takes ``seconds`` and succeeds."""
+QUESTION = ("]", "]:", "]: ", "? ", "]? ")
+
+
+@dataclass
+class SaveFault:
+    """What the next ``times`` saves do."""
+
+    how: str
+    times: int = 1
+    seconds: float = 0
+
+
+class Saving:
+    """The startup configuration beside the running one."""
+
+    saving: ClassVar[str] = ""
+    """What is printed when a save begins."""
+    saved: str = "[OK]"
+    """What is printed when it succeeded."""
+    saved_variants: ClassVar[tuple[str, ...]] = ()
+    """Whole outputs of saves that succeeded, of other models and releases: a test assigns one to ``variant``."""
+    save_failures: ClassVar[dict[str, str]] = {}
+    """Whole outputs of saves that failed, by cause; one that ends with a question waits for the answer."""
+    save_questions: ClassVar[dict[str, str]] = {}
+    """Questions before a save that an unusual state makes the platform ask, by cause."""
+
+    running: "SwitchState"
+
+    def __init__(self) -> None:
+        self.saves = 0
+        self.older: list[SwitchState] = []
+        """Former startup configurations, the newest last."""
+        self.save_faults: list[SaveFault] = []
+        self.variant = ""
+        self._storing = threading.Lock()
+
+    def fail_save(self, how: str, times: int = 1, seconds: float = 0) -> None:
+        """Plan what the next ``times`` saves do: a key of ``save_failures`` or ``save_questions``, or one of USUAL."""
+        if how not in (*USUAL, *self.save_failures, *self.save_questions):
+            raise ValueError(f"save fault {how!r}: expected one of {[*USUAL, *self.save_failures]}")
+        self.save_faults.append(SaveFault(how, times, seconds))
+
+    def save(self) -> None:
+        """Make the running configuration the one that a reboot brings back."""
+        self.older.append(self.startup)
+        self.startup = deepcopy(self.running)
+        self.saves += 1
+
+    @property
+    def unsaved(self) -> bool:
+        """Return whether a reboot would change the configuration."""
+        return self.startup != self.running
+
+    def store(self, session: "EmulatedSession") -> None:
+        """Perform a save command, after the command's lock is released."""
+        session.later(lambda: self._store(session))
+
+    def _store(self, session: "EmulatedSession") -> None:
+        fault = next((one for one in self.save_faults if one.times), SaveFault(""))
+        if not self._storing.acquire(blocking=False):
+            session.write(self.save_failures.get("busy", session.switch.invalid(session, "")))
+            return
+        try:
+            fault.times -= 1
+            self._go_wrong(session, fault) if fault.how else self._succeed(session)
+        finally:
+            self._storing.release()
+
+    def _succeed(self, session: "EmulatedSession", *, writes: bool = True) -> None:
+        if writes:
+            with session.switch.lock:
+                self.save()
+        session.write(self.variant or f"{self.saving}{self.saved}")
+
+    def _go_wrong(self, session: "EmulatedSession", fault: SaveFault) -> None:
+        if fault.how in self.save_failures:
+            self._refuse(session, self.save_failures[fault.how])
+        elif fault.how in self.save_questions:
+            if session.ask(self.save_questions[fault.how]).strip().lower() in ("", "y", "yes"):
+                self._succeed(session)
+        elif fault.how in ("lie", "slow"):
+            session.switch.closing.wait(fault.seconds)
+            self._succeed(session, writes=fault.how == "slow")
+        else:
+            self._break_off(session, fault.how)
+
+    def _refuse(self, session: "EmulatedSession", words: str) -> None:
+        if words.endswith(QUESTION):
+            session.ask(words)
+        else:
+            session.write(words)
+
+    def _break_off(self, session: "EmulatedSession", how: str) -> None:
+        """Write what is printed at the beginning; then hang until the session ends, or end it."""
+        session.terminal.write(self.saving)
+        if how.endswith("written"):
+            with session.switch.lock:
+                self.save()
+        if how.startswith("cut"):
+            session.switch.hang_up()
+        while session.terminal.alive and not session.switch.closing.wait(0.02):
+            pass
+        raise Hangup

@@ -1,0 +1,104 @@
+"""VLANs and ports of an emulated switch that are not SBF's: setting them up, and observing what happens to them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from emulators.switch_device import EmulatedPort, EmulatedSwitch, SwitchState
+
+All = Literal["all"]
+
+
+def occupy(  # noqa: PLR0913 - each is one kind of other use
+    switch: "EmulatedSwitch",
+    *,
+    vlans: Mapping[int, str] | None = None,
+    access: Mapping[str, int] | None = None,
+    trunks: Mapping[str, "Collection[int] | All"] | None = None,
+    native: Mapping[str, int] | None = None,
+    shut: Collection[str] = (),
+) -> None:
+    """Configure other people's VLANs and ports, in the running and the startup configuration, on any platform.
+
+    ``access`` and ``native`` map ports to a VLAN; ``trunks`` maps ports to a list or to ``"all"``, the platform's
+    trunk without a list (on a platform without one: every VLAN that exists).
+    """
+    with switch.lock:
+        switch.running.vlans.update(vlans or {})
+        for name, vlan in (access or {}).items():
+            switch.become_access(switch.running.ports[name], vlan)
+        for name, allowed in (trunks or {}).items():
+            switch.become_trunk(switch.running.ports[name], None if allowed == "all" else set(allowed))
+        for name, vlan in (native or {}).items():
+            switch.become_native(switch.running.ports[name], vlan)
+        for name in shut:
+            switch.running.ports[name].down = True
+        switch.startup = deepcopy(switch.running)
+
+
+@dataclass
+class ConfigurationRecorder:
+    """Records every change of a VLAN or port that is not SBF's, with the line that caused it, from now on.
+
+    ``ports`` and ``vlans`` are SBF's. A change that is undone later is recorded all the same.
+    """
+
+    switch: "EmulatedSwitch"
+    ports: frozenset[str]
+    vlans: frozenset[int]
+    changes: list[tuple[str, str]] = field(default_factory=list)
+    before: "SwitchState" = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.before = deepcopy(self.switch.running)
+
+    def look(self, line: str, mode: str, about: Iterable[str]) -> None:
+        """Compare with what was there at the last look; called by the switch after each line."""
+        now = self.switch.running
+        found = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, about)]
+        self.changes += [(line, what) for what in found]
+        self.before = deepcopy(now)
+
+    def _vlan_changes(self, now: "SwitchState") -> list[str]:
+        old, new = self.before.vlans, now.vlans
+        numbers = sorted((old.keys() | new.keys()) - self.vlans)
+        return [
+            f"VLAN {number} {_change(old.get(number), new.get(number))}"
+            for number in numbers
+            if old.get(number) != new.get(number)
+        ]
+
+    def _port_changes(self, now: "SwitchState") -> list[str]:
+        return [
+            f"port {name}: {what}"
+            for name, port in self.before.ports.items()
+            if name not in self.ports
+            for what in _differences(port, now.ports[name])
+        ]
+
+    def _entered(self, line: str, mode: str, about: Iterable[str]) -> list[str]:
+        """Return what of others the line entered, as ``vlan 150`` and ``interface Gi1/0/8`` do."""
+        if line.startswith(("exit", "quit", "end")):
+            return []
+        if mode == "vlan" and line.startswith(("vlan", "interface vlan")):
+            return [f"VLAN {number} entered" for number in about if int(number) not in self.vlans]
+        if mode == "interface" and line.startswith("int"):
+            return [f"port {name} entered" for name in about if name not in self.ports]
+        return []
+
+
+def _change(old: str | None, new: str | None) -> str:
+    if old is None:
+        return f"created as {new!r}"
+    return f"{old!r} deleted" if new is None else f"{old!r} renamed to {new!r}"
+
+
+def _differences(old: "EmulatedPort", new: "EmulatedPort") -> list[str]:
+    names = [one.name for one in fields(old)]
+    return [
+        f"{name} {getattr(old, name)!r} became {getattr(new, name)!r}"
+        for name in names
+        if getattr(old, name) != getattr(new, name)
+    ]

@@ -1,0 +1,192 @@
+"""What emulated switches show of their neighbours (LLDP), as recorded outputs of the devices look.
+
+A cable is a :class:`Peer` on a port; ``switch.peers`` holds them, and a test plugs and pulls as it likes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+BAR = "-" * 79
+
+
+@dataclass(frozen=True)
+class LldpPeer:
+    """Who is at the other end and what its LLDP frames say; an empty text is not sent."""
+
+    name: str
+    port: str
+    description: str = ""
+    chassis: str = "0200.0000.00aa"
+    address: str = "192.0.2.7"
+
+
+Peers = Mapping[str, LldpPeer]
+
+
+def ios(peers: Peers) -> str:
+    """Show ``show lldp neighbors detail`` of IOS-XE."""
+    blocks = [
+        f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\nChassis id: {one.chassis}\n"
+        f"Port id: {one.port}\n{_ios('Port Description', one.description)}\n{_ios('System Name', one.name)}\n\n"
+        "System Description:\nAn operating system\nChassis of some kind\n\nTime remaining: 91 seconds\n"
+        f"System Capabilities: B,R\nEnabled Capabilities: B\nManagement Addresses:\n    IP: {one.address}\n"
+        "Auto Negotiation - not supported\nVlan ID: - not advertised\n"
+        for port, one in peers.items()
+    ]
+    return "\n".join(["", *blocks, "", f"Total entries displayed: {len(peers)}", ""])
+
+
+def _ios(key: str, said: str) -> str:
+    return f"{key}: {said}" if said else f"{key} - not advertised"
+
+
+def nxos(peers: Peers) -> str:
+    """Show ``show lldp neighbors detail`` of NX-OS."""
+    blocks = [
+        f"Chassis id: {one.chassis}\nPort id: {one.port}\nLocal Port id: {port.replace('Ethernet', 'Eth')}\n"
+        f"Port Description: {one.description or 'not advertised'}\nSystem Name: {one.name or 'not advertised'}\n"
+        "System Description: An operating system\nTime remaining: 93 seconds\nSystem Capabilities: B, R\n"
+        f"Enabled Capabilities: B\nManagement Address: {one.address}\nVlan ID: not advertised\n\n"
+        for port, one in peers.items()
+    ]
+    head = "Capability codes:\n  (R) Router, (B) Bridge\nDevice ID            Local Intf      Hold-time  Port ID\n"
+    return "\n".join([head, *blocks, f"Total entries displayed: {len(peers)}"])
+
+
+def eos(peers: Peers, ports: tuple[str, ...]) -> str:
+    """Show ``show lldp neighbors detail`` of EOS: every port, also those that hear nobody."""
+    blocks = []
+    for port in ports:
+        one = peers.get(port)
+        blocks.append(f"Interface {port} detected {1 if one else 0} LLDP neighbors:\n")
+        if one:
+            described = f'  - Port Description: "{one.description}"\n' if one.description else ""
+            named = f'  - System Name: "{one.name}"\n' if one.name else ""
+            blocks.append(
+                f"  Neighbor {one.chassis}/{one.port}, age 12 seconds\n"
+                "  Discovered 0:01:11 ago; Last changed 0:01:11 ago\n"
+                f"  - Chassis ID type: MAC address (4)\n    Chassis ID     : {one.chassis}\n"
+                f'  - Port ID type: Interface name (5)\n    Port ID     : "{one.port}"\n'
+                f"  - Time To Live: 120 seconds\n{described}{named}"
+                f"  - Management Address Subtype: IPv4 (1)\n    Management Address        : {one.address}\n"
+                "  - IEEE802.1/IEEE802.3 Link Aggregation\n"
+                "    Link Aggregation Status: Capable, Disabled (0x01)\n    Port ID                : 0\n"
+            )
+    return "\n".join(blocks)
+
+
+def aoscx(peers: Peers) -> str:
+    """Show ``show lldp neighbor-info detail`` of AOS-CX."""
+    head = (
+        f"LLDP Neighbor Information\n=========================\n\nTotal Neighbor Entries          : {len(peers)}\n"
+        "Total Neighbor Entries Deleted  : 0\n"
+    )
+    blocks = [
+        f"{BAR}\nPort                           : {port}\nNeighbor Entries               : 1\n"
+        f"Neighbor Chassis-Name          : {one.name}\nNeighbor Chassis-Description   : some system\n"
+        f"Neighbor Chassis-ID            : {one.chassis}\nNeighbor Management-Address    : {one.address}\n"
+        f"Neighbor Port-ID               : {one.port}\nNeighbor Port-Desc             : {one.description}\n"
+        "Neighbor Port VLAN ID          : \nTTL                            : 120\n"
+        for port, one in peers.items()
+    ]
+    return "\n".join([head, *blocks])
+
+
+def comware(peers: Peers) -> str:
+    """Show ``display lldp neighbor-information verbose`` of Comware 7; nothing at all where nobody is heard."""
+    return "\n".join(
+        f"LLDP neighbor-information of port {number}[{port}]:\nLLDP agent nearest-bridge:\n LLDP neighbor index : 1\n"
+        f" Chassis type        : MAC address\n Chassis ID          : {one.chassis}\n"
+        f" Port ID type        : Interface name\n Port ID             : {one.port}\n Time to live        : 120\n"
+        f" Port description    : {one.description}\n System name         : {one.name}\n"
+        f" System description  : some system\n Management address                : {one.address}\n"
+        " Maximum frame size         : 9216\n"
+        for number, (port, one) in enumerate(peers.items(), start=1)
+    )
+
+
+def procurve(peers: Peers) -> str:
+    """Show ``show lldp info remote-device PORTS`` of ProCurve."""
+    blocks = [
+        f"  Local Port   : {port}\n  ChassisType  : mac-address         \n  ChassisId    : {one.chassis}\n"
+        f"  PortType     : interface-name                                            \n  PortId       : {one.port}  \n"
+        f"  SysName      : {one.name}  \n  System Descr : some system...  \n  PortDescr    : {one.description}  \n"
+        "  Pvid         :                          \n\n  Remote Management Address\n     Type    : ipv4\n"
+        f"     Address : {one.address}\n"
+        for port, one in peers.items()
+    ]
+    return "\n LLDP Remote Device Information Detail\n\n" + f"\n{'-' * 78}\n".join(blocks)
+
+
+def dell(peers: Peers, *, counts: bool) -> str:
+    """Show ``show lldp neighbors detail`` of OS9 (which counts) or OS10."""
+    blocks = []
+    for port, one in peers.items():
+        if counts:
+            blocks.append(f" Local Interface {port.replace('TenGigabitEthernet', 'Te')} has 1 neighbor\n{'-' * 71}")
+        named = f"    Remote System Name:  {one.name or 'Not Advertised'}"
+        blocks.append(
+            f"\n    Remote Chassis ID Subtype: Mac address (4)\n    Remote Chassis ID:  {one.chassis}\n"
+            f"    Remote Port Subtype:  Interface name (5)\n    Remote Port ID:  {one.port}\n"
+            f"    Remote Port Description:  {one.description}\n    Local Port ID: {port}\n{named}\n"
+            f"    Remote Management Address (IPv4):  {one.address}\n{'-' * 75}"
+        )
+    return "\n".join(blocks)
+
+
+def lldpctl(peers: Peers) -> str:
+    """Show what lldpcli(8) shows, as SONiC does."""
+    blocks = [
+        f"Interface:    {port}, via: LLDP, RID: 2, Time: 0 day, 01:34:39\n"
+        f"  Chassis:\n    ChassisID:    mac {one.chassis}\n"
+        f"    SysName:      {one.name}\n    MgmtIP:       {one.address}\n  Port:\n    PortID:       ifname {one.port}\n"
+        f"    PortDescr:    {one.description}\n    TTL:          120\n{BAR}"
+        for port, one in peers.items()
+    ]
+    return "\n".join([BAR, "LLDP neighbors:", BAR, *blocks])
+
+
+def junos(peers: Peers) -> str:
+    """Show ``get-lldp-neighbors-information`` of Junos: the short list, without addresses."""
+    rows = [
+        f"<lldp-neighbor-information><lldp-local-port-id>{port}</lldp-local-port-id>"
+        f"<lldp-local-parent-interface-name>-</lldp-local-parent-interface-name>"
+        f"<lldp-remote-chassis-id-subtype>Mac address</lldp-remote-chassis-id-subtype>"
+        f"<lldp-remote-chassis-id>{one.chassis}</lldp-remote-chassis-id>"
+        f"<lldp-remote-port-description>{one.description}</lldp-remote-port-description>"
+        f"<lldp-remote-port-id>{one.port}</lldp-remote-port-id>"
+        f"<lldp-remote-system-name>{one.name}</lldp-remote-system-name></lldp-neighbor-information>"
+        for port, one in peers.items()
+    ]
+    return f"<lldp-neighbors-information>{''.join(rows)}</lldp-neighbors-information>"
+
+
+def xr(peers: Peers) -> str:
+    """Show the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; nothing at all where nobody is heard."""
+    rows = [
+        f"<detail><lldp-neighbor><receiving-interface-name>{port}</receiving-interface-name>"
+        f"<chassis-id>{one.chassis}</chassis-id><port-id-detail>{one.port}</port-id-detail>"
+        f"<detail><network-addresses><lldp-addr-entry><address><address-type>ipv4</address-type>"
+        f"<ipv4-address>{one.address}</ipv4-address></address></lldp-addr-entry></network-addresses>"
+        f"<system-name>{one.name}</system-name><port-description>{one.description}</port-description></detail>"
+        f"</lldp-neighbor></detail>"
+        for port, one in peers.items()
+    ]
+    inner = f"<nodes><node><neighbors><details>{''.join(rows)}</details></neighbors></node></nodes>"
+    return f'<lldp xmlns="http://cisco.com/ns/yang/Cisco-IOS-XR-ethernet-lldp-oper">{inner}</lldp>' if rows else ""
+
+
+SHOWN: dict[str, Callable[[Peers, tuple[str, ...]], str]] = {
+    "cisco_ios": lambda peers, _: ios(peers),
+    "cisco_nxos": lambda peers, _: nxos(peers),
+    "arista_eos": eos,
+    "aruba_aoscx": lambda peers, _: aoscx(peers),
+    "hp_comware": lambda peers, _: comware(peers),
+    "hp_procurve": lambda peers, _: procurve(peers),
+    "dell_force10": lambda peers, _: dell(peers, counts=True),
+    "dell_os10": lambda peers, _: dell(peers, counts=False),
+    "sonic": lambda peers, _: lldpctl(peers),
+    "arista_eapi": eos,
+    "cisco_iosxr": lambda peers, _: xr(peers),
+    "juniper_junos": lambda peers, _: junos(peers),
+}

@@ -1,0 +1,128 @@
+"""NETCONF over SSH (RFC 6241, 6242) for emulated devices: framing, hello, requests and their answers."""
+
+import re
+from collections.abc import Callable
+from typing import ClassVar, Protocol
+
+from lxml import etree
+
+from emulators.terminal import Channel, Hangup
+
+BASE = "urn:ietf:params:xml:ns:netconf:base:1.0"
+END = b"]]>]]>"
+
+
+class RpcFault(Exception):
+    """The device says no: an ``rpc-error`` with this message, of this tag and severity."""
+
+    def __init__(self, message: str, tag: str = "operation-failed", severity: str = "error") -> None:
+        super().__init__(message)
+        self.tag, self.severity = tag, severity
+
+    def xml(self) -> str:
+        message = str(self).replace("&", "&amp;").replace("<", "&lt;")
+        return (
+            f"<rpc-error><error-type>protocol</error-type><error-tag>{self.tag}</error-tag>"
+            f"<error-severity>{self.severity}</error-severity><error-message>\n{message}\n</error-message></rpc-error>"
+        )
+
+
+class NetconfDevice(Protocol):
+    """What a NETCONF session needs of its device."""
+
+    capabilities: ClassVar[tuple[str, ...]]
+
+    def request(self, session: "NetconfSession", operation: etree._Element) -> str: ...
+    def session_over(self, session: "NetconfSession") -> None: ...
+
+
+class NetconfSession:
+    """One session: frames in, frames out."""
+
+    def __init__(self, device: NetconfDevice, channel: Channel, number: int = 1) -> None:
+        self._device, self._channel = device, channel
+        self.number = number
+        self._heard = b""
+        self._chunked = False
+
+    def run(self) -> None:
+        """Greet and answer until it is over; raises Hangup."""
+        capabilities = "".join(f"<capability>{one}</capability>" for one in self._device.capabilities)
+        self._write(
+            f'<hello xmlns="{BASE}"><capabilities>{capabilities}</capabilities>'
+            f"<session-id>{self.number}</session-id></hello>"
+        )
+        try:
+            theirs = self._read().decode()
+            self._chunked = all("base:1.1" in ours for ours in (theirs, capabilities))
+            while True:
+                self._answer(etree.fromstring(self._read()))
+        finally:
+            self._device.session_over(self)
+
+    def _answer(self, rpc: etree._Element) -> None:
+        operation = plain(rpc)[0]
+        attributes = " ".join(f'{key}="{value}"' for key, value in rpc.attrib.items())
+        try:
+            said = "<ok/>" if operation.tag == "close-session" else self._device.request(self, operation)
+        except RpcFault as fault:
+            said = fault.xml()
+        self._write(f'<rpc-reply xmlns="{BASE}" {attributes}>\n{said}\n</rpc-reply>')
+        if operation.tag == "close-session":
+            raise Hangup
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        framed = b"\n#%d\n%b\n##\n" % (len(data), data) if self._chunked else data + END
+        try:
+            self._channel.sendall(framed)
+        except (OSError, EOFError) as error:
+            raise Hangup from error
+
+    def _read(self) -> bytes:
+        return self._read_chunks() if self._chunked else self._until(END)
+
+    def _read_chunks(self) -> bytes:
+        message = b""
+        while True:
+            self._until(b"\n#")
+            size = self._until(b"\n")
+            if size == b"#":
+                return message
+            message += self._exactly(int(size))
+
+    def _until(self, mark: bytes) -> bytes:
+        while mark not in self._heard:
+            self._hear()
+        found, _, self._heard = self._heard.partition(mark)
+        return found
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._heard) < size:
+            self._hear()
+        found, self._heard = self._heard[:size], self._heard[size:]
+        return found
+
+    def _hear(self) -> None:
+        data = self._channel.recv(65536)
+        if not data:
+            raise Hangup
+        self._heard += data
+
+
+def plain(element: etree._Element) -> etree._Element:
+    """Drop namespaces: the devices of our tests do not look at them."""
+    for one in element.iter():
+        if isinstance(one.tag, str):
+            one.tag = etree.QName(one).localname
+    return element
+
+
+def command_of(operation: etree._Element) -> str:
+    """Write a request on one line for tests' patterns: its name, its attributes, its elements and text."""
+    attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
+    inner = "".join(f" {one.tag}" for one in operation.iterdescendants() if isinstance(one.tag, str))
+    return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()
+
+
+Answer = Callable[[etree._Element], str]

@@ -1,0 +1,150 @@
+"""Real SSH on the loopback interface for an emulated switch."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import TypeVar
+
+import paramiko
+
+from emulators.switch_device import EmulatedSwitch
+from emulators.terminal import Hangup
+
+HOST = "127.0.0.1"
+S = TypeVar("S", bound=EmulatedSwitch)
+
+
+class _Doorkeeper(paramiko.ServerInterface):
+    """Lets in who has the password, for a shell only, or for the switch's subsystem."""
+
+    def __init__(self, switch: EmulatedSwitch) -> None:
+        self._switch = switch
+        self.begun = threading.Event()
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "password"
+
+    def check_auth_password(self, username: str, password: str) -> int:
+        right = (username, password) == (self._switch.username, self._switch.password)
+        return paramiko.AUTH_SUCCESSFUL if right else paramiko.AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return paramiko.OPEN_SUCCEEDED if kind == "session" else paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+
+    def check_channel_pty_request(self, *_: object) -> bool:
+        return True
+
+    def check_channel_shell_request(self, channel: paramiko.Channel) -> bool:
+        self.begun.set()
+        return self._switch.subsystem is None
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        self.begun.set()
+        return name == self._switch.subsystem
+
+
+class SshServer:
+    """Listens for one switch; a session more than it has is refused by closing the connection."""
+
+    def __init__(self, switch: EmulatedSwitch) -> None:
+        self._switch = switch
+        self._key = paramiko.ECDSAKey.generate()
+        switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
+        self._place = _bound((HOST, 0))
+        """Holds the port while nobody listens."""
+        self._socket: socket.socket | None = None
+        self._open: set[paramiko.Transport] = set()
+        self._threads: list[threading.Thread] = []
+        switch.address = f"{HOST}:{self._place.getsockname()[1]}"
+        switch.hang_up, switch.listen, switch.refuse = self.hang_up, self.start, self.refuse
+        switch.in_use = lambda: len(self._open)
+
+    def start(self) -> None:
+        """Accept connections from now on."""
+        if self._socket is None and not self._switch.closing.is_set():
+            self._socket = _bound(self._place.getsockname())
+            self._socket.listen()
+            self._begin(self._listen, self._socket)
+
+    def refuse(self) -> None:
+        """Refuse connections from now on."""
+        listening, self._socket = self._socket, None
+        if listening is not None:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            listening.close()
+
+    def stop(self) -> None:
+        """Close everything and wait until it is closed."""
+        self._switch.closing.set()
+        self.refuse()
+        self._place.close()
+        self.hang_up()
+        for thread in self._threads:
+            thread.join(timeout=5)
+
+    def hang_up(self) -> None:
+        """Cut every session, in the middle of whatever it does."""
+        for transport in list(self._open):
+            transport.close()
+            self._open.discard(transport)
+            self._switch.lost.append(time.monotonic() + self._switch.linger)
+
+    def _lost(self) -> int:
+        """Count the sessions that were cut and that the switch does not know to be over."""
+        return sum(until > time.monotonic() for until in self._switch.lost)
+
+    def _begin(self, target: object, *arguments: object) -> None:
+        thread = threading.Thread(target=target, args=arguments, daemon=True, name=f"emulator {self._switch.platform}")  # type: ignore[arg-type]
+        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        thread.start()
+
+    def _listen(self, listening: socket.socket) -> None:
+        while not self._switch.closing.is_set():
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            if len(self._open) + self._lost() >= self._switch.sessions:
+                connection.close()
+                continue
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            transport = paramiko.Transport(connection)
+            transport.add_server_key(self._key)
+            self._open.add(transport)
+            self._begin(self._serve, transport)
+
+    def _serve(self, transport: paramiko.Transport) -> None:
+        with contextlib.suppress(Hangup, OSError, EOFError, paramiko.SSHException):
+            doorkeeper = _Doorkeeper(self._switch)
+            transport.start_server(server=doorkeeper)
+            channel = None
+            while channel is None and transport.is_active():
+                channel = transport.accept(timeout=0.1)
+            if channel is not None and doorkeeper.begun.wait(timeout=20):
+                self._switch.logins += 1
+                self._switch.serve(channel)
+        transport.close()
+        transport.join(timeout=5)
+        self._open.discard(transport)
+
+
+def _bound(address: tuple[str, int]) -> socket.socket:
+    """Return a socket at an address that other sockets of this kind may share, as long as one listens."""
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.bind(address)
+    return made
+
+
+@contextlib.contextmanager
+def listening(switch: S) -> Iterator[S]:
+    """Let a switch be reached at its ``address`` for as long as the context lasts."""
+    server = SshServer(switch)
+    server.start()
+    try:
+        yield switch
+    finally:
+        server.stop()

@@ -1,0 +1,97 @@
+"""An emulated switch and its driver, as the contract tests want them.
+
+What a platform is told, as patterns of lines for planning faults, and as other forms of its ports' names.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from emulators import EMULATED_PLATFORMS, emulate
+from emulators.switch_device import EmulatedSwitch
+from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from sbf_service.drivers.switch.dialect import Commands
+from sbf_service.secret_source import Secret
+from virtcloud.model.element import Switch as SwitchElement
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
+
+POOL = VlanSet.parse("100-299")
+
+
+@dataclass
+class SwitchBench:
+    """An emulated switch with two managed ports, ``a`` and ``b``, and one that is not, and its driver."""
+
+    switch: EmulatedSwitch
+    driver: SwitchDriver
+    a: PortName
+    b: PortName
+    other: str
+
+    @property
+    def managed(self) -> SwitchScope:
+        return SwitchScope((self.a, self.b), POOL)
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The managed ports as the emulator calls them."""
+        return self.switch.port_names[0], self.switch.port_names[1]
+
+    def read(self) -> SwitchObserved:
+        return self.driver.read(self.managed)
+
+    def converge(self, a: str = "", b: str = "") -> SwitchDifference:
+        """Make ports carry these numbers and save; give what is left to do after reading back."""
+        wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
+        difference = compare_switch(wanted, self.read())
+        if difference:
+            self.driver.apply(difference)
+            self.driver.save()
+        return compare_switch(wanted, self.read())
+
+    def carries(self, name: str) -> set[int]:
+        """Say what of ours the switch itself says is on a port."""
+        return self.switch.carrying().get(name, set()) & POOL
+
+
+def login_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5) -> DeviceLogin:
+    element = SwitchElement(name=Name("sw1"), ports=ports, platform=switch.platform, address=switch.address)
+    secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+    return DeviceLogin(element, switch.username, read_timeout=read_timeout, **secrets)
+
+
+def driver_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5) -> SwitchDriver:
+    return SWITCH_PLATFORMS[switch.platform].driver(login_for(switch, *ports, read_timeout=read_timeout))
+
+
+MakeBench = Callable[..., SwitchBench]
+
+
+def make_bench_in(stack: ExitStack) -> MakeBench:
+    """Give what makes benches that last as long as ``stack``; options are those of the emulated switch."""
+
+    def make(platform: str, *, read_timeout: float = 5, **options: object) -> SwitchBench:
+        switch = stack.enter_context(emulate(platform, **options))
+        a, b, other = switch.port_names[:3]
+        ports = PortName(a.replace(" ", "")), PortName(b.replace(" ", ""))
+        driver = driver_for(switch, *ports, read_timeout=read_timeout)
+        stack.callback(driver.close)
+        return SwitchBench(switch, driver, *ports, other)
+
+    return make
+
+
+def vlan_line_pattern(template: Commands, vlans: str = ".*") -> str:
+    """Return a pattern of the line of a template that names VLANs."""
+    line = next(one for one in template if "{vlan" in one)
+    return "^" + re.sub(r"\\{(vlans?|port)\\}", lambda blank: vlans if blank[1] != "port" else ".*", re.escape(line))
+
+
+def short_forms(platform: str) -> tuple[str, str]:
+    """Return the first two ports' names as ``Gi0/1``, and in lower case."""
+    a, b = (name.replace(" ", "") for name in EMULATED_PLATFORMS[platform].port_names[:2])
+    return re.sub(r"^([A-Za-z]{2})[A-Za-z-]*", r"\1", a), b.lower()

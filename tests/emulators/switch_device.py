@@ -1,0 +1,235 @@
+"""The core of every emulated switch: its state, its sessions, its faults."""
+
+import re
+import threading
+from collections.abc import Callable, Collection, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from emulators.fault_injection import Faults, Power, Saving
+from emulators.foreign_use import All, ConfigurationRecorder, occupy
+from emulators.lldp_output import SHOWN, LldpPeer
+from emulators.session import CommandRejected, EmulatedSession, Grammar, grammar_of
+from emulators.terminal import Channel, Terminal
+
+PASSWORD = "login-of-an-emulator"  # noqa: S105 - opens nothing else
+ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
+
+
+@dataclass
+class EmulatedPort:
+    """A port; ``allowed`` None is the default of many: all VLANs. ``lines`` is whatever else is configured.
+
+    ``native`` is the VLAN of untagged frames; where a platform keeps another one for when the port is a trunk, that is
+    ``trunk_native``.
+    """
+
+    mode: str = "access"
+    allowed: set[int] | None = None
+    native: int = 1
+    trunk_native: int = 1
+    down: bool = False
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class SwitchState:
+    """What a configuration says: VLANs with their names, ports."""
+
+    vlans: dict[int, str]
+    ports: dict[str, EmulatedPort]
+
+
+class EmulatedSwitch(Faults, Saving, Power):
+    """A switch with a command line. Subclasses define their platform's words with :func:`emulators.session.accepts`.
+
+    ``new_port`` is a port as the tests of drivers find it; ``factory_port`` is one as the documentation describes it on
+    a switch that was erased, where both differ. ``unauthorized`` is the answer to a command that the account may not
+    use. ``drip`` writes all output in pieces: how many characters, and the seconds between two pieces.
+    """
+
+    platform: ClassVar[str]
+    port_names: ClassVar[tuple[str, ...]]
+    new_port: ClassVar[Callable[[], EmulatedPort]] = EmulatedPort
+    factory_port: ClassVar[Callable[[], EmulatedPort] | None] = None
+    unauthorized: ClassVar[str] = ""
+    filters: ClassVar[Mapping[str, Callable[[str, str], str]]] = {}
+    default_name: ClassVar[str] = "default"
+    more: ClassVar[str] = " --More-- "
+    page: ClassVar[int] = 24
+    first_mode: ClassVar[str] = "exec"
+    falls_through: ClassVar[dict[str, str]] = {"vlan": "config", "interface": "config"}
+    subsystem: ClassVar[str | None] = None
+    """What an SSH client asks for instead of a shell."""
+    grammar: ClassVar[Grammar]
+
+    def __init_subclass__(cls) -> None:
+        cls.grammar = grammar_of(cls)
+
+    def __init__(  # noqa: PLR0913 - each is one property of a switch
+        self,
+        hostname: str = "sw1",
+        *,
+        slowness: float = 0,
+        sessions: int = 5,
+        linger: float = 0,
+        drip: tuple[int, float] = (0, 0),
+        factory: bool = False,
+    ) -> None:
+        """Make a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
+        Faults.__init__(self)
+        Saving.__init__(self)
+        Power.__init__(self)
+        self.hostname, self.slowness, self.sessions, self.linger = hostname, slowness, sessions, linger
+        self.drip = drip
+        self.username, self.password, self.secret = "admin", PASSWORD, ENABLE_SECRET
+        self.running = SwitchState({1: self.default_name}, {name: type(self).new_port() for name in self.port_names})
+        if factory:
+            self.running = self.factory_state()
+        self.startup = deepcopy(self.running)
+        self.lost: list[float] = []
+        self.watches: list[ConfigurationRecorder] = []
+        self.open_sessions: list[EmulatedSession] = []
+        self.commands: list[str] = []
+        self.timeline: list[tuple[str, dict[str, set[int]]]] = []
+        self.untagged_timeline: list[dict[str, int]] = []
+        self.peers: dict[str, LldpPeer] = {}
+        self.logins = 0
+        self.address = ""
+        self.host_key = ""
+        self.lock = threading.RLock()
+        self.closing = threading.Event()
+        self.in_use: Callable[[], int] = lambda: 0
+
+    # what tests ask and do
+
+    def carrying(self) -> dict[str, set[int]]:
+        """Say which VLANs are carried tagged on each port, now."""
+        there = set(self.running.vlans)
+        return {
+            name: there if port.allowed is None else there & port.allowed
+            for name, port in self.running.ports.items()
+            if port.mode == "trunk" and not port.down
+        }
+
+    def untagged(self) -> dict[str, int]:
+        """Say which VLAN each port is in that takes untagged frames only, now."""
+        return {
+            name: port.native
+            for name, port in self.running.ports.items()
+            if self.is_access(port) and not port.down and port.native in self.running.vlans
+        }
+
+    def is_access(self, port: EmulatedPort) -> bool:
+        """Say whether a port takes untagged frames only."""
+        return port.mode == "access"
+
+    def silent_session(self) -> EmulatedSession:
+        """Return a session whose answers nobody reads."""
+        return EmulatedSession(self, Terminal(_Nowhere()))
+
+    def configure(self, *lines: str) -> None:
+        """Set something up beforehand, with the device's own words."""
+        silent = self.silent_session()
+        silent.mode = "config"
+        for line in (*lines, "end"):
+            silent.perform(line)
+
+    def occupy(
+        self,
+        *,
+        vlans: Mapping[int, str] | None = None,
+        access: Mapping[str, int] | None = None,
+        trunks: Mapping[str, Collection[int] | All] | None = None,
+        native: Mapping[str, int] | None = None,
+        shut: Collection[str] = (),
+    ) -> None:
+        """Configure other people's VLANs and ports; see :func:`emulators.foreign_use.occupy`."""
+        occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
+
+    def watch(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
+        """Record from now on every change of ports and VLANs other than these, which are SBF's."""
+        watch = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
+        self.watches.append(watch)
+        return watch
+
+    def log(self, line: str) -> None:
+        """Print a log line into every open session, as ``terminal monitor`` and its like do; no prompt follows."""
+        for session in list(self.open_sessions):
+            session.terminal.write(f"\n{line}\n")
+
+    def factory_state(self) -> SwitchState:
+        make = type(self).factory_port or type(self).new_port
+        return SwitchState({1: self.default_name}, {name: make() for name in self.port_names})
+
+    def become_access(self, port: EmulatedPort, vlan: int) -> None:
+        """Make a port an untagged one of ``vlan``, with no command."""
+        port.mode, port.native = "access", vlan
+
+    def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
+        """Make a port a trunk of ``allowed``, or of all VLANs (None), with no command."""
+        port.mode, port.allowed = "trunk", allowed
+
+    def become_native(self, port: EmulatedPort, vlan: int) -> None:
+        """Make ``vlan`` the one of a trunk's untagged frames, with no command."""
+        port.native = vlan
+
+    def config_of(self, state: SwitchState) -> str:
+        """Return a configuration as the device shows it."""
+        with self.lock:
+            running, self.running = self.running, state
+            try:
+                return self.running_config()
+            finally:
+                self.running = running
+
+    # what platforms say
+
+    def serve(self, channel: Channel) -> None:
+        """Talk with one client until it is over; raises Hangup."""
+        EmulatedSession(self, Terminal(channel, self.drip, self.closing)).run()
+
+    def prompt(self, session: "EmulatedSession") -> str:
+        raise NotImplementedError
+
+    def greeting(self, session: "EmulatedSession") -> None:
+        """Say what comes before the first prompt."""
+
+    def invalid(self, session: "EmulatedSession", line: str) -> str:
+        """Give the words for a line that is not understood."""
+        raise NotImplementedError
+
+    def running_config(self) -> str:
+        """Give the whole running configuration as the device shows it."""
+        raise NotImplementedError
+
+    def neighbours(self, ports: Collection[str] | None = None) -> str:
+        """Return who is heard, on some ports or on all; as IOS shows it unless the platform is in ``SHOWN``."""
+        heard = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
+        return SHOWN.get(self.platform, SHOWN["cisco_ios"])(heard, self.port_names)
+
+    def leave_mode(self, session: "EmulatedSession") -> None:
+        """Do what is done when a mode is left."""
+
+    def port(self, typed: str) -> str:
+        """Find a port by any form of its name; raises Rejected."""
+        letters, numbers = _split(typed)
+        for name in self.running.ports:
+            own_letters, own_numbers = _split(name)
+            if own_numbers == numbers and own_letters.startswith(letters):
+                return name
+        raise CommandRejected("")
+
+
+class _Nowhere:
+    def recv(self, size: int) -> bytes:
+        return b"\n"
+
+    def sendall(self, data: bytes) -> None:
+        """Let it fall."""
+
+
+def _split(name: str) -> tuple[str, str]:
+    letters, numbers = re.fullmatch(r"([A-Za-z-]*)\s*(.*)", name).groups()  # type: ignore[union-attr]
+    return letters.lower(), numbers

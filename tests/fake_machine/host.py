@@ -1,0 +1,203 @@
+"""Interfaces in memory.
+
+Records of uplinks in memory.
+
+Domains in memory.
+
+File systems that are folders.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership
+from virtcloud.agent.network.interfaces import GuestDomain, HostIpSettings, KernelInterface, UplinkRecord
+from virtcloud.model.errors import Refused
+
+FRESH = HostIpSettings(settings={"ipv6/addr_gen_mode": "0", "ipv6/disable_ipv6": "0"})
+HUSHED = HostIpSettings(settings={"ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"})
+
+
+class FakeKernel:
+    """Interfaces in memory; it notes every name that was deleted."""
+
+    def __init__(self) -> None:
+        """Begin with an uplink, eth0."""
+        self.by_index: dict[int, KernelInterface] = {}
+        self.deleted: list[str] = []
+        self.changes = 0
+        self.filtering: tuple[str, ...] = ()
+        self.voices: dict[int, HostIpSettings] = {}
+        self.put(name="eth0", up=True)
+
+    def put(self, **values: Any) -> int:  # noqa: ANN401 - a link's fields
+        """Put an interface there, as somebody else would, and give its index."""
+        index = max(self.by_index, default=0) + 1
+        self.by_index[index] = KernelInterface(index=index, **values)
+        return index
+
+    def named(self, name: str) -> KernelInterface:
+        """Give the interface of that name."""
+        return next(link for link in self.by_index.values() if link.name == name)
+
+    @property
+    def names(self) -> set[str]:
+        """Give all names."""
+        return {link.name for link in self.by_index.values()}
+
+    def links(self) -> list[KernelInterface]:
+        """Give all interfaces."""
+        return list(self.by_index.values())
+
+    def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
+        """Create a tagged interface."""
+        return self.put(name=name, kind="vlan", parent=parent.index, vlan=vlan, mtu=parent.mtu)
+
+    def add_bridge(self, name: str) -> int:
+        """Create a bridge."""
+        return self.put(name=name, kind="bridge")
+
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - a link's fields
+        """Change fields."""
+        self.changes += 1
+        self.by_index[index] = replace(self.by_index[index], **values)
+
+    def filters(self) -> tuple[str, ...]:
+        """Give the sysctls that are set."""
+        return self.filtering
+
+    def unfilter(self, index: int) -> None:
+        """Reset a bridge's own options."""
+        self.by_index[index] = replace(self.by_index[index], filtered=False)
+
+    def hush(self, index: int, name: str) -> None:
+        """Keep the host off it."""
+        assert self.by_index[index].name == name
+        self.by_index[index] = replace(self.by_index[index], quiet=True)
+        self.voices[index] = HUSHED
+
+    def voice(self, name: str | None) -> HostIpSettings:
+        """Give how the host speaks there."""
+        return self.voices.get(self.named(name).index, FRESH) if name else FRESH
+
+    def speak(self, index: int, name: str, voice: HostIpSettings) -> None:
+        """Let the host on it again."""
+        assert self.by_index[index].name == name
+        self.by_index[index] = replace(self.by_index[index], quiet=voice == HUSHED)
+        self.voices[index] = voice
+
+    def delete(self, index: int) -> None:
+        """Delete it; its ports are free then."""
+        gone = self.by_index.pop(index, None)
+        if gone:
+            self.deleted.append(gone.name)
+        for one in self.by_index.values():
+            if one.master == index:
+                self.by_index[one.index] = replace(one, master=None)
+
+
+class FakeUplinkRecords:
+    """Records in memory."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.by_name: dict[str, UplinkRecord] = {}
+
+    def all(self) -> list[UplinkRecord]:
+        """Give all."""
+        return list(self.by_name.values())
+
+    def record(self, found: UplinkRecord) -> None:
+        """Keep one."""
+        self.by_name[found.uplink] = found
+
+    def forget(self, uplink: str) -> None:
+        """Remove one."""
+        self.by_name.pop(uplink, None)
+
+
+class FakeHypervisor:
+    """Domains in memory.
+
+    Those in ``stubborn`` do not end when asked, those in ``immortal`` cannot be destroyed; ``fault`` is raised by every
+    call.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no domain."""
+        self.by_name: dict[str, GuestDomain] = {}
+        self.started: list[str] = []
+        self.destroyed: list[str] = []
+        self.stubborn: set[str] = set()
+        self.immortal: set[str] = set()
+        self.fault: Exception | None = None
+        self.kvm = False
+
+    def _answer(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def domains(self) -> list[GuestDomain]:
+        """Give every domain."""
+        self._answer()
+        return list(self.by_name.values())
+
+    def domain(self, name: str) -> GuestDomain | None:
+        """Give one."""
+        self._answer()
+        return self.by_name.get(name)
+
+    def start(self, xml: str) -> None:
+        """Start one."""
+        self._answer()
+        root = ET.fromstring(xml)  # noqa: S314 - our own
+        name, owner = root.findtext("name"), root.find(f"metadata/{{{NAMESPACE}}}guest")
+        assert name
+        assert owner is not None
+        self.started.append(xml)
+        self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
+
+    def shut_down(self, name: str) -> None:
+        """Ask it to end."""
+        self._answer()
+        if name not in self.stubborn:
+            self.by_name.pop(name, None)
+
+    def destroy(self, name: str) -> None:
+        """End it."""
+        self._answer()
+        if name in self.immortal:
+            raise Refused("Device or resource busy")
+        if self.by_name.pop(name, None):
+            self.destroyed.append(name)
+
+    def accelerates(self) -> bool:
+        """Say whether KVM is listed."""
+        self._answer()
+        return self.kvm
+
+
+class FakeMounts:
+    """Folders that are taken for file systems of their own; there is no limit."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.places: set[Path] = set()
+
+    def mounted(self, place: Path) -> bool:
+        """Say whether it was mounted."""
+        return place in self.places
+
+    def mount(self, place: Path, size: int, files: int) -> None:
+        """Note it."""
+        assert not list(place.iterdir())
+        self.places.add(place)
+
+    def unmount(self, place: Path) -> None:
+        """Empty it."""
+        self.places.remove(place)
+        shutil.rmtree(place)
+        place.mkdir()

@@ -1,0 +1,111 @@
+"""SBF and a machine in memory, as the loop sees them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from virtcloud.agent.difference import (
+    BuildSegment,
+    ObservedGuest,
+    ObservedMachine,
+    ObservedSegment,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StopGuests,
+    digest,
+)
+from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
+
+
+class FakeElementApi:
+    """Keeps a wanted document and notes what it is told."""
+
+    def __init__(self) -> None:
+        """Begin with nothing wanted."""
+        self.document = WantedDocument(element="h1", revision=0, confirmed_revision=0, wanted=HostWanted())
+        self.told: list[tuple[str, int]] = []
+        self.messages: list[str] = []
+        self.refused: list[dict[str, str]] = []
+        self.about: list[dict[str, str]] = []
+        self.polls: list[tuple[int | None, float]] = []
+        self.failing: VirtcloudError | None = None
+
+    def want(self, *segments: Segment) -> None:
+        """Want these from now on, with the next revision."""
+        update = {"revision": self.document.revision + 1, "wanted": HostWanted(segments=segments)}
+        self.document = self.document.model_copy(update=update)
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Answer at once."""
+        assert element == "h1"
+        self.polls.append((after, wait))
+        if self.failing:
+            raise self.failing
+        return self.document
+
+    def confirm(self, element: str, revision: int) -> None:
+        """Take it."""
+        self._tell("confirmed", element, revision)
+        self.document = self.document.model_copy(update={"confirmed_revision": revision})
+
+    def trouble(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Take it."""
+        self._tell("trouble", element, revision)
+        self.messages.append(message)
+        self.about.append(dict(clusters or {}))
+        self.refused.append(dict(refused or {}))
+
+    def drifted(self, element: str, revision: int) -> None:
+        """Take it, and set the confirmed revision back."""
+        self._tell("drifted", element, revision)
+        self.document = self.document.model_copy(update={"confirmed_revision": revision - 1})
+
+    def _tell(self, what: str, element: str, revision: int) -> None:
+        assert element == "h1"
+        if self.failing:
+            raise self.failing
+        self.told.append((what, revision))
+
+
+class FakeMachine:
+    """Carries what steps make of it. ``refuses`` are clusters whose steps fail; ``forgets`` makes steps do nothing."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self.carried = ObservedMachine()
+        self.steps: list[Step] = []
+        self.refuses: set[str] = set()
+        self.forgets = False
+
+    def read(self) -> ObservedMachine:
+        """Give it."""
+        return self.carried
+
+    def apply(self, step: Step) -> None:
+        """Do it."""
+        if step.cluster in self.refuses:
+            raise Refused("the kernel said no")
+        self.steps.append(step)
+        if not self.forgets:
+            self.carried = _after(self.carried, step)
+
+
+def _after(carried: ObservedMachine, step: Step) -> ObservedMachine:
+    match step:
+        case StopGuests(cluster, names):
+            left = tuple(one for one in carried.guests if one.cluster != cluster or one.guest not in names)
+            return replace(carried, guests=left)
+        case RemoveSegment(cluster, _):
+            return replace(carried, segments=tuple(one for one in carried.segments if one.cluster != cluster))
+        case BuildSegment(one):
+            return replace(carried, segments=(*carried.segments, ObservedSegment(one.id, one.vlan, one.port)))
+        case StartGuest(one, guest):
+            return replace(carried, guests=(*carried.guests, ObservedGuest(one.id, guest.name, digest(one, guest))))

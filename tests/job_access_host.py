@@ -1,0 +1,139 @@
+"""Two clusters on a host in a namespace of the real kernel: a bridge each, and a guest that is a namespace too."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtcloud.agent.job_access.access import JobAccess
+from virtcloud.agent.job_access.connect_program import request_connection
+from virtcloud.agent.job_access.job_relays import JobRelays
+from virtcloud.agent.network import names
+from virtcloud.agent.network.address_probe import AddressProbe, IpAddress
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.network.kernel import NetlinkKernel
+
+GUEST = """
+echo apart
+read addresses
+ip link set lo up
+for one in $addresses; do
+  case "$one" in *:*) ip addr add "$one" dev eth0 nodad ;; *) ip addr add "$one" dev eth0 ;; esac
+done
+ip link set eth0 up
+echo up
+exec busybox nc -ll -p 7 -e "$@"
+"""
+
+
+@dataclass
+class Host:
+    """The host, seen from its own namespace; ``ways`` are an agent's."""
+
+    root: Path
+    kernel: NetlinkKernel
+    opened: ExitStack
+    ways: JobRelays
+    guests: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+
+    def restart(self) -> None:
+        """Be another agent, which knows nothing of the former."""
+        self.ways = make_ways(self.root)
+
+    def bridge(self, vlan: int, cluster: str) -> KernelInterface:
+        """Make a cluster's bridge, as the converger does."""
+        index = self.kernel.add_bridge(names.bridge_name(vlan))
+        self.kernel.change(index, alias=names.ownership_alias(cluster))
+        self.kernel.hush(index, names.bridge_name(vlan))
+        self.kernel.change(index, up=True)
+        return self.named(names.bridge_name(vlan))
+
+    def guest(self, name: str, bridge: KernelInterface, *addresses: str, says: str = "cat") -> subprocess.Popen[str]:
+        """Start a guest that runs ``says`` for whoever comes to its port 7."""
+        argv = ["unshare", "--net", "--kill-child", "sh", "-c", GUEST, "guest", *says.split("|")]
+        made = subprocess.Popen(argv, stdin=-1, stdout=-1, text=True)  # noqa: S603
+        self.opened.enter_context(made)
+        self.opened.callback(made.kill)
+        assert made.stdin
+        assert made.stdout
+        assert made.stdout.readline() == "apart\n"
+        index = self.kernel.add_pair(name, "eth0", made.pid, 1500)
+        self.kernel.change(index, master=bridge.index, up=True)
+        made.stdin.write(" ".join(addresses) + "\n")
+        made.stdin.flush()
+        assert made.stdout.readline() == "up\n"
+        self.guests[name] = made
+        return made
+
+    def inside(self, guest: str, *argv: str) -> subprocess.CompletedProcess[str]:
+        """Run a program in a guest."""
+        command = ["nsenter", "--net", "--target", str(self.guests[guest].pid), *argv]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)  # noqa: S603
+
+    def named(self, name: str) -> KernelInterface:
+        """Give the interface of that name."""
+        return next(one for one in self.kernel.links() if one.name == name)
+
+    def says(self, opening: JobAccess, line: str, said: bytes = b"hello") -> bytes:
+        """Send something to where a line leads, end our side, and give all that comes back."""
+        with request_connection(str(self.ways.socket(opening.key)), line) as link:
+            link.settimeout(10)
+            link.sendall(said)
+            link.shutdown(1)
+            return b"".join(iter(lambda: link.recv(100), b""))
+
+
+class QuickEar(AddressProbe):
+    """An ear that does not listen long: here nothing is lost or slow."""
+
+    def ask(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        """Give those that somebody was heard to have."""
+        return super().ask(addresses, min(seconds, 0.1))
+
+
+def make_ways(root: Path) -> JobRelays:
+    """Make an agent's part."""
+    return JobRelays(lambda: closing(NetlinkKernel()), root, QuickEar)
+
+
+@contextmanager
+def host(root: Path) -> Iterator[Host]:
+    """Be the host; the calling thread is in a namespace of its own."""
+    with closing(NetlinkKernel()) as kernel, ExitStack() as opened:
+        yield Host(root, kernel, opened, make_ways(root))
+
+
+def opening(key: str, vlan: int, **guests: list[str]) -> JobAccess:
+    """Write what a job's place is made of."""
+    made = [{"name": name, "host": "h1", "image": "x", "addresses": given} for name, given in guests.items()]
+    return JobAccess.model_validate({"key": key, "user": "nobody", "vlan": vlan, "guests": made})
+
+
+def is_alive(process: int) -> bool:
+    """Say whether a process runs, and is not just waiting to be forgotten."""
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+
+
+def as_user(uid: int, work: Callable[[], str]) -> str:
+    """Do something as another user, in another process."""
+    readable, writable = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        try:
+            said = work()
+        except OSError as error:
+            said = error.strerror or str(error)
+        os.write(writable, said.encode())
+        os._exit(0)
+    os.close(writable)
+    with os.fdopen(readable) as answer:
+        said = answer.read()
+    os.waitpid(child, 0)
+    return said

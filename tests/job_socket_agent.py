@@ -1,0 +1,108 @@
+"""A host's agent without its converger: its real socket, asked as a hook asks; guests answer when a test says so."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from fake_machine import FakeMounts
+
+from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
+from virtcloud.agent.job_access.access import JobAccess
+from virtcloud.agent.job_socket.start_barrier import JobClusterApi
+from virtcloud.agent.network.address_probe import IpAddress
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import Name
+
+Said = dict[str, Any]
+
+
+@dataclass
+class FakeBridges:
+    """Bridges of a host, by name, with the addresses that answer there; as an ear it hears those at once."""
+
+    there: dict[str, set[str]] = field(default_factory=dict)
+
+    def listen(self, bridge: str) -> "FakeEar":
+        if bridge not in self.there:
+            raise Refused(f"cannot ask on bridge {bridge} of this machine: No such device")
+        return FakeEar(self.there[bridge])
+
+
+@dataclass
+class FakeEar:
+    """Hears who is there; waits for nobody."""
+
+    up: set[str]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        pass
+
+    def ask(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        return addresses & {ip_address(one) for one in self.up}
+
+
+@dataclass
+class Agent:
+    """A running one, and what a hook sees of it."""
+
+    settings: AgentSettings
+    bridges: FakeBridges
+    woken: list[str] = field(default_factory=list)
+    volumes: FakeMounts = field(default_factory=FakeMounts)
+
+    def say(self, line: bytes) -> Said:
+        """Send a line as it is, and give the answer."""
+        with socket.socket(socket.AF_UNIX) as talk:
+            talk.settimeout(60)
+            talk.connect(str(self.settings.socket))
+            talk.sendall(line)
+            with talk.makefile("rb") as answers:
+                said: Said = json.loads(answers.readline())
+                return said
+
+    def ask(self, do: str, cluster: str | None = None, attempt: int = 1, **more: Any) -> Said:  # noqa: ANN401
+        """Ask as a hook does."""
+        asked = {"do": do, **more} if cluster is None else {"do": do, "cluster": cluster, "attempt": attempt, **more}
+        return self.say(json.dumps(asked).encode() + b"\n")
+
+    def up(self, cluster: str, attempt: int = 1, *, head: bool = True) -> Said:
+        """Announce a run, as the host where its script runs unless said otherwise."""
+        return self.ask("up", cluster, attempt, head=head, **({"user": "root"} if head else {}))
+
+
+class FakeWay:
+    """A way that is a word."""
+
+    def ensure(self, opening: JobAccess, uid: int) -> Path:
+        """Make it."""
+        return Path(f"/way-of/{opening.key}/{uid}")
+
+    def ensure_none(self, key: str) -> None:
+        """Remove it."""
+
+
+def settings_in(folder: Path, **changes: object) -> AgentSettings:
+    """Make the settings of an agent that keeps all it has in ``folder``."""
+    places = {"state": folder / "state", "jobs": folder / "jobs", "socket": folder / "a.sock"}
+    return AgentSettings.model_validate({"element": "brno-h1", "sbf": "unix:///x", **places, **changes})
+
+
+@contextmanager
+def agent(settings: AgentSettings, sbf: JobClusterApi, bridges: FakeBridges | None = None) -> Iterator[Agent]:
+    """Let an agent run for the length of a test, or for the length of one of its lives."""
+    made = Agent(settings, bridges or FakeBridges())
+    woken: Callable[[], None] = lambda: made.woken.append("once")  # noqa: E731
+    with serve_job_socket(
+        Name("brno-h1"), settings, sbf, woken, JobSocketAdapters(FakeWay(), made.bridges.listen, made.volumes)
+    ):
+        yield made

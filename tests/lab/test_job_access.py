@@ -1,0 +1,93 @@
+"""From a job's script to its guests: real ssh and scp, through the relay, to guests at two sites."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from lab_clusters import remove
+from lab_jobs import LabJob, ask, let_in, open_job
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.snapshot import read_interfaces
+from virtcloud.model.cluster import ClusterSpec
+
+pytestmark = pytest.mark.lab
+
+Jobs = list[LabJob]
+KEYS = ("12.pbs", "13.pbs")
+HEAD, OTHER = "brno-h1", "praha-h1"
+GUESTS = [
+    {"name": "g1", "host": HEAD, "image": "busybox-ssh", "addresses": ["10.0.0.1/24"], "cpus": 2},
+    {"name": "g2", "host": OTHER, "image": "busybox-ssh", "addresses": ["10.0.0.2/24"]},
+]
+AWAIT_RELAYS = """for _ in $(seq 50); do
+  [ "$(pgrep -fc relay_progra[m])" = $0 ] && exit 0; sleep 0.1
+done; exit 1"""
+SPEC = ClusterSpec.model_validate({"owner": "alice", "guests": GUESTS})
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    """Give a way to SBF."""
+    with SbfClient(f"unix://{lab.sbf_socket}") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def jobs(lab: Lab, client: SbfClient) -> Iterator[Jobs]:
+    """Give two jobs of alice that are the same to the last byte, on the same hosts, at the same time."""
+    let_in(lab, HEAD, "alice")
+    yield [open_job(lab, client, key, HEAD, SPEC) for key in KEYS]
+    remove(client, *KEYS)
+
+
+def test_ssh_reaches_every_guest_by_name(jobs: Jobs) -> None:
+    for guest in ("g1", "g2"):
+        done = jobs[0].ssh(f"{guest} hostname")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{guest}\n", "")
+
+
+def test_scp_brings_files_there_and_back(jobs: Jobs) -> None:
+    there, back = jobs[0].scp('"$VCLUSTER_HOSTS" g2:hosts'), jobs[0].scp("g2:hosts back")
+    assert (there.returncode, back.returncode) == (0, 0), there.stderr + back.stderr
+    assert jobs[0].run("cat back").stdout == "10.0.0.1 g1\n10.0.0.2 g2\n"
+
+
+def test_jobs_that_are_the_same_to_the_last_byte_reach_their_own_guests(jobs: Jobs) -> None:
+    for number, job in enumerate(jobs):
+        assert job.ssh(f"g2 'echo {number} > mine'").returncode == 0
+    assert [job.ssh("g2 cat mine").stdout for job in jobs] == ["0\n", "1\n"]
+
+
+def test_the_host_has_no_address_and_no_route_on_the_clusters_segments(lab: Lab, jobs: Jobs) -> None:
+    found = [lab.run(HEAD, ["ip", *words]).stdout for words in (("-4", "addr"), ("route", "show", "table", "all"))]
+    assert jobs
+    assert "10.0.0." not in "".join(found)
+
+
+def test_an_ssh_that_runs_goes_on_while_the_agent_is_killed_and_started_again(lab: Lab, jobs: Jobs) -> None:
+    agent = lab.service(HEAD, "agent")
+    with ThreadPoolExecutor(1) as beside:
+        long = beside.submit(jobs[0].ssh, "g2 'echo began > began; sleep 4; echo ended'")
+        while jobs[0].ssh("g2 cat began").returncode:
+            pass
+        agent.kill()
+        agent.start()
+        assert jobs[0].ssh("g1 hostname").stdout == "g1\n"
+        assert long.result().stdout == "ended\n"
+
+
+def test_nothing_is_left_of_the_way_once_the_job_is_removed(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
+    """The agent removes it when asked; where it is not asked, the converger does, with the cluster's segment."""
+    before = read_interfaces(lab, HEAD)
+    for key in ("21.pbs", "22.pbs"):
+        open_job(lab, client, key, HEAD, SPEC)
+    answer = ask(lab, HEAD, {"do": "remove", "cluster": "21.pbs", "attempt": 1, "wait": 30})
+    remove(client, "21.pbs", "22.pbs")
+    assert answer[0].get("gone"), answer
+    assert read_interfaces(lab, HEAD) == before
+    left = lab.run(HEAD, ["ls", "-A", "/run/virtcloud/jobs"]).stdout.split()
+    assert {"21.pbs", ".relay-21.pbs"} & set(left) == set()
+    relays = lab.run(HEAD, ["sh", "-c", AWAIT_RELAYS, str(len(jobs))])
+    assert relays.returncode == 0, "the relays of the jobs that still run are the only ones"

@@ -1,0 +1,161 @@
+"""A job's cluster through the agents of real hosts, with real guests: what a hook is told, and when it is true."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from lab_clusters import ended, until
+from lab_jobs import ask
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.snapshot import read_guests, run_checked, take_snapshot
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+
+pytestmark = pytest.mark.lab
+
+HEAD, OTHER = "brno-h1", "praha-h1"
+USER = "nobody"
+LIMIT_S = 60.0
+SPEC = ClusterSpec.model_validate(
+    {
+        "owner": USER,
+        "deadline_s": 60,
+        "guests": [
+            {"name": "g1", "host": HEAD, "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]},
+            {"name": "g2", "host": OTHER, "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.2/24"]},
+            {"name": "g3", "host": OTHER, "image": "busybox", "memory_mb": 32, "addresses": ["fd00::3/64"]},
+        ],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{lab.sbf_socket}") as client:
+        yield client
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What a hook on the head host does for one job."""
+
+    lab: Lab
+    key: str
+
+    def ask(self, do: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Ask the agent there."""
+        return ask(self.lab, HEAD, {"do": do, "cluster": self.key, "attempt": 1, **more})[0]
+
+    def up(self) -> None:
+        """Announce the job."""
+        assert self.ask("up", head=True, user=USER) == {"ok": True}
+
+    def wait(self, reached: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Wait as a prologue does, and give the first answer that is so."""
+        ends = time.monotonic() + LIMIT_S
+        while not reached(said := self.ask("state", wait=10)):
+            assert time.monotonic() < ends, said
+        return said
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_is_left_in_the_end(lab: Lab, client: SbfClient) -> Iterator[None]:
+    """Of no test, and on no element; reading all of them takes long, so it is done once."""
+    assert not [view.key for view in client.clusters()]
+    before = take_snapshot(lab, client.topology())
+    yield
+    assert take_snapshot(lab, client.topology()).differs(before) == ""
+
+
+@pytest.fixture
+def hook(lab: Lab, request: pytest.FixtureRequest) -> Hook:
+    """A job of its own for each test."""
+    return Hook(lab, f"{sum(map(ord, request.node.name))}.pbs")
+
+
+def put(client: SbfClient, hook: Hook) -> None:
+    client.put_cluster(hook.key, ClusterRequest(spec=SPEC, attempt=1))
+
+
+def is_up(said: dict[str, Any]) -> bool:
+    return bool(said["state"] == "up")
+
+
+def lacks(*words: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda said: said["missing"] == list(words)
+
+
+def kill_agent(lab: Lab) -> None:
+    """Kill the head's agent and start it again."""
+    agent = lab.service(HEAD, "agent")
+    agent.kill()
+    agent.start()
+
+
+def in_guest(lab: Lab, name: str, *argv: str) -> None:
+    (domain,) = (one for one in read_guests(lab, OTHER) if one.endswith(name))
+    run_checked(lab, OTHER, "sh", "-c", ENTER_CONTAINER, domain, *argv)
+
+
+def test_the_barrier_sees_a_host_that_is_cut_off_and_guests_that_are_silent(
+    lab: Lab, client: SbfClient, hook: Hook
+) -> None:
+    """From a host at another site, over IPv4 and IPv6; then the job's files, and an end without a trace."""
+    far = lab.service(OTHER, "agent")
+    far.stop()
+    hook.up()
+    put(client, hook)
+    hook.wait(lacks(f"host {OTHER} at praha has not confirmed"))
+    far.start()
+    facts = hook.wait(is_up)["facts"]
+    assert facts["VCLUSTER_GUESTS"] == "g1 g2 g3"
+    assert run_checked(lab, HEAD, "cat", facts["VCLUSTER_HOSTS"]) == "10.0.0.1 g1\n10.0.0.2 g2\nfd00::3 g3\n"
+    assert run_checked(lab, HEAD, "stat", "-c", "%U %a", facts["VCLUSTER_HOSTS"]) == f"{USER} 600\n"
+    for name, address in (("g2", "10.0.0.2"), ("g3", "fd00::3")):
+        in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "down")
+        hook.wait(lacks(f"guest {name} does not answer at {address}"))
+        in_guest(lab, name, "/bin/ip", "link", "set", "eth0", "up")
+        if name == "g3":  # what it had of IPv6 went with the link
+            in_guest(lab, name, "/bin/ip", "addr", "add", "fd00::3/64", "dev", "eth0")
+        hook.wait(is_up)
+    assert hook.ask("remove", wait=50) == {"ok": True, "gone": True, "missing": []}
+    until(client, hook.key, ended)
+    assert hook.key not in run_checked(lab, HEAD, "ls", "-A", "/run/virtcloud/jobs")
+
+
+def test_an_agent_that_is_killed_in_any_phase_goes_on_where_it_was(lab: Lab, client: SbfClient, hook: Hook) -> None:
+    hook.up()
+    kill_agent(lab)
+    assert hook.ask("state")["missing"] == [f"SBF knows no cluster {hook.key} with a part on host {HEAD}"]
+    put(client, hook)
+    facts = hook.wait(is_up)["facts"]
+    kill_agent(lab)
+    assert hook.ask("state", wait=10)["facts"] == facts
+    hook.ask("cancel", reason="qdel")
+    kill_agent(lab)
+    assert (hook.ask("state")["state"], hook.ask("state")["reason"]) == ("cancelled", "qdel")
+    hook.ask("remove")
+    kill_agent(lab)
+    assert hook.ask("remove", wait=50)["gone"]
+    assert until(client, hook.key, ended).reason == f"ended by agent@{HEAD}"
+    assert hook.ask("up", head=True, user=USER)["error"] == "gone"
+
+
+def test_a_removal_that_sbf_could_not_hear_is_kept_by_an_agent_that_is_killed(
+    lab: Lab, client: SbfClient, hook: Hook
+) -> None:
+    hook.up()
+    put(client, hook)
+    hook.wait(is_up)
+    sbf = lab.service("station", "sbf")
+    sbf.kill()
+    said = hook.ask("remove", wait=2)
+    assert (said["gone"], said["missing"][0][:19]) == (False, "SBF does not answer")
+    kill_agent(lab)
+    sbf.start()
+    assert hook.ask("remove", wait=50)["gone"]
+    until(client, hook.key, ended)

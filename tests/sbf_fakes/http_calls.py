@@ -1,0 +1,68 @@
+"""Calls of the HTTP API of a world's service, in this process: as its operator, or as whoever has a token."""
+
+import asyncio
+from typing import Any
+
+import httpx
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sbf_fakes.world import World, spec
+from sbf_service.bootstrap import SbfService
+from sbf_service.http.app import create_app
+from sbf_service.http.auth import authentication
+from sbf_service.http.auth.authentication import LocalPeer
+from virtcloud.client.connection import USER_AGENT
+from virtcloud.model.views import Problem
+
+ROOT = LocalPeer(0, "root")
+"""Who calls on the service's own socket as root is an operator."""
+
+
+def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
+    """Make a client: an operator's, unless it is said which token is shown over TCP, or which local user it is."""
+    app = create_app(service)
+    reached = app if token is not None else from_peer(app, local or ROOT)
+    headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
+    transport = httpx.ASGITransport(reached, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://sbf", headers=headers)
+
+
+def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
+    """Let calls come from a local user, as over the service's socket."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, authentication.PEER_KEY: who}, receive, send)
+
+    return call
+
+
+def ask(  # noqa: PLR0913 - a call, and who makes it
+    world: World,
+    method: str,
+    path: str,
+    body: Any = None,  # noqa: ANN401 - any JSON
+    *,
+    token: str | None = None,
+    local: LocalPeer | None = None,
+    headers: dict[str, str] | None = None,
+) -> httpx.Response:
+    """Make one call; no worker runs."""
+
+    async def call() -> httpx.Response:
+        async with client(world.service, token, local) as made:
+            return await made.request(method, path, json=body, headers=headers)
+
+    return asyncio.run(call())
+
+
+def problem(answer: httpx.Response) -> tuple[int, str, str]:
+    """Give status, type and detail of an answer that must be a problem document."""
+    assert answer.headers["content-type"] == "application/problem+json", answer.text
+    found = Problem.model_validate_json(answer.content)
+    assert found.status == answer.status_code
+    return found.status, found.type.removeprefix("urn:virtcloud:problem:"), found.detail
+
+
+def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
+    """Ask for a cluster with one guest on each host."""
+    return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}

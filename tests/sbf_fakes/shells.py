@@ -1,0 +1,80 @@
+"""A command line that is a shell on this machine, for programs that are the real ones.
+
+A command line that is a shell on a terminal of this machine: with echo, prompts, and lines of 4096 characters.
+"""
+
+import os
+import pty
+import re
+import select
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from virtcloud.model.errors import Unreachable
+
+
+@dataclass
+class LocalShell:
+    """Runs what it is sent; ``before`` is said before it, to put something else in a program's place."""
+
+    environment: Mapping[str, str]
+    cut_off: bool = False
+    before: str = ""
+    prompt: str = r"^# "
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Run a line."""
+        if self.cut_off:
+            raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
+        assert max(map(len, command.splitlines())) < 4096, "a terminal in canonical mode takes no longer line"
+        done = subprocess.run(
+            ["/bin/sh"],
+            input=f"{self.before}\n{command}\n",
+            env=dict(self.environment),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        """End the session."""
+
+
+QUIET_S = 10
+
+
+@dataclass
+class TerminalShell:
+    """An interactive shell as sshd would start it; it is begun when first asked, and ended by :meth:`close`."""
+
+    environment: Mapping[str, str]
+    prompt: str = r"^# "
+    _terminal: list[int] = field(default_factory=list)
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Type lines and read until the pattern."""
+        descriptor = self._begun()
+        os.write(descriptor, f"{command}\n".encode())
+        said = ""
+        while len(re.findall(until, said, re.MULTILINE)) < times:
+            assert select.select([descriptor], [], [], QUIET_S)[0], f"the shell is silent after {said[-200:]!r}"
+            said += os.read(descriptor, 65536).decode().replace("\r\n", "\n")
+        return said
+
+    def close(self) -> None:
+        """End the shell."""
+        if self._terminal:
+            pid, descriptor = self._terminal
+            os.close(descriptor)
+            os.waitpid(pid, 0)
+            self._terminal.clear()
+
+    def _begun(self) -> int:
+        if not self._terminal:
+            pid, descriptor = pty.fork()
+            if pid == 0:
+                os.execve("/bin/sh", ["sh", "-i"], {**self.environment, "PS1": "# ", "TERM": "dumb"})  # noqa: S606
+            self._terminal += [pid, descriptor]
+        return self._terminal[1]

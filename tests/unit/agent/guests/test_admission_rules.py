@@ -1,0 +1,112 @@
+"""The agent's own rules: whose guests this machine runs, and which images."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guests.admission_rules import AdmissionRules
+from virtcloud.agent.guests.images import read_image
+from virtcloud.model.access import AdmissionRule, ClusterOrigin
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import Name, UserName
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+ALICE = ClusterOrigin(owner=UserName("alice"), batch=False)
+JOB = ClusterOrigin(owner=UserName("alice"), batch=True)
+BATCH_ONLY = AdmissionRules(AdmissionRule(users=()))
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """A folder that everybody may read, with one image, readable by all."""
+    folder = tmp_path / "images"
+    (folder / "busybox/rootfs").mkdir(parents=True)
+    (folder / "busybox/image.yaml").write_text("kind: lxc\n")
+    for one in (folder, folder / "busybox"):
+        one.chmod(0o755)
+    (folder / "busybox/image.yaml").chmod(0o644)
+    return folder
+
+
+def check(
+    rules: AdmissionRules, origin: ClusterOrigin | None, images: Path, made: Segment, cluster: str | None = None
+) -> None:
+    guest = made.guests[0].model_copy(update={"image": Name("busybox"), "cluster": cluster})
+    origins = {} if origin is None else {cluster or made.id: origin}
+    rules.check(made.model_copy(update={"origins": origins}), guest, images)
+
+
+@pytest.mark.parametrize(
+    ("rules", "origin", "refused"),
+    [
+        (AdmissionRules(), ALICE, None),
+        (BATCH_ONLY, JOB, None),
+        (BATCH_ONLY, ALICE, "guest g1 of alice: this machine is for batch jobs"),
+        (
+            AdmissionRules(AdmissionRule(users=(UserName("bob"),))),
+            ALICE,
+            "this machine is for batch jobs and users bob",
+        ),
+        (AdmissionRules(AdmissionRule(users=(UserName("alice"),))), ALICE, None),
+        (AdmissionRules(AdmissionRule(batch=False)), JOB, "this machine is for all users"),
+        (
+            AdmissionRules(images=(Name("debian"),)),
+            ALICE,
+            "alice may not name image busybox; images for users here: debian",
+        ),
+        (AdmissionRules(images=(Name("debian"),)), JOB, None),
+        (BATCH_ONLY, None, "SBF sends no owner"),
+        (AdmissionRules(), None, None),
+    ],
+)
+def test_a_machine_runs_whose_guests_its_settings_admit(
+    rules: AdmissionRules, origin: ClusterOrigin | None, refused: str | None, images: Path, segment: Make
+) -> None:
+    made = segment("a", 100, ("g1",))
+    if refused is None:
+        check(rules, origin, images, made)
+        return
+    with pytest.raises(Refused, match=refused):
+        check(rules, origin, images, made)
+
+
+def test_a_members_guest_is_judged_by_the_members_origin(images: Path, segment: Make) -> None:
+    with pytest.raises(Refused, match="this machine is for batch jobs"):
+        check(BATCH_ONLY, ALICE, images, segment("a", 100, ("g1",)), cluster="m")
+
+
+@pytest.mark.parametrize("origin", [ALICE, JOB])
+def test_an_image_that_its_owner_may_not_read_starts_for_nobody_of_that_name(
+    origin: ClusterOrigin, images: Path, segment: Make
+) -> None:
+    (images / "busybox/image.yaml").chmod(0o600)
+    with pytest.raises(Refused, match="guest g1: image busybox is not readable by alice"):
+        check(AdmissionRules(), origin, images, segment("a", 100, ("g1",)))
+
+
+def test_an_image_of_a_folder_that_its_owner_may_not_enter_is_refused(images: Path, segment: Make) -> None:
+    (images / "busybox").chmod(0o700)
+    with pytest.raises(Refused, match="is not readable by alice"):
+        check(AdmissionRules(), ALICE, images, segment("a", 100, ("g1",)))
+
+
+def test_who_owns_an_image_may_use_it(images: Path, segment: Make) -> None:
+    (images / "busybox/image.yaml").chmod(0o600)
+    root = ClusterOrigin(owner=UserName("root"), batch=False)
+    check(AdmissionRules(), root, images, segment("a", 100, ("g1",)))
+
+
+def test_an_image_that_anybody_can_write_is_refused(images: Path) -> None:
+    (images / "busybox/image.yaml").chmod(0o666)
+    with pytest.raises(Refused, match=r"image\.yaml can be written by others than the images' administrators"):
+        read_image(images, "busybox")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root gives a file to another user")
+def test_an_image_in_a_users_folder_is_refused(images: Path) -> None:
+    os.chown(images / "busybox", 4711, 4711)
+    with pytest.raises(Refused, match="busybox can be written by others"):
+        read_image(images, "busybox")

@@ -1,0 +1,72 @@
+"""Calls that never return do not hold their caller."""
+
+import threading
+import time
+
+import pytest
+
+from virtcloud.agent.guests.call_deadlines import DeadlineCalls
+from virtcloud.model.errors import Refused, Unreachable
+
+
+@pytest.fixture
+def calls() -> DeadlineCalls:
+    return DeadlineCalls("libvirt (x)", "restart it", clock=lambda: 5.0)
+
+
+def test_a_call_returns_what_it_returned(calls: DeadlineCalls) -> None:
+    assert calls.run("count", lambda: 3, 10) == 3
+
+
+def test_a_call_raises_what_it_raised(calls: DeadlineCalls) -> None:
+    def refuse() -> None:
+        raise Refused("no")
+
+    with pytest.raises(Refused, match=r"^no$"):
+        calls.run("start", refuse, 10)
+
+
+def test_a_call_that_hangs_is_abandoned_at_its_deadline(calls: DeadlineCalls) -> None:
+    release = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=r"^libvirt \(x\) did not list domains within 0.1 s; restart it$"):
+        calls.run("list domains", release.wait, 0.1)
+    release.set()
+    assert time.monotonic() - began < 5
+
+
+def test_no_second_call_begins_while_one_is_abandoned(calls: DeadlineCalls) -> None:
+    """The abandoned call may still change something, and each would hold a thread."""
+    release, begun = threading.Event(), []
+    with pytest.raises(Unreachable):
+        calls.run("start g1", release.wait, 0.1)
+    with pytest.raises(Unreachable, match="cannot list: it was asked to start g1 0 s ago and has not answered"):
+        calls.run("list", lambda: begun.append(1), 10)
+    release.set()
+    assert begun == []
+
+
+def test_calls_go_on_once_the_abandoned_one_returned(calls: DeadlineCalls) -> None:
+    release = threading.Event()
+    with pytest.raises(Unreachable):
+        calls.run("start g1", release.wait, 0.1)
+    release.set()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            assert calls.run("count", lambda: 3, 10) == 3
+        except Unreachable:
+            continue
+        return
+    pytest.fail("it stayed abandoned")
+
+
+def test_a_machine_without_threads_left_is_an_error_like_any_other(
+    calls: DeadlineCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.raises(Unreachable, match="was not asked to count: can't start new thread"):
+        calls.run("count", lambda: 3, 10)

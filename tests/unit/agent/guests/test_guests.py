@@ -1,0 +1,288 @@
+import errno
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
+
+from virtcloud.agent.difference import ObservedGuest, ObservedMachine, digest
+from virtcloud.agent.guests.guest_files import GuestFiles
+from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.machine import LocalMachine
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import GuestDomain
+from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.wanted import GuestWanted, Segment
+
+Make = Callable[..., Segment]
+MakeGuest = Callable[..., GuestWanted]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    (tmp_path / "busybox/rootfs").mkdir(parents=True)
+    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
+    (tmp_path / "cloud").mkdir()
+    (tmp_path / "cloud/vmlinuz").touch()
+    (tmp_path / "cloud/image.yaml").write_text("kind: qemu\nkernel: vmlinuz\n")
+    return tmp_path
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
+    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
+    return LocalGuests({Hypervisor.LXC: hypervisor}, settings, pauses.append)
+
+
+def test_a_guest_is_started_and_read_back(guests: LocalGuests, segment: Make) -> None:
+    one = segment("a", 100, ("g1",))
+    guests.ensure_guest(one, one.guests[0])
+    assert guests.read()[0] == (ObservedGuest("a", "g1", digest(one, one.guests[0])),)
+
+
+def test_a_guest_that_runs_is_not_started_again(guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make) -> None:
+    one = segment("a", 100, ("g1",))
+    guests.ensure_guest(one, one.guests[0])
+    guests.ensure_guest(one, one.guests[0])
+    assert len(hypervisor.started) == 1
+
+
+def test_a_guest_made_from_another_document_is_replaced(
+    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make, guest: MakeGuest
+) -> None:
+    one = segment("a", 100, ("g1",))
+    guests.ensure_guest(one, one.guests[0])
+    guests.ensure_guest(one, guest(memory_mb=128))
+    assert (len(hypervisor.started), len(hypervisor.by_name)) == (2, 1)
+
+
+def test_two_clusters_run_the_same_guest_side_by_side(guests: LocalGuests, segment: Make) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        guests.ensure_guest(one, one.guests[0])
+    assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("a", "g1"), ("b", "g1")]
+
+
+def test_stopping_one_clusters_guests_leaves_the_others(guests: LocalGuests, segment: Make) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        guests.ensure_guest(one, one.guests[0])
+    guests.ensure_no_guests("a", ("g1",))
+    assert [(one.cluster, one.guest) for one in guests.read()[0]] == [("b", "g1")]
+
+
+def test_a_guest_that_ends_when_asked_is_not_waited_for(
+    guests: LocalGuests, segment: Make, pauses: list[float]
+) -> None:
+    one = segment("a", 100, ("g1",))
+    guests.ensure_guest(one, one.guests[0])
+    guests.ensure_no_guests("a", ("g1",))
+    assert pauses == []
+
+
+def test_a_guest_that_does_not_listen_is_ended_after_its_grace(
+    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make, pauses: list[float]
+) -> None:
+    one = segment("a", 100, ("g1",))
+    guests.ensure_guest(one, one.guests[0])
+    hypervisor.stubborn.add("vc-a-g1")
+    guests.ensure_no_guests("a", ("g1",))
+    assert (len(pauses), hypervisor.destroyed) == (3, ["vc-a-g1"])
+
+
+def test_stopping_what_does_not_run_is_success(guests: LocalGuests) -> None:
+    guests.ensure_no_guests("a", ("g1", "g2"))
+
+
+def test_a_foreign_domain_of_that_name_is_left_alone(
+    guests: LocalGuests, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    hypervisor.by_name["vc-a-g1"] = GuestDomain("vc-a-g1", running=True)
+    one = segment("a", 100, ("g1",))
+    with pytest.raises(Unsafe, match="domain vc-a-g1 was not made by virtcloud"):
+        guests.ensure_guest(one, one.guests[0])
+    assert (hypervisor.started, list(hypervisor.by_name)) == ([], ["vc-a-g1"])
+
+
+def test_foreign_domains_are_not_read(guests: LocalGuests, hypervisor: FakeHypervisor) -> None:
+    hypervisor.by_name["database"] = GuestDomain("database", running=True)
+    assert guests.read()[0] == ()
+
+
+def test_an_image_that_is_not_there_is_named_with_those_that_are(
+    guests: LocalGuests, segment: Make, guest: MakeGuest
+) -> None:
+    with pytest.raises(Refused, match=r"image debian: .*this machine has: busybox, cloud"):
+        guests.ensure_guest(segment("a", 100), guest(image="debian"))
+
+
+def test_an_image_for_a_hypervisor_that_this_machine_lacks_says_what_to_add(
+    guests: LocalGuests, segment: Make, guest: MakeGuest
+) -> None:
+    with pytest.raises(Refused, match='add qemu = "qemu:///system" under'):
+        guests.ensure_guest(segment("a", 100), guest(image="cloud"))
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "listed", "kind"),
+    [("auto", True, "kvm"), ("auto", False, "qemu"), ("tcg", True, "qemu"), ("kvm", False, "kvm")],
+)
+def test_kvm_is_used_when_listed_unless_the_settings_say_otherwise(
+    images: Path, segment: Make, *, accelerator: Literal["auto", "kvm", "tcg"], listed: bool, kind: str
+) -> None:
+    hypervisor = FakeHypervisor()
+    hypervisor.kvm = listed
+    settings = GuestSettings(images, images, "x86_64", accelerator)
+    one = segment("a", 100, ("g1",))
+    wanted = one.guests[0].model_copy(update={"image": "cloud"})
+    LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None).ensure_guest(one, wanted)
+    assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
+
+
+DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of libvirt's logs."""
+    for driver in ("lxc", "qemu"):
+        (tmp_path / "libvirt" / driver).mkdir(parents=True)
+    monkeypatch.setattr(GuestFiles.__init__, "__defaults__", (tmp_path / "libvirt",))
+    return tmp_path / "libvirt"
+
+
+@pytest.fixture
+def machines(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
+    """Guests of QEMU, whose image has a disk."""
+    (images / "cloud/image.yaml").write_text(DISK)
+    (images / "cloud/disk.img").write_bytes(b"image" * 4096)
+    settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
+    return LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None)
+
+
+def of_cloud(segment: Segment) -> tuple[Segment, GuestWanted]:
+    return segment, segment.guests[0].model_copy(update={"image": "cloud"})
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_written_to_a_guests_disk_does_not_change_the_image(
+    machines: LocalGuests, images: Path, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    overlay = images / "state/vc-a-g1/disk.qcow2"
+    write = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
+    done = subprocess.run(write, capture_output=True, text=True, check=True)  # noqa: S603
+    assert "Pattern verification failed" not in done.stdout
+    assert (images / "cloud/disk.img").read_bytes() == b"image" * 4096
+
+
+def test_a_guest_starts_though_a_crash_left_its_disk_half_made(
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    (images / "state/vc-a-g1").mkdir(parents=True)
+    (images / "state/vc-a-g1/disk.qcow2").write_bytes(b"half")
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    assert (images / "state/vc-a-g1/disk.qcow2").read_bytes()[:4] == b"QFI\xfb"
+    assert list(hypervisor.by_name) == ["vc-a-g1"]
+
+
+def test_a_disk_that_cannot_be_made_is_told_with_the_tools_words(
+    machines: LocalGuests, images: Path, segment: Make
+) -> None:
+    (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
+    with pytest.raises(
+        Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
+    ):
+        machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+
+
+def test_a_guest_takes_its_disk_and_all_its_logs_with_it_and_no_others(
+    machines: LocalGuests, images: Path, logs: Path, segment: Make
+) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        machines.ensure_guest(*of_cloud(one))
+    for place in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
+        place.touch()
+    for name in ("console.log", "console.log.0", "console.log.1"):
+        (images / "state/vc-a-g1" / name).touch()
+    (logs / "qemu/vc-b-g1.log").touch()
+    (logs / "qemu/vc-a-g10.log").touch()
+    machines.ensure_no_guests("a", ("g1",))
+    machines.ensure_no_guests("a", ("g1",))
+    assert (left(images / "state"), left(logs)) == (["vc-b-g1/disk.qcow2"], ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"])
+
+
+def test_a_guest_that_ended_by_itself_leaves_nothing_when_its_cluster_goes(
+    machines: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a" * 32, 100, ("g" * 32,))))
+    (logs / f"qemu/{names.domain_name('a' * 32, 'g' * 32)}.log").touch()
+    hypervisor.by_name.clear()
+    machines.ensure_no_traces("a" * 32)
+    machines.ensure_no_traces("a" * 32)
+    assert (left(images / "state"), left(logs)) == ([], [])
+
+
+def test_what_a_killed_agent_left_of_guests_is_removed_at_the_start(
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
+        machines.ensure_guest(*of_cloud(one))
+    hypervisor.by_name.pop("vc-a-g1")
+    assert machines.sweep()
+    assert left(images / "state") == ["vc-b-g1/disk.qcow2"]
+
+
+def test_nothing_is_swept_while_a_hypervisor_is_silent(
+    machines: LocalGuests, images: Path, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    hypervisor.fault = Unreachable("silent")
+    assert not machines.sweep()
+    assert left(images / "state") == ["vc-a-g1/disk.qcow2"]
+
+
+def test_logs_of_domains_that_are_not_ours_stay(machines: LocalGuests, logs: Path) -> None:
+    (logs / "qemu/vc-database.log").touch()
+    assert machines.sweep()
+    assert left(logs) == ["qemu/vc-database.log"]
+
+
+def test_all_guests_end_though_what_one_left_cannot_be_removed(
+    machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = segment("a", 100, ("g1", "g2"))
+    for guest in one.guests:
+        machines.ensure_guest(one, guest.model_copy(update={"image": "cloud"}))
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
+
+    monkeypatch.setattr(shutil, "rmtree", read_only)
+    with pytest.raises(Refused, match="cannot remove what the guest vc-a-g1 left: Read-only file system"):
+        machines.ensure_no_guests("a", ("g1", "g2"))
+    assert hypervisor.by_name == {}
+
+
+def test_a_machine_is_read_though_a_killed_agents_leftovers_cannot_be_removed(
+    machines: LocalGuests, hypervisor: FakeHypervisor, segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
+    hypervisor.by_name.clear()
+
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
+
+    monkeypatch.setattr(shutil, "rmtree", read_only)
+    assert LocalMachine(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), machines).read() == ObservedMachine()

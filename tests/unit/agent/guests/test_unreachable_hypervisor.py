@@ -1,0 +1,239 @@
+"""A hypervisor that does not answer: the network converges without it, and nothing is confirmed that was not read."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeUplinkRecords
+
+from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.machine import LocalMachine
+from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.errors import Unreachable
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+SILENT = Unreachable("libvirt (lxc:///system) did not list domains within 15 s")
+
+
+@pytest.fixture
+def service() -> FakeElementApi:
+    return FakeElementApi()
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    (tmp_path / "busybox/rootfs").mkdir(parents=True)
+    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
+    return tmp_path
+
+
+@pytest.fixture
+def converger(
+    service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path
+) -> MachineReconciler:
+    return converging(service, kernel, images, {Hypervisor.LXC: hypervisor})
+
+
+def converging(
+    service: FakeElementApi, kernel: FakeKernel, images: Path, hypervisors: dict[Hypervisor, FakeHypervisor]
+) -> MachineReconciler:
+    settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
+    machine = LocalMachine(
+        SegmentInterfaces(kernel, FakeUplinkRecords()), LocalGuests(hypervisors, settings, lambda _: None)
+    )
+    return MachineReconciler("h1", service, machine, StopSignal(), ReconcileTiming(retry_first_s=0))
+
+
+def test_a_vlan_is_removed_while_the_hypervisor_is_silent(
+    converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    hypervisor.fault = SILENT
+    service.want()
+    converger.round()
+    assert kernel.names == {"eth0"}
+    assert service.told == [("confirmed", 1), ("trouble", 2)], "a guest may still run: the removal is not confirmed"
+    assert service.messages == [str(SILENT)]
+
+
+def test_the_guest_ends_and_the_removal_is_confirmed_when_the_hypervisor_is_back(
+    converger: MachineReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    hypervisor.fault = SILENT
+    service.want()
+    converger.round()
+    hypervisor.fault = None
+    converger.round()
+    assert (hypervisor.by_name, service.told[-1]) == ({}, ("confirmed", 2))
+
+
+def test_a_vlan_is_removed_though_its_guest_cannot_be_ended(
+    converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    hypervisor.stubborn, hypervisor.immortal = {"vc-a-g1"}, {"vc-a-g1"}
+    service.want()
+    converger.round()
+    assert (kernel.names, service.told[-1]) == ({"eth0"}, ("trouble", 2))
+    assert service.messages == ["cluster a: could not stop g1: Device or resource busy"]
+
+
+def test_a_vlan_is_built_while_the_hypervisor_is_silent_and_not_confirmed(
+    converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    hypervisor.fault = SILENT
+    service.want(segment("a", 100))
+    converger.round()
+    assert (kernel.names, service.told) == ({"eth0", "eth0.100", "br100"}, [("trouble", 1)])
+
+
+def test_a_silent_hypervisor_is_no_drift_of_guests_that_run(
+    converger: MachineReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    hypervisor.fault = SILENT
+    converger.round()
+    assert service.told == [("confirmed", 1), ("trouble", 1)]
+
+
+def test_a_hypervisor_that_falls_silent_after_the_first_reading_confirms_nothing(
+    converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
+) -> None:
+    add_vlan = kernel.add_vlan
+
+    def add_and_fall_silent(*arguments: object) -> int:
+        hypervisor.fault = SILENT
+        return add_vlan(*arguments)  # type: ignore[arg-type]
+
+    kernel.add_vlan = add_and_fall_silent  # type: ignore[method-assign]
+    service.want(segment("a", 100))
+    converger.round()
+    assert service.told == [("trouble", 1)]
+
+
+def test_one_silent_hypervisor_keeps_no_guest_of_the_other_from_starting(
+    service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, segment: Make
+) -> None:
+    silent = FakeHypervisor()
+    silent.fault = SILENT
+    both = {Hypervisor.QEMU: silent, Hypervisor.LXC: hypervisor}
+    service.want(segment("a", 100, ("g1",)))
+    converging(service, kernel, images, both).round()
+    assert (list(hypervisor.by_name), service.told) == (["vc-a-g1"], [("trouble", 1)])
+
+
+def test_a_guest_that_may_run_on_a_silent_hypervisor_is_not_taken_for_ended(
+    hypervisor: FakeHypervisor, images: Path
+) -> None:
+    hypervisor.fault = SILENT
+    settings = GuestSettings(images, images / "state", "x86_64")
+    with pytest.raises(Unreachable):
+        LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None).ensure_no_guests("a", ("g1",))
+
+
+def test_a_malformed_image_is_refused_for_good_after_three_quick_attempts(
+    converger: MachineReconciler, service: FakeElementApi, images: Path, segment: Make
+) -> None:
+    (images / "busybox/image.yaml").write_text("kind: qcow2\n")
+    service.want(segment("a", 100, ("g1",)))
+    for _ in range(3):
+        converger.round()
+    path = images / "busybox/image.yaml"
+    words = f"{path}:1: kind: expected 'lxc' or 'qemu', got 'qcow2'; correct {path}"
+    refusal = f"could not start g1: image busybox: its description is malformed: {words}"
+    assert service.refused == [{}, {}, {"a": refusal}]
+
+
+@contextmanager
+def libvirtd(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a real libvirtd of the test driver's host, on a socket of its own; yield its address and its process."""
+    program = shutil.which("libvirtd", path="/usr/sbin:/usr/bin")
+    if program is None:
+        pytest.skip("NOT TESTED: a hung libvirtd needs libvirtd")
+    config = folder / "libvirtd.conf"
+    config.write_text(f'unix_sock_dir = "{folder}"\nauth_unix_rw = "none"\nauth_unix_ro = "none"\nmdns_adv = 0\n')
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "LIBVIRT_DRIVER_DIR": str(folder)}
+    argv = [program, "--config", str(config), "--pid-file", str(folder / "pid")]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:  # noqa: S603
+        try:
+            _await_socket(folder / "libvirt-sock")
+            yield f"test+unix:///default?socket={folder}/libvirt-sock", process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+
+
+def _await_socket(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except OSError:
+                time.sleep(0.05)
+                continue
+            return
+    pytest.fail("libvirtd did not listen")
+
+
+def test_a_real_libvirtd_that_hangs_holds_no_call_and_is_asked_again_when_it_goes_on(tmp_path: Path) -> None:
+    libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
+    with libvirtd(tmp_path) as (uri, process):
+        made = libvirt.Libvirt(uri, libvirt.Deadlines(read_s=1, change_s=1, close_s=0.5))
+        assert [one.name for one in made.domains()] == ["test"]
+        process.send_signal(signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(Unreachable, match="did not list domains within 1 s; is libvirtd hung"):
+            made.domains()
+        with pytest.raises(Unreachable, match="was asked to list domains"):
+            made.domains()
+        made.close()
+        assert time.monotonic() - began < 10
+        process.send_signal(signal.SIGCONT)
+        assert _eventually(made) == ["test"]
+        made.close()
+
+
+def test_a_hung_libvirtd_that_is_killed_is_unreachable_at_once(tmp_path: Path) -> None:
+    libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
+    with libvirtd(tmp_path) as (uri, process):
+        made = libvirt.Libvirt(uri, libvirt.Deadlines(read_s=1, change_s=1, close_s=0.5))
+        assert [one.name for one in made.domains()] == ["test"]
+        process.send_signal(signal.SIGSTOP)
+        with pytest.raises(Unreachable):
+            made.domains()
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 30
+        said = ""
+        while "is libvirtd running?" not in said and time.monotonic() < deadline:
+            with pytest.raises(Unreachable) as refused:
+                made.domains()
+            said = str(refused.value)
+        assert "is libvirtd running?" in said
+
+
+def _eventually(made: object) -> list[str]:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            return [one.name for one in made.domains()]  # type: ignore[attr-defined]
+        except Unreachable:
+            time.sleep(0.05)
+    pytest.fail("it did not come back")

@@ -1,0 +1,239 @@
+"""The socket itself: who may ask, how long it may take, and whose path it is."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtcloud.agent.job_socket import listener as module
+from virtcloud.agent.job_socket.job_records import JobRecordStore
+from virtcloud.agent.job_socket.listener import MAX_CONNECTIONS, CallerPolicy, SocketListener
+from virtcloud.agent.job_socket.socket_requests import SocketRequest, StateRequest
+from virtcloud.model.errors import BadInput, Gone
+
+LIST = b'{"do": "list"}\n'
+NOBODY = 65534
+AS_NOBODY = """
+import os, socket, sys
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as talk:
+    talk.connect(sys.argv[1])
+    talk.sendall(b'{"do": "list"}\\n')
+    print(talk.makefile().readline(), end="")
+"""
+
+
+def answer(request: SocketRequest) -> dict[str, Any]:
+    return {"ok": True, "was": request.do}
+
+
+def callers(*uids: int) -> CallerPolicy:
+    return CallerPolicy(frozenset(uids), JobRecordStore(Path(tempfile.mkdtemp())))
+
+
+@contextmanager
+def listening(
+    path: Path, how: Callable[[SocketRequest], dict[str, Any]] = answer, *uids: int
+) -> Iterator[SocketListener]:
+    server = SocketListener(path, callers(*uids), how)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop(5)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "agent.sock"
+
+
+def opened(path: Path) -> socket.socket:
+    talk = socket.socket(socket.AF_UNIX)
+    talk.settimeout(30)
+    talk.connect(str(path))
+    return talk
+
+
+def say(path: Path, line: bytes, *, end: bool = False) -> dict[str, Any]:
+    with opened(path) as talk:
+        if line:
+            talk.sendall(line)
+        if end:
+            talk.shutdown(socket.SHUT_WR)
+        with talk.makefile("rb") as lines:
+            said: dict[str, Any] = json.loads(lines.readline())
+            return said
+
+
+def test_a_request_gets_its_answer_and_the_path_is_gone_at_the_end(path: Path) -> None:
+    with listening(path):
+        assert say(path, LIST) == {"ok": True, "was": "list"}
+    assert not path.exists()
+
+
+def test_an_error_is_its_stable_name_and_one_line(path: Path) -> None:
+    def fail(request: SocketRequest) -> dict[str, Any]:
+        raise Gone("attempt 1\nis over")
+
+    with listening(path, fail):
+        assert say(path, LIST) == {"ok": False, "error": "gone", "detail": "attempt 1 is over"}
+
+
+def test_a_fault_of_ours_is_told_and_the_next_request_answered(path: Path) -> None:
+    def fail(request: SocketRequest) -> dict[str, Any]:
+        raise ZeroDivisionError("division by zero")
+
+    with listening(path, fail):
+        for _ in range(2):
+            said = say(path, LIST)
+            assert (said["error"], said["detail"]) == (
+                "error",
+                "a fault in the agent: ZeroDivisionError: division by zero; see its log",
+            )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize(("uids", "allowed"), [((), False), ((NOBODY,), True)])
+def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...], *, allowed: bool) -> None:
+    """The kernel says who asks, whatever the request says."""
+    path = Path(f"/tmp/virtcloud-test-{os.getpid()}.sock")  # noqa: S108 - a place that nobody can reach
+    with listening(path, answer, *uids):
+        done = subprocess.run(  # noqa: S603
+            [sys.executable, "-I", "-S", "-c", AS_NOBODY, str(path)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    said = json.loads(done.stdout)
+    assert said["ok"] is allowed
+    if not allowed:
+        assert (said["error"], said["detail"]) == (
+            "forbidden",
+            (
+                "user number 65534 may not ask this agent: that takes root, or a number in its setting 'socket_uids' "
+                "(and a job's user may cancel its own run)"
+            ),
+        )
+
+
+def test_a_line_that_is_too_long_is_refused(path: Path) -> None:
+    with listening(path):
+        said = say(path, b"x" * (module.MAX_REQUEST + 1))
+    assert (said["error"], said["detail"]) == ("bad-input", "expected one line of at most 262144 bytes, got more")
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [(b"{}\n{}\n", "expected one line, got more"), (b'{"do"', "expected one line, got no end of it")],
+)
+def test_what_is_not_one_line_is_refused(path: Path, sent: bytes, words: str) -> None:
+    with listening(path):
+        assert say(path, sent, end=True)["detail"] == words
+
+
+def test_who_takes_too_long_for_its_line_is_told_and_keeps_nobody_up(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LINE_S", 0.2)
+    with listening(path), closing(opened(path)) as slow:
+        assert say(path, LIST)["ok"]
+        assert json.loads(slow.makefile().readline())["detail"].startswith("expected one line within 0.2 s: ")
+
+
+def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
+    released, waiting = threading.Event(), threading.Barrier(51)
+
+    def hold(request: SocketRequest) -> dict[str, Any]:
+        if isinstance(request, StateRequest):
+            waiting.wait(30)
+            released.wait(30)
+        return {"ok": True}
+
+    asked: list[dict[str, Any]] = []
+    line = b'{"do": "state", "cluster": "a", "attempt": 1}\n'
+    threads = [threading.Thread(target=lambda: asked.append(say(path, line))) for _ in range(50)]
+    with listening(path, hold):
+        for one in threads:
+            one.start()
+        waiting.wait(30)
+        assert say(path, LIST) == {"ok": True}
+        released.set()
+        for one in threads:
+            one.join()
+    assert asked == [{"ok": True}] * 50
+
+
+def test_who_comes_when_all_places_are_taken_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CONNECTIONS", {True: 1, False: 0})
+    with listening(path), closing(opened(path)) as holder:
+        said = say(path, b"")
+        assert (said["error"], said["detail"]) == (
+            "too-many-requests",
+            "too many requests wait here already: ask again",
+        )
+        holder.sendall(LIST)
+        assert json.loads(holder.makefile().readline())["ok"]
+
+
+def test_the_socket_of_an_agent_that_was_killed_is_replaced(path: Path) -> None:
+    path.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))
+    with listening(path):
+        assert say(path, LIST)["ok"]
+
+
+def test_the_socket_of_an_agent_that_lives_is_left_to_it(path: Path) -> None:
+    with listening(path):
+        with pytest.raises(BadInput, match=r"^another agent listens at .*agent\.sock; stop it first$"):
+            SocketListener(path, callers(), answer)
+        assert say(path, LIST)["ok"]
+
+
+def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_text("precious")
+    with pytest.raises(BadInput, match="it is no socket, and was left alone"):
+        SocketListener(path, callers(), answer)
+    assert path.read_text() == "precious"
+
+
+def test_an_agent_that_ends_leaves_anothers_socket_in_its_place(path: Path) -> None:
+    """Somebody removed the path and started another agent: that one's path stays."""
+    with listening(path):
+        path.unlink()
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(str(path))
+    assert path.exists()
+
+
+def test_a_path_that_is_too_long_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="AF_UNIX path too long; set 'socket' in the settings"):
+        SocketListener(tmp_path / ("x" * 120), callers(), answer)
+
+
+def test_a_machine_without_threads_left_answers_so_and_accepts_the_next_caller(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listening(path):
+        monkeypatch.setattr(threading.Thread, "start", _no_thread)
+        refused = [say(path, b"") for _ in range(MAX_CONNECTIONS[True] + 1)]
+        monkeypatch.undo()
+        answered = say(path, LIST)
+    words = "the agent cannot start a thread (can't start new thread): ask again"
+    assert [one["detail"] for one in refused] == [words] * (MAX_CONNECTIONS[True] + 1), "no place is lost"
+    assert answered == {"ok": True, "was": "list"}
+
+
+def _no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")

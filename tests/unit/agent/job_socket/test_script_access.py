@@ -1,0 +1,123 @@
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
+from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase
+from virtcloud.agent.job_socket.script_access import ScriptAccess
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import ClusterView
+
+KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
+
+
+@dataclass
+class FakePort:
+    """Notes what is opened and closed."""
+
+    did: list[str] = field(default_factory=list)
+    refuses: bool = False
+
+    def open(self, opening: JobAccess) -> ScriptEnvironment:
+        if self.refuses:
+            raise Refused("no")
+        self.did.append(f"open {opening.key} in {opening.vlan} for {opening.user}")
+        return {"VCLUSTER_HOSTS": "/x"}
+
+    def close(self, key: str) -> None:
+        self.did.append(f"close {key}")
+
+
+def view(vlan: int = 100) -> ClusterView:
+    keys = {"key": KEY, "id": "x", "attempt": 1, "version": 1, "state": "active", "lease_ends": "2026-01-01T00:00:00Z"}
+    return ClusterView.model_validate(
+        keys | {"vlans": {BRNO: vlan}, "spec": {"owner": "alice", "hosts": ["brno-h1"], "name": "demo"}}
+    )
+
+
+def run(attempt: int = 1, phase: RecordPhase = RecordPhase.ASKED) -> JobRecord:
+    return JobRecord(cluster=KEY, attempt=attempt, phase=phase, head=True, user="alice")
+
+
+def known(ledger: JobRecordStore, job: JobRecord) -> JobRecord:
+    return ledger.change(KEY, lambda _: job)
+
+
+@pytest.fixture
+def port() -> FakePort:
+    return FakePort()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> JobRecordStore:
+    return JobRecordStore(tmp_path)
+
+
+@pytest.fixture
+def places(port: FakePort, ledger: JobRecordStore) -> ScriptAccess:
+    return ScriptAccess(port, ledger)
+
+
+def test_a_place_is_opened_once_however_often_it_is_asked_for(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    job = known(ledger, run())
+    first, second = places.facts(job, view(), BRNO), places.facts(job, view(), BRNO)
+    assert first == second
+    assert port.did == ["open 12.pbs in 100 for alice"]
+
+
+def test_a_place_that_cannot_be_opened_is_not_said_to_be(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    port.refuses = True
+    with pytest.raises(Refused):
+        places.facts(known(ledger, run()), view(), BRNO)
+    assert ledger.all() == [run()]
+
+
+def test_nothing_is_opened_for_a_run_that_was_given_up_meanwhile(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    """Another thread may have cancelled or removed it while guests were asked."""
+    for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
+        known(ledger, run(phase=phase))
+        places.facts(run(), view(), BRNO)
+    known(ledger, run(2))
+    places.facts(run(1), view(), BRNO)
+    assert port.did == []
+
+
+def test_the_end_of_a_run_leaves_the_place_of_a_later_one(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    places.facts(known(ledger, run(2)), view(), BRNO)
+    places.close(run(1))
+    assert port.did == ["open 12.pbs in 100 for alice"]
+    places.close(run(2))
+    assert port.did[1:] == ["close 12.pbs"]
+
+
+def test_what_a_former_run_had_open_is_closed_before_the_later_ones_is_opened(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    places.facts(known(ledger, run(1)), view(100), BRNO)
+    places.facts(known(ledger, run(2)), view(101), BRNO)
+    assert port.did == ["open 12.pbs in 100 for alice", "close 12.pbs", "open 12.pbs in 101 for alice"]
+
+
+def test_an_agent_that_begins_anew_opens_what_was_open_and_no_more(
+    places: ScriptAccess, port: FakePort, ledger: JobRecordStore
+) -> None:
+    places.facts(known(ledger, run()), view(), BRNO)
+    for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may live on after a signal
+        known(ledger, ledger.all()[0].model_copy(update={"phase": phase}))
+        again = FakePort()
+        ScriptAccess(again, ledger).resume()
+        assert again.did == port.did
+    known(ledger, ledger.all()[0].model_copy(update={"phase": RecordPhase.LEAVING}))
+    over = FakePort()
+    ScriptAccess(over, ledger).resume()
+    assert over.did == []

@@ -1,0 +1,129 @@
+"""What a user reads while a job waits, for each state of a cluster."""
+
+from ipaddress import ip_address
+from typing import Any
+
+import pytest
+
+from virtcloud.agent.job_socket import start_barrier
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
+from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, evaluate_record, evaluate_view
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Gone
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import ClusterView
+
+GUESTS = [
+    {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]},
+    {"name": "g2", "host": "brno-h2", "image": "x", "addresses": ["10.0.0.2/24", "fd00::2/64"]},
+    {"name": "g3", "host": "brno-h2", "image": "x"},
+]
+FIRST, SECOND = ip_address("10.0.0.1"), ip_address("fd00::2")
+
+
+def view(state: ClusterState, *parts: tuple[str, str, str | None], **changes: Any) -> ClusterView:  # noqa: ANN401
+    placements = [
+        {
+            "element": name,
+            "kind": "switch" if "sw" in name else "host",
+            "site": "brno",
+            "progress": progress,
+            "trouble": said,
+        }
+        for name, progress, said in parts
+    ]
+    return ClusterView.model_validate(
+        {
+            "key": "12.pbs",
+            "id": "x",
+            "attempt": 1,
+            "version": 1,
+            "state": state,
+            "vlans": {"brno": 100},
+            "lease_ends": "2026-01-01T00:00:00Z",
+            "spec": {"owner": "alice", "guests": GUESTS},
+            "placements": placements,
+            **changes,
+        }
+    )
+
+
+def test_each_element_that_has_not_confirmed_is_named_with_what_it_said() -> None:
+    seen = view(
+        ClusterState.CONFIGURING,
+        ("brno-h1", "confirmed", None),
+        ("brno-h2", "adding", "image debian:\n  not found"),
+        ("brno-sw1", "adding", None),
+    )
+    assert evaluate_view(seen, 1, ()).missing == (
+        "host brno-h2 at brno has not confirmed (image debian: not found)",
+        "switch brno-sw1 at brno has not confirmed",
+    )
+
+
+def test_a_guest_that_answers_at_any_of_its_addresses_is_up_and_one_without_is_not_asked() -> None:
+    seen = view(ClusterState.ACTIVE, ("brno-h1", "confirmed", None))
+    assert evaluate_view(seen, 1, ()).missing == (
+        "guest g1 does not answer at 10.0.0.1",
+        "guest g2 does not answer at 10.0.0.2 or fd00::2",
+    )
+    assert evaluate_view(seen, 1, {SECOND}).missing == ("guest g1 does not answer at 10.0.0.1",)
+    assert evaluate_view(seen, 1, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        (ClusterState.REQUESTED, BarrierState.WAITING),
+        (ClusterState.CONFIGURING, BarrierState.WAITING),
+        (ClusterState.DEGRADED, BarrierState.WAITING),
+        (ClusterState.ACTIVE, BarrierState.UP),
+        (ClusterState.FAILING, BarrierState.FAILED),
+        (ClusterState.FAILED, BarrierState.FAILED),
+        (ClusterState.DRAINING, BarrierState.ENDED),
+        (ClusterState.RELEASED, BarrierState.ENDED),
+    ],
+)
+def test_each_state_of_a_cluster_has_its_verdict(state: ClusterState, verdict: BarrierState) -> None:
+    assert evaluate_view(view(state), 1, {FIRST, SECOND}).verdict is verdict
+
+
+def test_why_it_is_over_is_what_sbf_says() -> None:
+    assert evaluate_view(view(ClusterState.FAILED, reason="no image"), 1, ()) == BarrierResult(
+        BarrierState.FAILED, reason="no image"
+    )
+
+
+def test_a_degraded_cluster_says_what_was_lost() -> None:
+    lost = view(ClusterState.DEGRADED, ("brno-sw1", "adding", "drifted"))
+    assert evaluate_view(lost, 1, ()).missing == ("switch brno-sw1 at brno has not confirmed (drifted)",)
+    unreachable = view(ClusterState.DEGRADED, ("brno-sw1", "confirmed", None), reason="brno-sw1 cannot be reached")
+    assert evaluate_view(unreachable, 1, ()).missing == ("SBF says that it is degraded (brno-sw1 cannot be reached)",)
+
+
+def test_another_attempts_cluster_is_not_ours() -> None:
+    older, newer = view(ClusterState.ACTIVE, attempt=1), view(ClusterState.ACTIVE, attempt=3)
+    assert evaluate_view(older, 2, {FIRST, SECOND}) == BarrierResult(
+        BarrierState.WAITING, ("SBF has attempt 1 of cluster 12.pbs only, not yet 2",)
+    )
+    assert not start_barrier.is_attempt_active(older, 2)
+    with pytest.raises(Gone, match=r"^cluster 12\.pbs: attempt 2 is over, SBF has attempt 3$"):
+        evaluate_view(newer, 2, ())
+
+
+def test_who_does_not_count_takes_what_there_is() -> None:
+    assert evaluate_view(view(ClusterState.ACTIVE, attempt=7), 0, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
+
+
+@pytest.mark.parametrize(
+    ("phase", "verdict"),
+    [
+        (RecordPhase.ASKED, None),
+        (RecordPhase.CANCELLED, BarrierState.CANCELLED),
+        (RecordPhase.LEAVING, BarrierState.ENDED),
+        (RecordPhase.GONE, BarrierState.ENDED),
+    ],
+)
+def test_what_this_host_knows_by_itself_is_not_asked(phase: RecordPhase, verdict: BarrierState | None) -> None:
+    found = evaluate_record(JobRecord(cluster=ClusterKey("a"), attempt=1, phase=phase, reason="qdel"))
+    assert found == (BarrierResult(verdict, reason="qdel") if verdict else None)

@@ -1,0 +1,162 @@
+"""The ear on a real bridge, in a network namespace of its own, with the kernel's own stack as the guest."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv6Address
+
+import pytest
+
+from virtcloud.agent.network.address_probe import ARP, AddressProbe
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.model.errors import Refused
+
+Run = Callable[[Callable[[], object]], object]
+FOUR, SIX, NONE = IPv4Address("10.0.0.2"), IPv6Address("fd00::ab:2"), IPv4Address("10.0.0.9")
+LONG = 20.0
+REQUEST = "ffffffffffff 020000000002 0806 0001 0800 06 04 0001"
+CLAIM = bytes.fromhex(f"{REQUEST} 020000000002 00000000 000000000000 0a000002")
+ANNOUNCED = bytes.fromhex(f"{REQUEST} 020000000002 0a000002 000000000000 0a000002")
+
+
+class Clock:
+    """Goes on by a hundredth of a second each time that it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.01
+        return self.now
+
+
+def ip(*words: str) -> str:
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout  # noqa: S603, S607
+
+
+@contextmanager
+def guest() -> Iterator[Callable[..., str]]:
+    """A network namespace whose eth0 is on our br100, on which the host is hushed; gives ``ip`` inside it."""
+    kernel = NetlinkKernel()
+    kernel.hush(kernel.add_bridge("br100"), "br100")
+    kernel.close()
+    inside = subprocess.Popen(
+        ["unshare", "--net", "sh", "-c", "echo; exec cat"],  # noqa: S607
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert inside.stdin
+    assert inside.stdout
+    with inside:
+        inside.stdout.readline()
+        ip("link", "add", "guest", "type", "veth", "peer", "eth0", "netns", str(inside.pid))
+        for link in ("guest", "br100"):
+            ip("link", "set", link, "up", *(("master", "br100") if link == "guest" else ()))
+
+        def within(*words: str) -> str:
+            argv = ("nsenter", "-t", str(inside.pid), "-n", "ip", *words)
+            return subprocess.run(argv, check=True, capture_output=True, text=True).stdout  # noqa: S603
+
+        within("link", "set", "eth0", "up")
+        yield within
+        inside.stdin.close()
+
+
+@contextmanager
+def wire() -> Iterator[socket.socket]:
+    """The other end of a port of br100, on which a test plays the guest."""
+    for words in ("br100 type bridge", "guest type veth peer eth0"):
+        ip("link", "add", *words.split())
+    for words in ("guest up master br100", "eth0 up", "br100 up"):
+        ip("link", "set", *words.split())
+    while '"state":"forwarding"' not in ip("-json", "-details", "link", "show", "guest"):
+        time.sleep(0.01)  # the kernel looks for a carrier in its own time; frames before that are lost
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as played:
+        played.bind(("eth0", ARP))
+        played.settimeout(0)
+        yield played
+
+
+def frames(played: socket.socket) -> int:
+    count = 0
+    while True:
+        try:
+            played.recv(2048)
+        except BlockingIOError:
+            return count
+        count += 1
+
+
+def test_who_is_up_is_heard_and_who_is_not_is_not(in_namespace: Run) -> None:
+    def work() -> object:
+        with guest() as within, AddressProbe("br100") as ear:
+            within("addr", "add", f"{FOUR}/24", "dev", "eth0")
+            within("addr", "add", f"{SIX}/64", "dev", "eth0", "nodad")
+            heard = ear.ask({FOUR, SIX}, LONG)
+            return heard, ear.ask({FOUR, NONE}, 0.3)
+
+    assert in_namespace(work) == ({FOUR, SIX}, {FOUR})
+
+
+def test_asking_does_not_take_an_address_from_a_guest_that_is_about_to_have_it(in_namespace: Run) -> None:
+    """Duplicate address detection (RFC 4862) goes on while it is asked for, all the time."""
+
+    def work() -> object:
+        with guest() as within, AddressProbe("br100") as ear:
+            ear.ask({SIX}, 0.1)
+            within("addr", "add", f"{SIX}/64", "dev", "eth0")
+            ends = time.monotonic() + LONG
+            while not (heard := ear.ask({SIX}, 0.05)) and time.monotonic() < ends:
+                continue
+            return heard, "dadfailed" in within("addr", "show", "dev", "eth0")
+
+    assert in_namespace(work) == ({SIX}, False)
+
+
+def test_the_machine_still_has_no_address_there_and_does_not_answer(in_namespace: Run) -> None:
+    def work() -> object:
+        with guest() as within, AddressProbe("br100") as ear:
+            within("addr", "add", f"{FOUR}/24", "dev", "eth0")
+            ear.ask({FOUR}, LONG)
+            return ip("-o", "addr", "show", "dev", "br100"), within("neigh", "show")
+
+    assert in_namespace(work) == ("", "")
+
+
+def test_a_guest_that_finds_out_whether_it_may_have_its_address_is_left_in_peace(in_namespace: Run) -> None:
+    """Our probe would look like another's claim to it (RFC 5227 §2.1.1)."""
+    clock = Clock()
+
+    def work() -> object:
+        with wire() as played, AddressProbe("br100", clock) as ear:
+            for clock.now in (0, 5):
+                played.send(CLAIM)
+                assert ear._poll.poll(LONG * 1000), "it has not come"
+                ear.ask({FOUR}, 0.1)
+            during = frames(played)
+            clock.now = 7
+            ear.ask({FOUR}, 0.1)
+            return during, frames(played) > 0
+
+    assert in_namespace(work) == (0, True), "a claim that is said again and again does not keep us silent for ever"
+
+
+def test_an_announcement_that_came_between_two_questions_is_heard(in_namespace: Run) -> None:
+    def work() -> object:
+        with wire() as played, AddressProbe("br100") as ear:
+            played.send(ANNOUNCED)
+            assert ear._poll.poll(LONG * 1000), "it has not come"
+            return ear.ask({FOUR}, LONG), frames(played)
+
+    assert in_namespace(work) == ({FOUR}, 0)
+
+
+def test_a_bridge_that_is_not_there_is_named(in_namespace: Run) -> None:
+    def work() -> object:
+        with pytest.raises(Refused) as caught:
+            AddressProbe("br100")
+        return str(caught.value)
+
+    assert in_namespace(work) == "cannot ask on bridge br100 of this machine: No such device"

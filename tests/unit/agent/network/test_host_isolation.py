@@ -1,0 +1,139 @@
+"""What a guest on a bridge gets from the host itself: frames are sent and captured on the real kernel."""
+
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from ipaddress import IPv4Address, IPv6Address
+
+from virtcloud.agent.network.kernel import NetlinkKernel
+
+Run = Callable[[Callable[[], object]], object]
+
+HOST = IPv4Address("192.0.2.1")
+"""An address of the host's, on another interface than the bridge."""
+GUEST, NOBODY = IPv4Address("192.0.2.9"), IPv4Address(0)
+GUEST_6, EVERY_NODE = IPv6Address("fe80::9"), IPv6Address("ff02::1")
+GUEST_MAC, EVERYBODY = b"\x02\x00\x00\x00\x00\x09", b"\xff" * 6
+EVERY_NODE_MAC = b"\x33\x33\x00\x00\x00\x01"
+ARP, IPV4, IPV6, UDP, PORT = 0x0806, 0x0800, 0x86DD, 17, 9999
+ICMPV6, ECHO_REQUEST, NEIGHBOUR = 58, 128, range(133, 138)
+HEARD_WITHIN_S, QUIET_FOR_S = 10.0, 3.0
+"""An interface asks within a second whether its address is taken (RFC 4862), and for the guest at once (RFC 4861)."""
+
+
+def test_a_guest_reaches_no_host_through_a_hushed_bridge(in_namespace: Run) -> None:
+    """Neither by itself, nor when the guest asks for the host's address, or asks every node to answer (RFC 4443)."""
+    assert in_namespace(lambda: heard(hushed=True, until=set(), seconds=QUIET_FOR_S)) == set()
+
+
+def test_a_guest_would_reach_the_host_through_another_bridge(in_namespace: Run) -> None:
+    """What the former test looks for is there to be heard."""
+    every = {"an ARP reply", "a datagram that the host took", "neighbour discovery"}
+    found = in_namespace(lambda: heard(hushed=False, until=every, seconds=HEARD_WITHIN_S))
+    assert isinstance(found, set)
+    assert every <= found
+
+
+def heard(*, hushed: bool, until: set[str], seconds: float) -> set[str]:
+    """Put a guest on a bridge, let it ask again and again; return what comes, once it is all that is waited for."""
+    found: set[str] = set()
+    with closing(NetlinkKernel()) as kernel:
+        bridge = bridged(kernel, hushed=hushed)
+        deadline = time.monotonic() + seconds
+        with (
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as guest,
+            socket.socket(type=socket.SOCK_DGRAM) as host,
+        ):
+            guest.bind(("guest", 0))
+            host.bind((str(HOST), PORT))
+            host.setblocking(False)
+            kernel.change(bridge, up=True)
+            asked = arp_request(GUEST), arp_request(NOBODY), echo_request(), datagram(mac_of(kernel, bridge))
+            while time.monotonic() < deadline and not (until and until <= found):
+                for frame in asked:
+                    guest.send(frame)
+                found |= {*frames(guest, 0.2), *datagrams(host)}
+    return found
+
+
+def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
+    """Create a bridge with a guest's port on it, and another interface with the host's address."""
+    bridge = kernel.add_bridge("br100")
+    if hushed:
+        kernel.hush(bridge, "br100")
+    kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
+    indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
+    for name, index in indexes.items():
+        kernel.hush(index, name)  # the guest's interface must not speak for itself, nor the bridge's port
+    kernel.change(indexes["port"], master=bridge, up=True)
+    kernel.change(indexes["guest"], up=True)
+    kernel._socket.link("add", ifname="host0", kind="veth", peer="host1")
+    host = kernel._socket.link_lookup(ifname="host0")[0]
+    kernel._socket.addr("add", index=host, address=str(HOST), prefixlen=24)
+    kernel.change(host, up=True)
+    return bridge
+
+
+def frames(guest: socket.socket, seconds: float) -> Iterator[str]:
+    """Receive for some time; name each frame that is not the guest's own."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        guest.settimeout(left)
+        try:
+            frame, (_, _, kind, *_) = guest.recvfrom(2048)
+        except TimeoutError:
+            return
+        if kind != socket.PACKET_OUTGOING:
+            yield named(frame)
+
+
+def datagrams(host: socket.socket) -> Iterator[str]:
+    with suppress(BlockingIOError):
+        host.recv(100)
+        yield "a datagram that the host took"
+
+
+def mac_of(kernel: NetlinkKernel, index: int) -> bytes:
+    return bytes.fromhex(kernel._socket.link("get", index=index)[0].get_attr("IFLA_ADDRESS").replace(":", ""))
+
+
+def named(frame: bytes) -> str:
+    (kind,) = struct.unpack("!H", frame[12:14])
+    if kind == ARP and frame[20:22] == b"\x00\x02" and frame[28:32] == HOST.packed:
+        return "an ARP reply"
+    if kind == IPV6 and frame[20] == ICMPV6 and frame[54] in NEIGHBOUR:
+        return "neighbour discovery"
+    return f"a frame of EtherType {kind:#06x}: {frame[14:60].hex()}"
+
+
+def arp_request(sender: IPv4Address) -> bytes:
+    """Ask for the host's address; a probe has no sender's address (RFC 5227)."""
+    asked = struct.pack("!HHBBH", 1, IPV4, 6, 4, 1) + GUEST_MAC + sender.packed + bytes(6) + HOST.packed
+    return EVERYBODY + GUEST_MAC + struct.pack("!H", ARP) + asked
+
+
+def datagram(to: bytes) -> bytes:
+    message = struct.pack("!HHHH", PORT, PORT, 8 + 9, 0) + b"virtcloud"
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, UDP, 0) + GUEST.packed + HOST.packed
+    header = header[:10] + struct.pack("!H", internet_checksum(header)) + header[12:]
+    return to + GUEST_MAC + struct.pack("!H", IPV4) + header + message
+
+
+def echo_request() -> bytes:
+    body = struct.pack("!HH", 9, 1) + b"virtcloud"
+    pseudo = GUEST_6.packed + EVERY_NODE.packed + struct.pack("!II", 4 + len(body), ICMPV6)
+    checksum = internet_checksum(pseudo + struct.pack("!BBH", ECHO_REQUEST, 0, 0) + body)
+    message = struct.pack("!BBH", ECHO_REQUEST, 0, checksum) + body
+    header = struct.pack("!IHBB", 6 << 28, len(message), ICMPV6, 255) + GUEST_6.packed + EVERY_NODE.packed
+    return EVERY_NODE_MAC + GUEST_MAC + struct.pack("!H", IPV6) + header + message
+
+
+def internet_checksum(data: bytes) -> int:
+    """RFC 1071."""
+    padded = data + bytes(len(data) % 2)
+    total = sum(struct.unpack(f"!{len(padded) // 2}H", padded))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF

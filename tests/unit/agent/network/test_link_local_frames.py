@@ -1,0 +1,61 @@
+"""Which frames to link-local addresses (IEEE 802.1Q, table 8-1) a cluster's bridge forwards on the real kernel."""
+
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+
+from virtcloud.agent.network.kernel import NetlinkKernel
+
+Run = Callable[[Callable[[], object]], object]
+
+GROUP = "0180c20000"
+SPANNING_TREE, LLDP = f"{GROUP}00", f"{GROUP}0e"
+CISCO = "01000ccccccc"
+"""CDP, VTP and DTP."""
+END = "ffffffffffff"
+SENDER, EXPERIMENTAL = "020000000009", "88b5"
+WITHIN_S = 10.0
+
+
+def forwarded(sent: list[str]) -> list[str]:
+    """Send a frame to each address from one port of a bridge; return the addresses that the other port sends on."""
+    with closing(NetlinkKernel()) as kernel:
+        bridge = kernel.add_bridge("br100")
+        kernel.hush(bridge, "br100")
+        for name, peer in (("guest", "port1"), ("uplink", "port2")):
+            kernel._socket.link("add", ifname=name, kind="veth", peer=peer)
+            kernel.change(kernel._socket.link_lookup(ifname=name)[0], up=True)
+            kernel.change(kernel._socket.link_lookup(ifname=peer)[0], master=bridge, up=True)
+        kernel.change(bridge, up=True)
+        with (
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as guest,
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as uplink,
+        ):
+            guest.bind(("guest", 0))
+            uplink.bind(("uplink", 0))
+            uplink.settimeout(0.2)
+            deadline = time.monotonic() + WITHIN_S
+            while not _heard(guest, uplink, END):  # a port forwards nothing in its first moments
+                assert time.monotonic() < deadline
+            return [one for one in sent if _heard(guest, uplink, one)]
+
+
+def _heard(guest: socket.socket, uplink: socket.socket, address: str) -> bool:
+    guest.send(bytes.fromhex(address + SENDER + EXPERIMENTAL).ljust(60, b"\0"))
+    with suppress(TimeoutError):
+        while True:
+            if uplink.recv(100)[:6].hex() == address:
+                return True
+    return False
+
+
+def test_of_link_local_addresses_only_spanning_trees_is_forwarded(in_namespace: Run) -> None:
+    addresses = [f"{GROUP}{number:02x}" for number in range(16)]
+    assert LLDP in addresses
+    assert in_namespace(lambda: forwarded(addresses)) == [SPANNING_TREE]
+
+
+def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
+    """A limit: they are ordinary multicast to a bridge."""
+    assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]

@@ -1,0 +1,114 @@
+"""Frames byte by byte, as the standards write them; the checksums were computed by another program than ours."""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+import pytest
+
+from virtcloud.agent.network.address_probe import AddressAnswer, build_probe, parse_frame
+
+BRIDGE = bytes.fromhex("02a1b2c3d4e5")
+ARP_PROBE = """
+    ffffffffffff 02a1b2c3d4e5 0806
+    0001 0800 06 04 0001
+    02a1b2c3d4e5 00000000
+    000000000000 0a000002
+"""
+ARP_REPLY = """
+    02a1b2c3d4e5 020000000002 0806
+    0001 0800 06 04 0002
+    020000000002 0a000002
+    02a1b2c3d4e5 00000000
+    000000000000000000000000000000000000
+"""
+ANNOUNCEMENT = """
+    ffffffffffff 020000000002 0806
+    0001 0800 06 04 0001
+    020000000002 0a000002
+    000000000000 0a000002
+"""
+SOLICITATION = """
+    3333ffab0002 02a1b2c3d4e5 86dd
+    60000000 0020 3a ff
+    fe8000000000000000a1b2fffec3d4e5
+    ff0200000000000000000001ffab0002
+    87 00 6b2e 00000000
+    fd000000000000000000000000ab0002
+    01 01 02a1b2c3d4e5
+"""
+ADVERTISEMENT = """
+    02a1b2c3d4e5 020000000002 86dd
+    60000000 0020 3a ff
+    fd000000000000000000000000ab0002
+    fe8000000000000000a1b2fffec3d4e5
+    88 00 927a 60000000
+    fd000000000000000000000000ab0002
+    02 01 020000000002
+"""
+
+
+def frame(text: str) -> bytes:
+    return bytes.fromhex("".join(text.split()))
+
+
+def changed(text: str, old: str, new: str) -> bytes:
+    assert old in text
+    return frame(text.replace(old, new, 1))
+
+
+def test_ipv4_is_asked_by_an_arp_probe_whose_sender_has_no_address() -> None:
+    assert build_probe(BRIDGE, IPv4Address("10.0.0.2")) == frame(ARP_PROBE)
+
+
+def test_ipv6_is_asked_by_a_solicitation_from_the_bridges_link_local_address() -> None:
+    assert build_probe(BRIDGE, IPv6Address("fd00::ab:2")) == frame(SOLICITATION)
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [(ARP_REPLY, "10.0.0.2"), (ANNOUNCEMENT, "10.0.0.2"), (ADVERTISEMENT, "fd00::ab:2")],
+    ids=["reply", "announcement", "advertisement"],
+)
+def test_who_answers_or_announces_itself_is_there(told: str, address: str) -> None:
+    assert parse_frame(frame(told)) == AddressAnswer(ip_address(address))
+
+
+def test_a_probe_of_another_is_a_claim_not_a_guest_that_is_there() -> None:
+    assert parse_frame(frame(ARP_PROBE)) == AddressAnswer(IPv4Address("10.0.0.2"), claimed=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new"),
+    [
+        (ARP_REPLY, "0806", "0800"),
+        (ARP_REPLY, "0001 0800", "0006 0800"),
+        (ARP_REPLY, "06 04 0002", "06 04 0003"),
+        (ADVERTISEMENT, "88 00 927a", "88 00 927b"),
+        (ADVERTISEMENT, "88 00 927a", "86 00 947a"),
+        (ADVERTISEMENT, "3a ff", "3a fe"),
+        (ADVERTISEMENT, "3a ff", "11 ff"),
+        (ADVERTISEMENT, "0020 3a", "0060 3a"),
+        (ADVERTISEMENT, "0020 3a", "0008 3a"),
+        (SOLICITATION, "ff0200", "ff0200"),
+    ],
+    ids=[
+        "not ARP",
+        "not Ethernet",
+        "not an answer",
+        "damaged",
+        "a router's",
+        "from beyond a router",
+        "UDP",
+        "cut short",
+        "too short",
+        "a question",
+    ],
+)
+def test_other_frames_tell_nothing(text: str, old: str, new: str) -> None:
+    assert parse_frame(changed(text, old, new)) is None
+
+
+@pytest.mark.parametrize("text", [ARP_REPLY, ADVERTISEMENT])
+def test_no_cut_of_a_frame_is_believed_or_breaks_the_reader(text: str) -> None:
+    whole = frame(text)
+    shortest = 42 if text == ARP_REPLY else len(whole)
+    assert {parse_frame(whole[:length]) for length in range(shortest)} == {None}

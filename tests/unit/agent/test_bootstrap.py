@@ -1,0 +1,94 @@
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from virtcloud.agent import bootstrap
+from virtcloud.model.errors import BadInput
+
+
+def test_a_second_agent_on_one_machine_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "agent.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with (
+            pytest.raises(BadInput, match="another agent runs with the state folder"),
+            bootstrap._lock_state_folder(tmp_path),
+        ):
+            pass
+
+
+def test_wrong_settings_are_a_message_and_exit_code_2(tmp_path: Path) -> None:
+    ended = _python(
+        "import sys; from virtcloud.agent.bootstrap import main; sys.exit(main(sys.argv[1:]))",
+        "--config",
+        str(tmp_path / "x"),
+    )
+    assert (ended.returncode, ended.stderr.startswith("virtcloud: ")) == (2, True)
+
+
+@pytest.mark.parametrize("missing", ["pyroute2", "libvirt"])
+def test_a_missing_library_is_told_with_the_extra_to_install(missing: str) -> None:
+    code = (
+        f"import sys; sys.modules[{missing!r}] = None; from virtcloud.agent import bootstrap as b; b._import_adapters()"
+    )
+    ended = _python(code)
+    assert (
+        f"the agent needs what a plain client does not: {missing}; install it with: pip install 'virtcloud[agent]'"
+        in ended.stderr
+    )
+
+
+def test_importing_the_agent_imports_neither_libvirt_nor_pyroute2() -> None:
+    code = "import sys, virtcloud.agent.bootstrap; print({'libvirt', 'pyroute2'} & set(sys.modules))"
+    assert _python(code).stdout.strip() == "set()"
+
+
+BOTH = """
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
+from fake_machine.reconciler import FakeMachine
+from virtcloud.agent import bootstrap
+parts = SimpleNamespace(open_machine=lambda *_: nullcontext(FakeMachine()), make_job_relays=lambda *_: None)
+bootstrap._import_adapters = lambda: parts
+sys.exit(bootstrap.main(sys.argv[1:]))
+"""
+
+
+def test_one_agent_is_a_hosts_and_the_schedulers_where_the_settings_say_so() -> None:
+    folder = Path(tempfile.mkdtemp())  # a socket's path is short: at most 107 characters
+    lines = ['element = "h1"', f'sbf = "unix://{folder}/none"', f'state = "{folder}"', f'socket = "{folder}/a.sock"']
+    lines += [f'jobs = "{folder}/jobs"', "[scheduler]", f'commands = "{folder}"', f'status = "{folder}/status.json"']
+    (folder / "agent.toml").write_text("\n".join(lines))
+    argv = [sys.executable, "-c", BOTH, "--config", str(folder / "agent.toml")]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment) as agent:  # noqa: S603
+        told = _until(agent.stderr, {"started", "reconciling", "service_unreachable", "alert"})
+        agent.terminate()
+    assert agent.returncode == 0
+    assert told["started"].startswith("INFO started element=h1 ")
+    assert "alert=scheduler-silent" in told["alert"]
+    assert f"{folder}/qstat cannot be run" in told["alert"]
+    shutil.rmtree(folder)
+
+
+def _until(lines: IO[str] | None, wanted: set[str]) -> dict[str, str]:
+    """Read events until all that are wanted have been told."""
+    assert lines is not None
+    told: dict[str, str] = {}
+    while not wanted <= set(told):
+        line = lines.readline()
+        assert line, told
+        if line.startswith(("INFO ", "WARNING ")):
+            told.setdefault(line.split()[1], line)
+    return told
+
+
+def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)  # noqa: S603

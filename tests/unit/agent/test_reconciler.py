@@ -1,0 +1,416 @@
+"""The converger, with a service and a machine in memory that behave as the real ones do."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from fake_machine import FakeElementApi, FakeMachine
+
+from virtcloud.agent.difference import ObservedMachine, Step
+from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.errors import NotFound, ServiceUnreachable
+from virtcloud.model.wanted import GuestWanted, Segment
+
+Make = Callable[..., Segment]
+
+
+@pytest.fixture
+def service() -> FakeElementApi:
+    return FakeElementApi()
+
+
+@pytest.fixture
+def machine() -> FakeMachine:
+    return FakeMachine()
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    return []
+
+
+class Bell(threading.Event):
+    """Is never waited for; notes how long it would have been."""
+
+    def __init__(self, slept: list[float]) -> None:
+        super().__init__()
+        self._slept = slept
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._slept.append(timeout or 0)
+        return self.is_set()
+
+
+@pytest.fixture
+def stop() -> StopSignal:
+    return StopSignal()
+
+
+@pytest.fixture
+def converger(service: FakeElementApi, machine: FakeMachine, stop: StopSignal, slept: list[float]) -> MachineReconciler:
+    timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
+    return MachineReconciler("h1", service, machine, stop, timing, Bell(slept))
+
+
+def test_what_is_wanted_is_made_and_confirmed(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    assert ([str(step) for step in machine.steps], service.told) == (
+        ["build VLAN 100 on eth0", "start g1"],
+        [("confirmed", 1)],
+    )
+
+
+def test_a_segment_that_requires_an_unknown_word_is_refused_and_others_are_built(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    strict = segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
+    service.want(strict, segment("b", 101))
+    for _ in range(3):
+        converger.round()
+    assert [str(step) for step in machine.steps] == ["build VLAN 101 on eth0"]
+    assert [what for what, _ in service.told] == ["trouble"] * 3
+    assert service.refused[-1].keys() == {"a"}
+    assert (
+        "SBF requires strict-filters, which this agent (virtcloud 0.2.0) does not know: upgrade it"
+        in (service.messages[-1])
+    )
+
+
+def test_what_runs_stays_but_is_not_confirmed_when_more_is_required(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    built = machine.carried
+    service.want(segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
+    converger.round()
+    assert (machine.carried, service.told) == (built, [("confirmed", 1), ("trouble", 2)])
+
+
+def test_a_revision_that_changes_nothing_here_is_confirmed_without_a_step(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine
+) -> None:
+    service.want()
+    converger.round()
+    assert (machine.steps, service.told) == ([], [("confirmed", 1)])
+
+
+def test_what_was_confirmed_is_not_confirmed_again(
+    converger: MachineReconciler, service: FakeElementApi, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    converger.round()
+    converger.round()
+    assert service.told == [("confirmed", 1)]
+
+
+def test_the_first_fetch_does_not_wait_and_the_next_wait_for_something_newer(
+    converger: MachineReconciler, service: FakeElementApi
+) -> None:
+    service.want()
+    converger.round()
+    converger.round()
+    assert service.polls == [(None, 30), (1, 30)]
+
+
+def test_nothing_is_confirmed_that_was_not_read_back(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.forgets = True
+    service.want(segment("a", 100))
+    converger.round()
+    assert service.told == [("trouble", 1)]
+    assert service.messages == [
+        "cluster key-a: read back after all steps were done, there is still to do: build VLAN 100 on eth0"
+    ]
+
+
+def test_drift_is_told_before_it_is_put_right_and_confirmed_again(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    converger.round()
+    machine.carried = ObservedMachine()
+    converger.round()
+    assert service.told == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
+
+
+def test_a_machine_that_restarted_empty_says_so_at_its_start(
+    service: FakeElementApi, machine: FakeMachine, stop: StopSignal, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    service.document = service.document.model_copy(update={"confirmed_revision": 1})
+    MachineReconciler("h1", service, machine, stop, ReconcileTiming()).round()
+    assert service.told == [("drifted", 1), ("confirmed", 1)]
+
+
+def test_trouble_names_the_cluster_the_step_and_the_cause(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
+
+
+def test_what_is_about_a_cluster_is_told_by_its_id_and_names_no_other(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a", "b"}
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert service.about == [
+        {
+            "a": "could not build VLAN 100 on eth0: the kernel said no",
+            "b": "could not build VLAN 101 on eth0: the kernel said no",
+        }
+    ]
+
+
+def test_one_clusters_trouble_does_not_keep_the_others_from_being_made(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert ([step.cluster for step in machine.steps], service.told) == (["b"], [("trouble", 1)])
+
+
+def test_after_trouble_it_is_tried_again_with_growing_pauses(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    waits = []
+    for _ in range(6):
+        converger.round()
+        waits.append(sum(wait for _, wait in service.polls))
+        service.polls.clear()
+    assert waits == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+def test_who_is_woken_looks_at_once_after_trouble(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    for _ in range(6):
+        converger.round()
+    service.polls.clear()
+    converger.wake()
+    converger.round()
+    assert service.polls == [(1, 1.0)], "the pause would have been four seconds"
+
+
+def test_who_is_woken_once_waits_the_next_time(
+    converger: MachineReconciler, service: FakeElementApi, slept: list[float]
+) -> None:
+    """A bell that was heard is silent again; it ended one pause, not all."""
+    service.failing = ServiceUnreachable("gone")
+    converger.wake()
+    converger.round()
+    assert (slept, converger._woken.is_set()) == ([0.5], False)
+
+
+def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_others_are_not(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100), segment("b", 101))
+    for _ in range(3):
+        converger.round()
+    assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel said no"}]
+
+
+def with_members(segment: Segment, guest: Callable[..., GuestWanted], *members: str) -> Segment:
+    """Add a guest of each of these members to a network's segment."""
+    guests = tuple(guest(f"of-{one}", cluster=one) for one in members)
+    keys = {one: f"key-{one}" for one in members}
+    return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
+
+
+def test_a_members_guest_that_is_refused_is_no_fault_of_its_network_or_of_other_members(
+    converger: MachineReconciler,
+    service: FakeElementApi,
+    machine: FakeMachine,
+    segment: Make,
+    guest: Callable[..., GuestWanted],
+) -> None:
+    machine.refuses = {"m1"}
+    service.want(with_members(segment("a", 100, ("g1",)), guest, "m1", "m2"))
+    for _ in range(3):
+        converger.round()
+    assert [str(step) for step in machine.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
+    assert service.messages[-1] == "cluster key-m1: could not start of-m1: the kernel said no"
+    assert service.refused[-1] == {"m1": "could not start of-m1: the kernel said no"}
+
+
+def test_no_guest_of_a_member_is_started_where_its_networks_segment_is_refused(
+    converger: MachineReconciler,
+    service: FakeElementApi,
+    machine: FakeMachine,
+    segment: Make,
+    guest: Callable[..., GuestWanted],
+) -> None:
+    machine.refuses = {"a"}
+    service.want(with_members(segment("a", 100), guest, "m1"))
+    converger.round()
+    assert (machine.steps, service.messages) == (
+        [],
+        ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"],
+    )
+
+
+def test_a_member_that_leaves_takes_its_own_guest_and_nothing_else(
+    converger: MachineReconciler,
+    service: FakeElementApi,
+    machine: FakeMachine,
+    segment: Make,
+    guest: Callable[..., GuestWanted],
+) -> None:
+    alone = segment("a", 100, ("g1",))
+    service.want(with_members(alone, guest, "m1"))
+    converger.round()
+    del machine.steps[:]
+    service.want(alone)
+    converger.round()
+    assert [str(step) for step in machine.steps] == ["stop of-m1"]
+
+
+def test_refusals_with_a_success_between_them_are_not_for_good(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    service.want(segment("a", 100))
+    for refuses in ({"a"}, {"a"}, set(), {"a"}, {"a"}):
+        machine.refuses, machine.carried = refuses, ObservedMachine()
+        converger.round()
+    assert service.refused == [{}, {}, {}, {}]
+
+
+def test_once_trouble_is_over_the_revision_is_confirmed(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    converger.round()
+    machine.refuses = set()
+    converger.round()
+    assert service.told == [("trouble", 1), ("confirmed", 1)]
+
+
+def test_a_cluster_that_failed_leaves_without_a_trace(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    machine.refuses = {"a"}
+    service.want(segment("a", 100))
+    converger.round()
+    machine.refuses = set()
+    service.want()
+    converger.round()
+    assert (machine.carried, service.told) == (ObservedMachine(), [("trouble", 1), ("confirmed", 2)])
+
+
+def test_while_sbf_is_away_everything_keeps_running(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, slept: list[float], segment: Make
+) -> None:
+    service.want(segment("a", 100, ("g1",)))
+    converger.round()
+    before = machine.carried
+    service.failing = ServiceUnreachable("gone")
+    for _ in range(5):
+        converger.round()
+    assert (machine.carried, slept) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
+
+
+def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    class Deaf(FakeElementApi):
+        def confirm(self, element: str, revision: int) -> None:
+            if not self.told:
+                self.told.append(("lost", revision))
+                raise ServiceUnreachable("gone")
+            super().confirm(element, revision)
+
+    deaf = Deaf()
+    deaf.want(segment("a", 100))
+    again = MachineReconciler("h1", deaf, machine, StopSignal(), ReconcileTiming(), Bell([]))
+    again.round()
+    again.round()
+    assert deaf.told == [("lost", 1), ("confirmed", 1)]
+
+
+def test_an_element_that_sbf_does_not_know_waits_for_it(
+    converger: MachineReconciler, service: FakeElementApi, slept: list[float]
+) -> None:
+    service.failing = NotFound("element h1 is not known")
+    converger.round()
+    assert slept == [0.5]
+
+
+def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    def broken(_step: Step) -> None:
+        raise TypeError("oops")
+
+    machine.apply = broken
+    service.want(segment("a", 100))
+    converger.round()
+    fault = "a fault in the agent: TypeError: oops; see its log"
+    assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {fault}"]
+
+
+def test_asked_to_stop_it_ends_between_two_steps_and_leaves_the_machine(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, stop: StopSignal, segment: Make
+) -> None:
+    apply = machine.apply
+
+    def apply_and_stop(step: Step) -> None:
+        apply(step)
+        stop.request()
+
+    machine.apply = apply_and_stop
+    service.want(segment("a", 100, ("g1",)))
+    converger.run()
+    assert ([str(step) for step in machine.steps], service.told) == (["build VLAN 100 on eth0"], [])
+
+
+def test_a_fault_of_ours_about_one_cluster_keeps_no_other_from_being_made(
+    converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    apply = machine.apply
+
+    def broken(step: Step) -> None:
+        if step.cluster == "a":
+            raise TypeError("oops")
+        apply(step)
+
+    machine.apply = broken
+    service.want(segment("a", 100), segment("b", 101))
+    converger.round()
+    assert [step.cluster for step in machine.steps] == ["b"]
+
+
+def test_progress_is_reported_after_each_completed_piece_of_work(
+    service: FakeElementApi, machine: FakeMachine, segment: Make
+) -> None:
+    """A step that hangs reports nothing, and starves systemd's watchdog."""
+    reported: list[int] = []
+    seen: list[int] = []
+    apply = machine.apply
+
+    def apply_and_look(step: Step) -> None:
+        seen.append(len(reported))
+        apply(step)
+
+    machine.apply = apply_and_look
+    service.want(segment("a", 100, ("g1",)))
+    MachineReconciler(
+        "h1", service, machine, StopSignal(), ReconcileTiming(), progress=lambda: reported.append(1)
+    ).round()
+    assert (seen, len(reported)) == ([1, 2], 4)

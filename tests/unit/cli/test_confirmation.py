@@ -1,0 +1,103 @@
+"""Pools and topologies that concern what others use: shown beforehand, and asked about before it is changed."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from fake_machine.clusters import TOPOLOGY, FakeSbf
+
+Run = Callable[..., Result]
+PORT_USE = {
+    "element": "brno-sw",
+    "site": "brno",
+    "vlans": "145",
+    "ports": ["p1"],
+    "found": "port p1 carries VLAN 145, which no cluster has",
+    "effect": "taken off the port",
+    "asks": True,
+}
+VLAN_USE = {**PORT_USE, "found": "VLAN 150 is named 'offices'", "effect": "left as it is", "asks": False}
+READ = {
+    "element": "brno-sw",
+    "kind": "switch",
+    "site": "brno",
+    "read_at": "2026-07-01T12:00:00Z",
+    "switch": {"remove": {"p1": "145"}},
+}
+SET_POOL = ("pool", "set", "brno", "100-199")
+
+
+@pytest.fixture
+def in_use(sbf: FakeSbf) -> FakeSbf:
+    sbf.change_preview = {"elements": [READ], "other_use": [PORT_USE], "unread": {"brno-sw2": "it is silent"}}
+    return sbf
+
+
+def test_a_dry_run_prints_every_devices_difference(run: Run, in_use: FakeSbf) -> None:
+    lines = run(*SET_POOL, "--dry-run").stdout.splitlines()
+    assert lines[0].startswith("switch brno-sw at brno, read 2026-07-01")
+    assert lines[1:] == [
+        "  - p1: VLAN 145",
+        "in other use:",
+        "  brno-sw at brno: port p1 carries VLAN 145, which no cluster has: taken off the port",
+        "brno-sw2 could not be read: it is silent",
+        "nothing was changed",
+    ]
+    assert in_use.put == []
+
+
+def test_a_dry_run_is_printed_as_json(run: Run, in_use: FakeSbf) -> None:
+    found = json.loads(run(*SET_POOL, "--dry-run", "--json").stdout)
+    assert found["other_use"] == [PORT_USE]
+
+
+def test_without_a_terminal_a_change_in_use_needs_yes(run: Run, in_use: FakeSbf) -> None:
+    ended = run(*SET_POOL)
+    assert (ended.exit_code, in_use.put) == (2, [])
+    assert "pass --yes" in ended.stderr
+    assert "port p1 carries VLAN 145" in ended.stderr
+
+
+def test_with_yes_a_pool_in_other_use_is_set(run: Run, in_use: FakeSbf) -> None:
+    ended = run(*SET_POOL, "--yes")
+    assert (ended.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
+
+
+def test_use_that_stays_as_it_is_needs_no_agreement(run: Run, sbf: FakeSbf) -> None:
+    sbf.change_preview = {"other_use": [VLAN_USE]}
+    ended = run(*SET_POOL)
+    assert (ended.exit_code, len(sbf.put)) == (0, 1)
+    assert "VLAN 150 is named 'offices': left as it is" in ended.stderr
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_an_administrator_who_agrees_is_obeyed(run: Run, in_use: FakeSbf) -> None:
+    ended = run(*SET_POOL, stdin="y\n")
+    assert (ended.exit_code, len(in_use.put)) == (0, 1)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_an_administrator_who_declines_changes_nothing(run: Run, in_use: FakeSbf) -> None:
+    ended = run(*SET_POOL, stdin="n\n")
+    assert (ended.exit_code, in_use.put) == (1, [])
+
+
+def test_a_topology_in_other_use_needs_yes_too(run: Run, in_use: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
+    refused = run("topology", "set", str(tmp_path / "t.yaml"))
+    agreed = run("topology", "set", str(tmp_path / "t.yaml"), "--yes")
+    assert (refused.exit_code, agreed.exit_code, len(in_use.put)) == (2, 0, 1)
+
+
+def test_a_topologys_dry_run_sets_nothing(run: Run, in_use: FakeSbf, tmp_path: Path) -> None:
+    (tmp_path / "t.yaml").write_text(json.dumps(TOPOLOGY))
+    ended = run("topology", "set", str(tmp_path / "t.yaml"), "--dry-run")
+    assert (ended.exit_code, in_use.put) == (0, [])
+    assert "  - p1: VLAN 145" in ended.stdout

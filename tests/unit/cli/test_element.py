@@ -1,0 +1,59 @@
+"""Troubles and unsaved configurations: their beginning in tables, the whole for who asks for one element."""
+
+from collections.abc import Callable
+
+import pytest
+from click.testing import Result
+from fake_machine import clusters
+from fake_machine.clusters import FakeSbf
+
+from virtcloud.cli import printing
+from virtcloud.model.views import ClusterView
+
+Run = Callable[..., Result]
+LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open failed (Device or resource busy)'"
+
+
+@pytest.fixture
+def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that did not save."""
+    told = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
+    one = clusters.DOCUMENTS["/v1/elements/brno-sw"] | told
+    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", one)
+    monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements", [one])
+
+
+def test_a_short_text_stays_and_a_long_one_ends_with_dots() -> None:
+    assert printing.shorten("x" * 81) == "x" * 81
+    assert printing.shorten("y" * 99) == "y" * 80 + "…"
+    assert printing.shorten(None) is None
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_the_list_shows_since_when_a_switch_is_unsaved_and_a_troubles_beginning(run: Run) -> None:
+    line = run("element", "list").stdout.splitlines()[1]
+    assert "not saved since 2026-01-01" in line
+    assert line.rstrip().endswith("…")
+    assert "busy" not in line
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_one_element_is_shown_with_its_whole_trouble(run: Run) -> None:
+    said = run("element", "show", "brno-sw").stdout
+    assert f"trouble: {LONG}\n" in said
+    assert "a restart could bring back what it carried before" in said
+
+
+@pytest.mark.usefixtures("unsaved")
+def test_json_has_the_whole_trouble(run: Run) -> None:
+    assert LONG in run("element", "list", "--json").stdout
+
+
+def test_an_owner_reads_a_long_trouble_below_the_table(run: Run, sbf: FakeSbf) -> None:
+    run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
+    view = sbf.clusters["demo"]
+    document = view.model_dump(mode="json")
+    document["placements"][0]["trouble"] = LONG
+    sbf.clusters["demo"] = ClusterView.model_validate(document)
+    said = run("cluster", "show", "demo").stdout
+    assert said.endswith(f"\n\n{LONG}\n")

@@ -1,0 +1,96 @@
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from virtcloud.agent.guests.images import describe_readers
+from virtcloud.cli import host, main
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Three images: one for everybody, one of which a file is missing, one whose description is closed."""
+    made = Path(tempfile.mkdtemp())  # pytest's own folder is closed to others
+    yield _filled(made)
+    shutil.rmtree(made)
+
+
+def _filled(tmp_path: Path) -> Path:
+    for name, text, mode in (
+        ("debian12", "kind: qemu\nkernel: vmlinuz\n", 0o644),
+        ("broken", "kind: qemu\nkernel: gone\n", 0o644),
+        ("secret", "kind: lxc\n", 0o600),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "image.yaml").write_text(text)
+        (tmp_path / name / "image.yaml").chmod(mode)
+    (tmp_path / "debian12" / "vmlinuz").touch()
+    (tmp_path / "secret" / "rootfs").mkdir()
+    (tmp_path / "lost+found").mkdir()
+    for one in (tmp_path, *tmp_path.iterdir()):
+        one.chmod(0o755)
+    return tmp_path
+
+
+def listed(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["image", "list", *arguments])
+
+
+def test_images_are_listed_with_their_kind_and_who_may_use_them(folder: Path) -> None:
+    rows = [line.split(maxsplit=3) for line in listed("--images", str(folder)).stdout.splitlines()]
+    me = describe_readers(folder / "secret" / "image.yaml")
+    assert [row[:3] for row in rows[2:]] == [["debian12", "qemu", "everybody"], ["secret", "lxc", me]]
+
+
+def test_an_image_that_would_not_start_is_listed_with_its_trouble(folder: Path) -> None:
+    first = json.loads(listed("--images", str(folder), "--json").stdout)[0]
+    assert (first["name"], first["kind"], first["readable"]) == ("broken", None, True)
+    assert first["trouble"].startswith(f"image broken: its kernel {folder}/broken/gone does not exist")
+
+
+@pytest.mark.parametrize(
+    ("mode", "folder_mode", "who"),
+    [(0o644, 0o755, "everybody"), (0o640, 0o755, "group"), (0o600, 0o755, "alone"), (0o644, 0o750, "group"),
+     (0o644, 0o700, "alone"), (0o604, 0o750, "alone")],
+)  # fmt: skip
+def test_who_may_use_an_image_is_who_may_read_its_description(
+    folder: Path, mode: int, folder_mode: int, who: str
+) -> None:
+    path = folder / "secret" / "image.yaml"
+    path.chmod(mode)
+    path.parent.chmod(folder_mode)
+    said = describe_readers(path)
+    assert said.replace("everybody", "").startswith("group ") == (who == "group")
+    assert (said == "everybody") == (who == "everybody")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+def test_an_image_that_is_not_for_the_caller_is_listed_as_such(folder: Path) -> None:
+    (folder / "secret").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        found = {one["name"]: one for one in json.loads(listed("--images", str(folder), "--json").stdout)}
+    finally:
+        os.seteuid(0)
+    assert (found["secret"]["readable"], found["secret"]["kind"], found["debian12"]["readable"]) == (False, None, True)
+
+
+def test_without_a_folder_the_agents_is_listed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tmp_path / "agent.toml"
+    settings.write_text(f'element = "h1"\nsbf = "unix:///x"\nimages = "{folder}"\n')
+    monkeypatch.setattr(host, "AGENT_SETTINGS", settings)
+    assert [one["name"] for one in json.loads(listed("--json").stdout)] == ["broken", "debian12", "secret"]
+
+
+def test_a_folder_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    ended = listed("--images", str(tmp_path / "none"))
+    assert (ended.exit_code, "No such file or directory; name it with --images" in ended.stderr) == (2, True)
+
+
+def test_a_folder_without_images_is_no_error(tmp_path: Path) -> None:
+    assert listed("--images", str(tmp_path)).exit_code == 0

@@ -1,0 +1,72 @@
+"""The Python API as a script's author meets it: names, representations, errors."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from fake_machine.clusters import view
+from fake_machine.script import Script
+
+import virtcloud
+from virtcloud import Client, ClusterSpec, Guest, VirtcloudError
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import BadInput
+
+ME = '{"name": "eva", "role": "user"}'
+
+
+@pytest.fixture
+def client(script: Script) -> Iterator[Client]:
+    with Client(script.url, token="vc_secret") as made:  # noqa: S106 - a test's own
+        yield made
+
+
+def test_the_names_of_the_api_are_listed() -> None:
+    assert {"Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError"} <= set(dir(virtcloud))
+
+
+def test_a_client_shows_its_address_and_no_token(client: Client, script: Script) -> None:
+    assert repr(client) == f"<virtcloud.Client of {script.url}>"
+
+
+def test_a_cluster_shows_its_owner_state_and_vlans(client: Client, script: Script) -> None:
+    spec = ClusterSpec(owner="eva", hosts=("brno-h1",))
+    script.answer(200, view("demo", spec, ClusterState.ACTIVE).model_dump_json())
+    assert repr(client.get("demo")) == "<virtcloud.Cluster demo of eva: active, VLAN 100 at brno, VLAN 100 at praha>"
+
+
+def test_a_malformed_spec_is_an_error_of_ours() -> None:
+    with pytest.raises(VirtcloudError) as raised:
+        ClusterSpec(owner="Eva Nováková", hosts=("Brno",))
+    assert [line.partition(": expected")[0] for line in str(raised.value).splitlines()] == [
+        "ClusterSpec: owner",
+        "hosts.0",
+    ]
+
+
+def test_a_text_instead_of_a_list_says_what_to_write() -> None:
+    with pytest.raises(BadInput) as raised:
+        ClusterSpec(owner="eva", hosts="brno-h1")  # type: ignore[arg-type]
+    assert str(raised.value) == "ClusterSpec: hosts: expected a list such as ['brno-h1'], got the text 'brno-h1'"
+
+
+def test_a_fault_within_a_guest_keeps_its_path() -> None:
+    guests = [{"name": "n1", "host": "brno-h1", "image": "debian", "memory_mb": 1}]
+    with pytest.raises(BadInput, match=r"^ClusterSpec: guests\.0\.memory_mb: expected"):
+        ClusterSpec(owner="eva", guests=guests)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"^Guest: memory_mb: expected"):
+        Guest(name="n1", host="brno-h1", image="debian", memory_mb=1)  # type: ignore[arg-type]
+
+
+def test_the_owner_is_whom_sbf_sees_unless_given(client: Client, script: Script) -> None:
+    spec = ClusterSpec(owner="eva", hosts=("brno-h1",))
+    script.answer(200, ME)
+    script.answer(201, view("demo", spec, ClusterState.CONFIGURING).model_dump_json())
+    client.create("demo", hosts=["brno-h1"])
+    assert json.loads(script.asked[-1][2])["spec"]["owner"] == "eva"
+
+
+def test_a_spec_and_keys_beside_it_are_not_sent(client: Client, script: Script) -> None:
+    with pytest.raises(BadInput, match="expected either a spec or its keys, got a spec and hosts"):
+        client.create("demo", ClusterSpec(owner="eva", hosts=("brno-h1",)), hosts=["brno-h2"])
+    assert script.asked == []

@@ -1,0 +1,273 @@
+"""The client against a scripted HTTP server: what it sends, and what it makes of answers."""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fake_machine.script import Script
+
+from virtcloud.client.api import Client, Cluster
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    Forbidden,
+    Gone,
+    NotFound,
+    NoVlanFree,
+    Refused,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unreachable,
+    Unsafe,
+    VirtcloudError,
+)
+from virtcloud.model.views import ClusterView
+
+POOL = '{"vlans": "100-199"}'
+SITE = '{"name": "brno", "pool": "1", "claimed": "", "quarantined": "", "free": "1", "later": {"a": 1}}'
+TOPOLOGY = """{"name": "small", "sites": [{"name": "brno",
+    "switches": [{"name": "s", "ports": ["p"], "platform": "x", %s}]}]}"""
+WANTED = '{"element": "h1", "revision": 3, "confirmed_revision": 2, "wanted": {"segments": []}}'
+
+
+def test_https_to_a_plain_port_is_told_to_use_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        host, port = server.getsockname()
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with SbfClient(f"https://{host}:{port}") as client, pytest.raises(ServiceUnreachable) as raised:
+            client.whoami()
+        thread.join()
+    assert f"what answers at https://{host}:{port} does not use TLS" in str(raised.value)
+    assert f"--url http://{host}:{port} or VIRTCLOUD_URL" in str(raised.value)
+
+
+def test_a_document_is_read(client: SbfClient, script: Script) -> None:
+    script.answer(200, POOL)
+    assert str(client.pool("brno").vlans) == "100-199"
+    assert script.asked == [("GET", "/v1/sites/brno/pool", b"")]
+
+
+def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
+    script.answer(204, "")
+    client.confirm("h1", 7)
+    assert script.asked == [("POST", "/v1/elements/h1/confirmed", b'{"revision":7}')]
+
+
+def test_trouble_is_sent_with_its_message(client: SbfClient, script: Script) -> None:
+    script.answer(204, "")
+    client.trouble("h1", 7, "no uplink")
+    assert script.asked == [
+        ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink","clusters":{},"refused":{}}')
+    ]
+
+
+def test_a_long_poll_says_what_it_has_seen_and_how_long_it_waits(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", after=2, wait=30)
+    assert script.asked[0][1] == "/v1/elements/h1/wanted?after=2&wait=30"
+
+
+def test_a_long_poll_never_asks_for_more_than_a_minute(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", after=2, wait=600)
+    assert script.asked[0][1].endswith("wait=60.0")
+
+
+def test_a_first_fetch_does_not_wait(client: SbfClient, script: Script) -> None:
+    script.answer(200, WANTED)
+    client.wanted("h1", wait=30)
+    assert script.asked[0][1] == "/v1/elements/h1/wanted"
+
+
+@pytest.mark.parametrize(
+    ("slug", "kind"),
+    [
+        ("bad-input", BadInput),
+        ("not-found", NotFound),
+        ("conflict", Conflict),
+        ("no-vlan-free", NoVlanFree),
+        ("gone", Gone),
+        ("refused", Refused),
+        ("unsafe", Unsafe),
+        ("something-newer", Conflict),
+    ],
+)
+def test_the_exception_that_sbf_raised_is_raised_again(
+    client: SbfClient, script: Script, slug: str, kind: type[VirtcloudError]
+) -> None:
+    script.problem(409, slug, "no VLAN is free at brno")
+    with pytest.raises(VirtcloudError, match="no VLAN is free at brno") as raised:
+        client.topology()
+    assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (403, Forbidden),
+        (404, NotFound),
+        (410, Gone),
+        (422, BadInput),
+        (428, VirtcloudError),
+        (429, TooManyRequests),
+        (503, ServiceUnreachable),
+        (504, Unreachable),
+    ],
+)
+def test_a_problem_of_an_unknown_type_is_what_its_status_means(
+    client: SbfClient, script: Script, status: int, kind: type[VirtcloudError]
+) -> None:
+    script.problem(status, "something-newer", "words")
+    with pytest.raises(VirtcloudError, match="words") as raised:
+        client.topology()
+    assert type(raised.value) is kind
+
+
+def test_a_call_that_sbf_does_not_have_is_no_missing_object(client: SbfClient, script: Script) -> None:
+    script.problem(404, "no-such-route", "POST /v1/topology/dry-run: not found; see /docs")
+    with pytest.raises(VirtcloudError, match="it is older than this client") as raised:
+        client.topology()
+    assert type(raised.value) is VirtcloudError
+
+
+def test_a_client_names_itself_and_its_version(client: SbfClient, script: Script) -> None:
+    script.answer(200, POOL)
+    client.pool("brno")
+    assert script.headers[0]["user-agent"] == "virtcloud/0.2.0"
+
+
+def test_unknown_keys_of_answers_are_ignored_at_every_depth(client: SbfClient, script: Script) -> None:
+    segment = {"id": "1", "key": "a", "vlan": 100, "port": "eth0", "later": 1, "guests": []}
+    script.answer(200, json.dumps(json.loads(WANTED) | {"wanted": {"segments": [segment], "later": {}}, "later": []}))
+    (read,) = client.wanted("h1").wanted.segments
+    assert (read.key, read.vlan) == ("a", 100)
+
+
+def test_unknown_keys_in_a_list_of_answers_are_ignored(client: SbfClient, script: Script) -> None:
+    script.answer(200, f"[{SITE}]")
+    assert [one.name for one in client.sites()] == ["brno"]
+
+
+def test_a_topology_is_not_changed_by_a_client_that_would_lose_a_part(client: SbfClient, script: Script) -> None:
+    script.answer(200, TOPOLOGY % '"guards": ["bob"]')
+    with pytest.raises(Conflict, match=r"does not know sites\.0\.switches\.0\.guards at /v1/topology"):
+        client.versioned_topology()
+
+
+def test_a_topology_is_looked_at_by_a_client_that_knows_less(client: SbfClient, script: Script) -> None:
+    script.answer(200, TOPOLOGY % '"guards": ["bob"]')
+    assert client.topology().name == "small"
+
+
+@pytest.mark.parametrize("nothing", ["null", "[]", "{}"])
+def test_an_unknown_key_without_a_value_keeps_no_one_from_changing(
+    client: SbfClient, script: Script, nothing: str
+) -> None:
+    script.answer(200, TOPOLOGY % f'"guards": {nothing}')
+    assert client.versioned_topology()[0].name == "small"
+
+
+def test_an_answer_that_is_no_problem_document_says_that_this_is_not_sbf(client: SbfClient, script: Script) -> None:
+    script.answer(502, "<html>Bad Gateway</html>", "text/html")
+    with pytest.raises(ServiceUnreachable, match=r"is not SBF: HTTP 502 for /v1/topology; check the address"):
+        client.topology()
+
+
+def test_an_answer_of_another_shape_says_that_versions_differ(client: SbfClient, script: Script) -> None:
+    script.answer(200, '{"pools": []}')
+    with pytest.raises(ServiceUnreachable, match="is not an SBF of this version"):
+        client.pool("brno")
+
+
+def test_nobody_there_says_what_to_do() -> None:
+    with SbfClient("http://127.0.0.1:1") as client, pytest.raises(ServiceUnreachable) as raised:
+        client.sites()
+    assert str(raised.value) == (
+        "SBF does not answer at http://127.0.0.1:1: Connection refused; check that it runs (systemctl status "
+        "virtcloud-sbf) and that this is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
+    )
+
+
+def test_a_socket_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with SbfClient(f"unix://{tmp_path}/sbf.sock") as client, pytest.raises(ServiceUnreachable, match="No such file"):
+        client.sites()
+
+
+@contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
+def test_a_denied_socket_blames_permission_not_the_service(tmp_path: Path) -> None:
+    with (
+        SbfClient(f"unix://{tmp_path}/sbf.sock") as client,
+        acting_as(65534),
+        pytest.raises(ServiceUnreachable) as raised,
+    ):
+        client.sites()
+    assert str(raised.value).startswith(
+        f"SBF's socket at unix://{tmp_path}/sbf.sock may not be opened by you: Permission denied; SBF may run well."
+    )
+    assert "membership of the socket's group" in str(raised.value)
+
+
+def test_a_service_that_hangs_is_given_up_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        began = time.monotonic()
+        with SbfClient(address, timeout=0.2) as client, pytest.raises(ServiceUnreachable, match="it took too long"):
+            client.sites()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("url", ["", "sbf", "ftp://sbf", "http://", "unix://", "unix://host", "http://[::1", "8800"])
+def test_what_cannot_be_an_address_is_bad_input(url: str) -> None:
+    with pytest.raises(BadInput, match="no address of SBF"):
+        SbfClient(url)
+
+
+def test_a_malformed_name_is_not_sent(client: SbfClient, script: Script) -> None:
+    with pytest.raises(BadInput):
+        client.cluster("../elements")
+    assert script.asked == []
+
+
+def cluster_view(state: str = "draining") -> str:
+    spec = {"owner": "eva", "hosts": ["brno-h1"]}
+    ends = "2026-07-01T12:00:00Z"
+    view = {"key": "demo", "id": "c1", "attempt": 2, "version": 5, "state": state, "vlans": {}, "lease_ends": ends}
+    return json.dumps(view | {"spec": spec, "placements": []})
+
+
+def test_a_cluster_is_deleted_by_its_key_once(script: Script) -> None:
+    script.answer(202, cluster_view())
+    with Client(script.url) as client:
+        client.delete("demo")
+    assert [one[:2] for one in script.asked] == [("DELETE", "/v1/clusters/demo")]
+
+
+def test_a_cluster_ends_itself_and_no_other_of_its_key(script: Script) -> None:
+    script.answer(202, cluster_view())
+    with Client(script.url) as client:
+        Cluster(client.sbf, ClusterView.model_validate_json(cluster_view("active"))).delete()
+    assert script.asked[0][1] == "/v1/clusters/demo?attempt=2&owner=eva&id=c1"

@@ -1,0 +1,120 @@
+"""From a job's request and hosts to the cluster that SBF is asked for."""
+
+from typing import Any
+
+import pytest
+
+from virtcloud.jobs.job_cluster_spec import JobNetwork, JobRun, build_cluster_spec, parse_network
+from virtcloud.jobs.request import parse_request
+from virtcloud.jobs.request_values import RequestError
+from virtcloud.model.cluster import ClusterSpec
+
+RUN = JobRun("12.pbssrv", "alice", ("n1", "n2"), 3600)
+
+
+def addresses(
+    line: str, run: JobRun = RUN, network: JobNetwork | None = None, plan: str | None = None
+) -> list[list[str]]:
+    return [guest["addresses"] for guest in build_cluster_spec(parse_request(line), run, network, plan)["guests"]]
+
+
+def test_guests_are_numbered_host_by_host_with_addresses_in_that_order() -> None:
+    spec = ClusterSpec.model_validate(
+        build_cluster_spec(parse_request("image=debian12:guests=2:mem=1gb:subnet=10.0.0.0/24"), RUN)
+    )
+    assert [(guest.name, guest.host, guest.addresses) for guest in spec.guests] == [
+        ("g1", "n1", ("10.0.0.1/24",)),
+        ("g2", "n1", ("10.0.0.2/24",)),
+        ("g3", "n2", ("10.0.0.3/24",)),
+        ("g4", "n2", ("10.0.0.4/24",)),
+    ]
+    assert (spec.owner, spec.hosts, spec.guests[0].memory_mb) == ("alice", ("n1", "n2"), 1024)
+
+
+def test_the_lease_is_the_walltime_the_set_up_and_five_minutes() -> None:
+    assert build_cluster_spec(parse_request("image=a"), RUN._replace(setup_s=120))["lease_s"] == 3600 + 120 + 300
+
+
+def test_a_cluster_with_a_network_of_its_own_says_name_number_and_who_may_join() -> None:
+    spec = build_cluster_spec(parse_request("image=a:name=mine:vlan=112:share=bob+carol"), RUN)
+    assert (spec["name"], spec["vlan"], spec["shares_with"]) == ("mine", 112, ["bob", "carol"])
+    assert "joins" not in spec
+
+
+def test_a_plan_is_made_where_no_subnet_is_given() -> None:
+    assert addresses("image=a") == [["10.0.0.1/24"], ["10.0.0.2/24"]]
+    assert addresses("image=a", plan="192.168.7.0/24") == [["192.168.7.1/24"], ["192.168.7.2/24"]]
+
+
+def test_a_plan_that_is_too_small_is_widened() -> None:
+    many = RUN._replace(hosts=tuple(f"n{number}" for number in range(150)))
+    given = addresses("image=a:guests=2", many)
+    assert (given[0], given[299]) == (["10.0.0.1/23"], ["10.0.1.44/23"])
+
+
+@pytest.mark.parametrize(
+    ("subnet", "first", "second"),
+    [
+        ("10.0.0.50/24", ["10.0.0.50/24"], ["10.0.0.51/24"]),
+        ("[fd00::/64]", ["fd00::1/64"], ["fd00::2/64"]),
+        ("10.0.0.0/31", ["10.0.0.0/31"], ["10.0.0.1/31"]),
+        ("[10.0.0.0/24+fd00::5/64]", ["10.0.0.1/24", "fd00::5/64"], ["10.0.0.2/24", "fd00::6/64"]),
+    ],
+)
+def test_a_subnet_says_where_to_begin(subnet: str, first: list[str], second: list[str]) -> None:
+    assert addresses(f"image=a:subnet={subnet}") == [first, second]
+
+
+@pytest.mark.parametrize(
+    ("subnet", "free"), [("10.0.0.0/30", 2), ("10.0.0.254/24", 1), ("10.0.0.255/24", 0), ("10.0.0.0/32", 1)]
+)
+def test_a_subnet_that_is_too_small_is_refused_with_both_numbers(subnet: str, free: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        addresses(f"image=a:guests=2:subnet={subnet}")
+    said = f"vcluster: subnet: expected room for 4 guests, got {subnet} with {free} free addresses"
+    assert str(caught.value) == said
+
+
+def cluster(key: str, *guests: tuple[str, list[str]]) -> dict[str, Any]:
+    return {"key": key, "spec": {"guests": [{"name": name, "addresses": given} for name, given in guests]}}
+
+
+ROOT = cluster("7.pbssrv", ("g1", ["10.0.0.1/24", "fd00::1/64"]), ("g2", ["10.0.0.2/24", "fd00::2/64"]))
+MEMBER = cluster("9.pbssrv", ("j9-g1", ["10.0.0.40/24"]))
+
+
+def test_a_joining_job_names_the_network_by_its_key_and_its_guests_by_its_own_number() -> None:
+    spec = build_cluster_spec(parse_request("image=a:net=mine"), RUN, parse_network([ROOT, MEMBER], "12.pbssrv"))
+    assert (spec["joins"], [guest["name"] for guest in spec["guests"]]) == ("7.pbssrv", ["j12-g1", "j12-g2"])
+    ClusterSpec.model_validate({key: value for key, value in spec.items() if key != "joins"})
+
+
+def test_a_joining_job_continues_after_the_highest_address_in_the_networks_own_subnets() -> None:
+    given = addresses("image=a:net=mine", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
+    assert given == [["10.0.0.41/24", "fd00::3/64"], ["10.0.0.42/24", "fd00::4/64"]]
+
+
+def test_a_joining_job_takes_free_addresses_below_once_the_end_is_reached() -> None:
+    network = JobNetwork("7.pbssrv", ("10.0.0.0/29",), ("10.0.0.1", "10.0.0.6"))
+    assert addresses("image=a:net=mine", network=network) == [["10.0.0.2/29"], ["10.0.0.3/29"]]
+
+
+def test_a_joining_job_with_a_subnet_passes_over_what_is_in_use() -> None:
+    given = addresses("image=a:net=mine:subnet=10.0.0.39/24", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
+    assert given == [["10.0.0.39/24"], ["10.0.0.41/24"]]
+
+
+def test_a_network_without_addresses_gets_a_plan() -> None:
+    network = parse_network([cluster("7.pbssrv")], "12.pbssrv")
+    assert addresses("image=a:net=mine", network=network) == [["10.0.0.1/24"], ["10.0.0.2/24"]]
+
+
+def test_asking_again_for_the_same_joining_job_gives_the_same_although_others_joined_meanwhile() -> None:
+    line, before = "image=a:net=mine", [ROOT]
+    first = build_cluster_spec(parse_request(line), RUN, parse_network(before, "12.pbssrv"))
+    after = [*before, {"key": "12.pbssrv", "spec": first}, MEMBER]
+    assert build_cluster_spec(parse_request(line), RUN, parse_network(after, "12.pbssrv")) == first
+
+
+def test_a_network_that_does_not_run_is_nothing() -> None:
+    assert parse_network([], "12.pbssrv") is None

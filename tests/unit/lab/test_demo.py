@@ -1,0 +1,84 @@
+"""The demonstration's verdict: only claims that were checked and hold make it a success."""
+
+import io
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+import virtcloud.cli.lab
+from virtcloud.cli import main
+from virtcloud.lab import Lab, LabFailed
+from virtcloud.lab.demo import chapters
+from virtcloud.lab.demo.report import DemoReport
+
+
+@pytest.fixture
+def report() -> DemoReport:
+    ticks = iter(range(100))
+    return DemoReport(Console(file=io.StringIO(), width=100), clock=lambda: float(next(ticks)))
+
+
+def printed(report: DemoReport) -> str:
+    report.console.print(report.table())
+    assert isinstance(report.console.file, io.StringIO)
+    return report.console.file.getvalue()
+
+
+def test_claims_that_hold_make_a_success(report: DemoReport) -> None:
+    with report.chapter("One"):
+        report.claim("water is wet", holds=True)
+        report.claim("fire is hot", holds=True)
+    assert report.holds
+    assert "│ 1 │ One  │ 1.0     │ 2              │" in printed(report)
+
+
+def test_one_false_claim_makes_a_failure_and_says_what_was_seen(report: DemoReport) -> None:
+    with report.chapter("One"):
+        report.claim("water is wet", holds=True)
+        report.claim("fire is cold", False, "40 °C")
+    assert not report.holds
+    text = printed(report)
+    assert "✗ fire is cold: 40 °C" in text
+    assert "1 failed" in text
+
+
+def test_a_story_in_which_nothing_was_checked_is_no_success(report: DemoReport) -> None:
+    with report.chapter("One"):
+        report.say("all is well")
+    assert not report.holds
+
+
+@pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
+def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, holds: bool, code: int) -> None:
+    def tell(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
+        with report.chapter("One"):
+            report.claim("fire is hot", holds, "cold")
+        return report.holds
+
+    monkeypatch.setattr(virtcloud.cli.lab, "tell", tell)
+    done = CliRunner().invoke(main, ["lab", "demo"])
+    assert (done.exit_code, "What this demonstration did" in done.output) == (code, True)
+
+
+class FakeLab:
+    """A lab that falls silent as soon as it is up."""
+
+    state = SimpleNamespace()
+    is_down = False
+
+    def status(self) -> dict[str, object]:
+        raise LabFailed("the lab does not answer")
+
+    def down(self) -> None:
+        self.is_down = True
+
+
+def test_the_lab_is_taken_down_whatever_happens(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = FakeLab()
+    monkeypatch.setattr(chapters, "remains", lambda _: [])
+    with pytest.raises(LabFailed):
+        chapters.run_demo(report, lambda: lab)  # type: ignore[arg-type,return-value]
+    assert lab.is_down

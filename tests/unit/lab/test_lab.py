@@ -1,0 +1,79 @@
+"""Errors of a lab for who meets them: not root, no room on the disk."""
+
+import errno
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from virtcloud.lab import Lab, guest_kernel, lab_kernel, prerequisites, read_lab_file
+from virtcloud.lab import lab as lab_module
+from virtcloud.lab.errors import LabFailed, LabImpossible
+from virtcloud.lab.state import LabState
+
+LAB = Path(__file__).parents[2] / "lab/topologies/mixed.yaml"
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as another user: needs root")
+
+
+@contextmanager
+def acting_as(uid: int) -> Iterator[None]:
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@as_root
+def test_another_users_lab_is_not_called_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "lab"))
+    LabState.of_machine().make()
+    with acting_as(65534), pytest.raises(LabImpossible, match="belongs to another user, who started the lab: run this"):
+        LabState.of_machine()
+
+
+@as_root
+def test_a_closed_cache_means_no_guest_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_kernel, "BOOT", Path("/absent"))
+    monkeypatch.setattr(guest_kernel, "FETCHED", tmp_path / "closed/guest-kernel")
+    (tmp_path / "closed/guest-kernel").mkdir(parents=True)
+    (tmp_path / "closed/guest-kernel/vmlinuz").touch()
+    (tmp_path / "closed").chmod(0o700)
+    with acting_as(65534):
+        assert guest_kernel.find_guest_kernel() is None
+
+
+def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = LabState(tmp_path / "lab")
+    monkeypatch.setattr(prerequisites, "check", lambda _lab: None)
+    monkeypatch.setattr(lab_kernel, "choose", lambda _wanted: "uml")
+
+    def launch(*_: object) -> None:
+        state.make()
+        target = str(state.folder / "images/busybox")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/bin/busybox", None, target)
+
+    monkeypatch.setattr(lab_module, "launch", launch)
+    with pytest.raises(LabFailed) as raised:
+        Lab.up(read_lab_file(LAB), state=state)
+    assert str(raised.value) == (
+        f"the lab could not be started, and was removed: {state.folder}/images/busybox: No space left on device; "
+        "make room there, or set VIRTCLOUD_LAB_STATE to a folder with room"
+    )
+    assert not state.folder.exists()
+
+
+def test_an_old_python_is_refused_before_anything_is_installed(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[3] / "setup", tmp_path / "setup")
+    old = tmp_path / "python3.10"
+    old.write_text('#!/bin/sh\n[ "$1" = --version ] || exit 1\necho Python 3.10.12\n')
+    old.chmod(0o755)
+    command = ["sh", str(tmp_path / "setup/install")]
+    ended = subprocess.run(command, env={**os.environ, "PYTHON": str(old)}, capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[0] == f"setup: virtcloud needs Python 3.11 or later; {old} is Python 3.10.12."
+    assert not (tmp_path / ".venv").exists()

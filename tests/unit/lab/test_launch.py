@@ -1,0 +1,54 @@
+"""A start may be interrupted at any time, but not between starting a process and noting it."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from virtcloud.lab.launch import defer_interrupts, terminate_as_interrupt
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def held(*numbers: signal.Signals) -> list[str]:
+    """Ask this process to end while interrupts are held back; gives what was done nevertheless."""
+    done = []
+    try:
+        with terminate_as_interrupt(), defer_interrupts():
+            for number in numbers:
+                os.kill(os.getpid(), number)
+                done.append(f"after {number.name}")
+    except KeyboardInterrupt:
+        return [*done, "interrupted"]
+    return done
+
+
+@BOTH
+def test_what_is_held_back_comes_when_the_body_is_through(number: signal.Signals) -> None:
+    assert held(number) == [f"after {number.name}", "interrupted"]
+
+
+def test_several_requests_to_end_are_one_interrupt() -> None:
+    assert held(signal.SIGTERM, signal.SIGINT) == ["after SIGTERM", "after SIGINT", "interrupted"]
+
+
+@BOTH
+def test_a_process_started_meanwhile_can_be_ended_as_ever(number: signal.Signals) -> None:
+    sleeps = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_DFL); print(); time.sleep(60)"
+    with defer_interrupts():
+        child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)  # noqa: S603 - our own words
+    with child:
+        assert child.stdout
+        child.stdout.readline()
+        child.send_signal(number)
+    assert child.returncode == -number
+
+
+@BOTH
+def test_the_handlers_are_those_of_before(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    with terminate_as_interrupt(), defer_interrupts():
+        pass
+    assert signal.getsignal(number) is before

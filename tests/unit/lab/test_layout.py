@@ -1,0 +1,145 @@
+"""The plan of the default lab, line by line."""
+
+from dataclasses import replace
+
+import pytest
+
+from virtcloud.lab import network, node_services
+from virtcloud.lab.fabric.plan import FabricPlan, LabNode, VethPair, plan_from_json, plan_to_json, veth_line
+from virtcloud.lab.lab_file import read_lab_file
+from virtcloud.lab.layout import fabric_plan, join_plans, number_nodes, station_plan, with_addresses
+from virtcloud.lab.node_services import LabMaterials, LldpAccount
+
+LAB = read_lab_file()
+KEYS = {f"{site}-sw1": f"key of {site}" for site in ("brno", "praha", "plzen")}
+MATERIALS = LabMaterials("/state", "/python", "ssh-ed25519 AAAA", KEYS, sbf=("/python", "-m", "sbf_service"))
+
+
+@pytest.fixture
+def nodes() -> dict[str, LabNode]:
+    return {node.name: node for node in fabric_plan(LAB, MATERIALS, uplink="vec0").nodes}
+
+
+def test_all_nodes_are_there(nodes: dict[str, LabNode]) -> None:
+    assert [(name, node.kind) for name, node in nodes.items()] == [
+        ("brno-sw1", "switch"),
+        ("brno-h1", "host"),
+        ("brno-h2", "host"),
+        ("brno-gw1", "gateway"),
+        ("praha-sw1", "switch"),
+        ("praha-h1", "host"),
+        ("praha-h2", "host"),
+        ("plzen-sw1", "switch"),
+        ("plzen-h1", "host"),
+        ("plzen-h2", "host"),
+        ("core", "core"),
+        ("user", "user"),
+    ]
+
+
+def test_a_switch_is_a_vlan_aware_bridge_without_any_vlan(nodes: dict[str, LabNode]) -> None:
+    assert nodes["praha-sw1"].ip == (
+        "link set lo up",
+        "addr add 198.18.1.5/16 dev mgmt0",
+        "link set mgmt0 up",
+        "link add br0 mtu 1508 type bridge vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0",
+        "link set br0 up",
+        "link set p1 master br0 up",
+        "link set p2 master br0 up",
+        "link set uplink master br0 up",
+    )
+    assert nodes["praha-sw1"].bridge == ()
+
+
+def test_the_core_puts_all_of_a_site_into_the_service_vlan(nodes: dict[str, LabNode]) -> None:
+    assert "vlan_protocol 802.1ad" in nodes["core"].ip[3]
+    assert nodes["core"].bridge == (
+        "vlan add dev brno vid 2000 pvid untagged",
+        "vlan add dev praha vid 2000 pvid untagged",
+        "vlan add dev plzen vid 2000 pvid untagged",
+        "vlan add dev br0 vid 2000 self",
+    )
+
+
+def test_both_ends_of_a_circuit_delay_and_limit(nodes: dict[str, LabNode]) -> None:
+    assert nodes["brno-sw1"].tc == ("qdisc add dev uplink root netem limit 10000 delay 1.5ms rate 1000mbit",)
+    assert nodes["core"].tc == (
+        "qdisc add dev brno root netem limit 10000 delay 1.5ms rate 1000mbit",
+        "qdisc add dev praha root netem limit 10000 rate 1000mbit",
+        "qdisc add dev plzen root netem limit 10000 delay 0.5ms rate 1000mbit",
+    )
+
+
+def test_trunks_have_room_for_two_tags_and_hosts_are_as_hosts_are() -> None:
+    cables = network.cables(LAB)
+    assert VethPair("brno-h1", "eth0", 1500, "brno-sw1", "p1", 1508) in cables
+    assert VethPair("brno-sw1", "uplink", 1508, "core", "brno", 1508) in cables
+
+
+def test_a_cable_is_made_with_each_end_in_its_node() -> None:
+    cable = VethPair("a", "eth0", 1500, "", "m1", 1500)
+    assert veth_line(cable, {"a": 7}) == "link add name eth0 mtu 1500 netns 7 type veth peer name m1 mtu 1500"
+
+
+def test_a_port_without_a_link_is_there_all_the_same() -> None:
+    lonely = LAB.model_copy(update={"links": LAB.links[1:]})
+    assert VethPair("brno-sw1", "p1", 1508, "", "x0", 1508) in network.cables(lonely)
+
+
+def test_services_of_each_kind(nodes: dict[str, LabNode]) -> None:
+    running = {node.kind: [service.name for service in node.services] for node in nodes.values()}
+    assert running == {
+        "switch": ["sshd"],
+        "host": ["libvirtd", "agent"],
+        "gateway": ["agent"],
+        "core": [],
+        "user": [],
+    }
+
+
+def test_a_bare_lab_has_neither_service_nor_agents() -> None:
+    bare = LabMaterials("/state", "/python", "key", KEYS, bare=True)
+    both = join_plans(station_plan(bare, tap=False), fabric_plan(LAB, bare))
+    assert {service.name for node in both.nodes for service in node.services} == {"sshd", "libvirtd"}
+
+
+def test_in_one_kernel_the_station_is_on_the_management_bridge() -> None:
+    plan = join_plans(station_plan(MATERIALS, tap=False), fabric_plan(LAB, MATERIALS))
+    assert plan.before[:2] == ("link set lo up", "link add mgmt type bridge")
+    assert plan.after[-1] == "addr add 198.18.0.1/16 dev mgmt"
+
+
+def test_switches_are_told_to_the_service_with_address_and_credential() -> None:
+    switches = [switch for site in with_addresses(LAB.topology).sites for switch in site.switches]
+    assert [(switch.address, switch.credential) for switch in switches] == [
+        ("198.18.1.1", "lab"),
+        ("198.18.1.5", "lab"),
+        ("198.18.1.8", "lab"),
+    ]
+
+
+def test_every_node_knows_all_names(nodes: dict[str, LabNode]) -> None:
+    lines = nodes["user"].files["/run/etc/hosts"].splitlines()
+    assert "198.18.1.2 brno-h1" in lines
+    assert len(lines) == 2 + len(number_nodes(LAB))
+
+
+def test_a_plan_survives_its_journey() -> None:
+    plan: FabricPlan = fabric_plan(LAB, MATERIALS, uplink="vec0")
+    assert plan_from_json(plan_to_json(plan)) == plan
+
+
+def test_an_agent_is_told_where_its_service_is() -> None:
+    text = node_services.agent_config("brno-h1", LAB.host("brno-h1").hypervisors, "/lab")
+    assert 'element = "brno-h1"\nsbf = "http://198.18.0.1:8800"\ntoken_file = "/lab/tokens/brno-h1/token"\n' in text
+    assert 'lxc = "lxc:///system"' in text
+
+
+def test_elements_speak_lldp_on_their_own_ports_where_the_lab_is_told_so(nodes: dict[str, LabNode]) -> None:
+    assert not any(one.name == "lldpd" for node in nodes.values() for one in node.services)
+    spoken = fabric_plan(LAB, replace(MATERIALS, lldp=LldpAccount(104, 109))).nodes
+    ports = {node.name: one.argv[-1] for node in spoken for one in node.services if one.name == "lldpd"}
+    assert ports["brno-sw1"] == "p1,p2,p3,uplink"
+    assert ports["brno-h1"] == "eth0"
+    assert "core" not in ports
+    assert "_lldpd:x:104:109:" in spoken[0].files["/run/etc/passwd"]

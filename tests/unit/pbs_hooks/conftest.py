@@ -1,0 +1,18 @@
+"""What the tests of hooks share: an SBF that says what it is told, and the server's hook beside it."""
+
+from collections.abc import Iterator
+
+import pytest
+from batch_fakes.scripted_sbf import ScriptedSbf, scripted_sbf
+from batch_fakes.server_hook import ServerHook
+
+
+@pytest.fixture
+def sbf() -> Iterator[ScriptedSbf]:
+    with scripted_sbf() as made:
+        yield made
+
+
+@pytest.fixture
+def server_hook(sbf: ScriptedSbf) -> ServerHook:
+    return ServerHook(sbf.url)

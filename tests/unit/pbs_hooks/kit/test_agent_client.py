@@ -1,0 +1,81 @@
+"""How hooks and scripts ask the agent: one line there, one line back, and never longer than they may wait."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_agent import FakeAnswer, FakeRequest, agent_socket
+
+from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
+
+
+def away(path: Path, *, grace: float = 5.0) -> str:
+    with pytest.raises(AgentUnreachable) as caught:
+        ask_agent(str(path), {"do": "list"}, grace=grace)
+    return str(caught.value)
+
+
+def test_the_answer_is_a_document(tmp_path: Path) -> None:
+    with agent_socket(tmp_path / "s", lambda _: {"ok": True, "gone": True}) as agent:
+        assert ask_agent(str(tmp_path / "s"), {"do": "remove", "cluster": "1.pbs"}) == {"ok": True, "gone": True}
+        assert agent.asked == [{"do": "remove", "cluster": "1.pbs"}]
+
+
+def test_the_agent_is_told_how_long_it_may_take(tmp_path: Path) -> None:
+    with agent_socket(tmp_path / "s", lambda _: {"ok": True}) as agent:
+        ask_agent(str(tmp_path / "s"), {"do": "state"}, wait=20)
+    assert agent.asked == [{"do": "state", "wait": 20}]
+
+
+def test_a_refusal_has_the_agents_word_and_its_reason(tmp_path: Path) -> None:
+    answer = {"ok": False, "error": "gone", "detail": "attempt 3 of 1.pbs was seen"}
+    with agent_socket(tmp_path / "s", lambda _: answer), pytest.raises(AgentRefused, match="attempt 3") as caught:
+        ask_agent(str(tmp_path / "s"), {"do": "up"})
+    assert caught.value.slug == "gone"
+
+
+def test_an_agent_that_does_not_run_is_away(tmp_path: Path) -> None:
+    assert away(tmp_path / "s") == (
+        f"this host's agent does not answer at {tmp_path}/s: No such file or directory; "
+        "systemctl status virtcloud-agent"
+    )
+
+
+def test_an_agent_that_hangs_is_away_when_the_time_is_over(tmp_path: Path) -> None:
+    enough = threading.Event()
+
+    def hang(_: FakeRequest) -> FakeAnswer:
+        enough.wait(10)
+        return ()
+
+    with agent_socket(tmp_path / "s", hang):
+        assert "timed out" in away(tmp_path / "s", grace=0.05)
+        enough.set()
+
+
+def test_an_answer_that_drips_does_not_stretch_the_time(tmp_path: Path) -> None:
+    enough = threading.Event()
+
+    def drip(_: FakeRequest) -> Iterator[bytes]:
+        while not enough.wait(0.01):
+            yield b" "
+
+    with agent_socket(tmp_path / "s", drip):
+        told = away(tmp_path / "s", grace=0.1)
+        enough.set()
+    assert "timed out" in told or "took too long" in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ([], "broke off after 0 bytes"),
+        ([b'{"ok": '], "broke off after 7 bytes"),
+        ([b"hello\n"], "Expecting value"),
+        ([b"[1]\n"], "gave no answer of its kind: [1]"),
+    ],
+)
+def test_what_is_no_answer_is_as_no_answer(tmp_path: Path, answer: FakeAnswer, told: str) -> None:
+    with agent_socket(tmp_path / "s", lambda _: answer):
+        assert told in away(tmp_path / "s")

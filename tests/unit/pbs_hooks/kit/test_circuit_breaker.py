@@ -1,0 +1,96 @@
+"""SBF that is down costs the batch system one wait a minute, also when PBS starts its interpreter anew."""
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from batch_fakes.scripted_sbf import ScriptedSbf
+
+from pbs_hooks.kit import http_exchange, sbf_client
+from pbs_hooks.kit.deadline import Deadline
+from pbs_hooks.kit.sbf_client import HookSbfClient, SbfAddress, SbfUnreachable
+
+ALLOWED = 0.2
+
+
+@pytest.fixture(autouse=True)
+def _untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv(sbf_client.BREAKER_VARIABLE, "0")
+    yield
+    http_exchange.known_addresses.clear()
+
+
+@pytest.fixture
+def silent() -> Iterator[socket.socket]:
+    """Something that takes calls and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        yield server
+
+
+def address(server: socket.socket) -> str:
+    return f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def calls(server: socket.socket) -> int:
+    """Give how many have called."""
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
+
+
+def ask(url: str, pause: float = 60) -> str:
+    """Ask as one event does; gives the words."""
+    with pytest.raises(SbfUnreachable) as caught:
+        HookSbfClient(SbfAddress(url), Deadline(ALLOWED), ALLOWED, pause).network("x")
+    return str(caught.value)
+
+
+def test_after_a_wait_it_is_not_asked_for_a_while(silent: socket.socket) -> None:
+    assert ask(address(silent)) == "it did not answer in time"
+    assert re.fullmatch(r"it did not answer in time and is asked again in \d\d s", ask(address(silent)))
+    assert calls(silent) == 1
+
+
+def test_it_is_asked_again_when_the_while_is_over(silent: socket.socket) -> None:
+    ask(address(silent), pause=0.05)
+    time.sleep(0.06)
+    assert ask(address(silent)) == "it did not answer in time"
+    assert calls(silent) == 2
+
+
+def test_the_calls_of_one_event_wait_once_together(silent: socket.socket) -> None:
+    sbf = HookSbfClient(SbfAddress(address(silent)), Deadline(ALLOWED), ALLOWED, 0.0)
+    for _ in range(3):
+        with pytest.raises(SbfUnreachable):
+            sbf.network("x")
+    assert calls(silent) == 1
+
+
+def test_what_cost_nothing_stops_nothing() -> None:
+    """An SBF that restarts refuses at once: the next job may be the one that finds it there again."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+    assert [ask(url), ask(url)] == ["Connection refused", "Connection refused"]
+
+
+def test_an_answer_stops_nothing(sbf: ScriptedSbf) -> None:
+    for _ in range(2):
+        assert HookSbfClient(SbfAddress(sbf.url), Deadline(2.0), 2.0, 60).network("x").slug == "not-found"
+
+
+def test_it_is_known_to_an_interpreter_that_starts_in_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PBS does so every hundred hooks: modules are gone then, the environment of the process is not."""
+    sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
+    assert sbf_client.seconds_until_retry() > 30
+
+
+def test_what_somebody_else_left_in_its_place_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(sbf_client.BREAKER_VARIABLE, "soon")
+    assert sbf_client.seconds_until_retry() == 0

@@ -1,0 +1,202 @@
+"""One call to SBF ends in time, whatever the other side does."""
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from batch_fakes.scripted_sbf import problem, scripted_sbf
+
+from pbs_hooks.kit import http_exchange
+from pbs_hooks.kit.deadline import Deadline
+from pbs_hooks.kit.sbf_client import SbfAddress, SbfUnreachable, call_sbf
+
+ALLOWED = 0.3
+
+
+@contextmanager
+def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
+    """Listen on the loopback; ``behave`` has the connection (none: nobody takes it)."""
+    with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
+        thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
+        if thread:
+            thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+        if thread:
+            thread.join()
+
+
+def _serve(server: socket.socket, behave: Callable[[socket.socket], None]) -> None:
+    try:
+        opened, _ = server.accept()
+    except OSError:
+        return
+    with opened, suppress(OSError):
+        behave(opened)
+
+
+def refused(url: str, token_file: Path | None = None, ca_file: Path | None = None) -> str:
+    """Give the words with which a call ends."""
+    where = SbfAddress(url, token_file and str(token_file), ca_file and str(ca_file))
+    with pytest.raises(SbfUnreachable) as caught:
+        call_sbf(where, "GET", "/v1/clusters", None, Deadline(ALLOWED))
+    return str(caught.value)
+
+
+def silent(opened: socket.socket) -> None:
+    opened.recv(65536)
+    opened.recv(65536)
+
+
+def dripping(opened: socket.socket) -> None:
+    for _ in range(100):
+        opened.sendall(b"H")
+        time.sleep(0.05)
+
+
+def dripping_body(opened: socket.socket) -> None:
+    opened.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+    dripping(opened)
+
+
+def test_an_answer_is_read() -> None:
+    with scripted_sbf() as sbf:
+        sbf.say("PUT /v1/clusters/k", (201, {"key": "k"}))
+        answer = call_sbf(SbfAddress(sbf.url), "PUT", "/v1/clusters/k", {"spec": {}})
+        assert (answer.status, answer.document, answer.well) == (201, {"key": "k"}, True)
+        assert sbf.asked == [("PUT /v1/clusters/k", {"spec": {}})]
+
+
+def test_a_problem_has_a_name_and_words_on_one_line() -> None:
+    with scripted_sbf() as sbf:
+        sbf.say("GET /x", problem(409, "name-taken", "it is\ntaken"))
+        answer = call_sbf(SbfAddress(sbf.url), "GET", "/x")
+        assert (answer.well, answer.slug, answer.detail) == (False, "name-taken", "it is taken")
+
+
+def test_the_token_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("vc_abc\n")
+    with scripted_sbf() as sbf:
+        call_sbf(SbfAddress(sbf.url, str(tmp_path / "token")), "GET", "/x")
+        assert sbf.tokens == ["Bearer vc_abc"]
+
+
+def test_a_file_with_more_than_a_token_is_named_and_not_told(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("vc_abc\nvc_def\n")
+    words = refused("http://127.0.0.1:1", tmp_path / "token")
+    assert words == f"expected one token in {tmp_path}/token, got 2 words"
+
+
+def test_a_token_that_is_not_there_is_named(tmp_path: Path) -> None:
+    assert refused("http://127.0.0.1:1", tmp_path / "no") == f"{tmp_path}/no: No such file or directory"
+
+
+def test_nobody_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert refused(f"http://127.0.0.1:{port}") == "Connection refused"
+
+
+def test_no_socket(tmp_path: Path) -> None:
+    assert refused(f"unix://{tmp_path}/no.sock") == "No such file or directory"
+
+
+@pytest.mark.parametrize("behave", [silent, dripping, dripping_body], ids=["silent", "dripping", "dripping_body"])
+def test_an_answer_that_does_not_end_in_time(behave: Callable[[socket.socket], None]) -> None:
+    """One that drips ends after five seconds, and says something else then: a limit for each step would wait for it."""
+    with listener(behave) as port:
+        words = refused(f"http://127.0.0.1:{port}")
+    assert words == "it did not answer in time"
+
+
+@pytest.mark.parametrize("behave", [silent, dripping], ids=["silent", "dripping"])
+def test_a_handshake_that_does_not_end_in_time(behave: Callable[[socket.socket], None]) -> None:
+    with listener(behave) as port:
+        words = refused(f"https://127.0.0.1:{port}")
+    assert words  # a dripping one is no TLS, and found out at once
+
+
+def test_a_connection_that_is_not_taken_in_time() -> None:
+    with listener(backlog=0) as port:
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        words = refused(f"http://127.0.0.1:{port}")
+        for one in waiting:
+            one.close()
+    assert words == "it did not answer in time"
+
+
+def test_a_name_server_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    numeric = socket.getaddrinfo
+
+    def slow(*args: object, flags: int = 0, **more: object) -> object:
+        if flags == socket.AI_NUMERICHOST:
+            return numeric(*args, flags=flags, **more)  # type: ignore[arg-type]
+        return time.sleep(60)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    words = refused("http://sbf.example:8080")
+    assert words == "it took too long"
+
+
+def test_a_name_that_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = refused("http://sbf.invalid:8080")
+    assert words
+
+
+def test_a_name_is_looked_up_once_while_its_address_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with scripted_sbf() as sbf:
+        where = SbfAddress(sbf.url.replace("127.0.0.1", "localhost"))
+        call_sbf(where, "GET", "/x")
+        monkeypatch.setattr(http_exchange, "run_in_child", lambda *_: pytest.fail("it was looked up again"))
+        call_sbf(where, "GET", "/x")
+
+
+def test_a_dead_address_leaves_time_for_the_next() -> None:
+    with scripted_sbf() as sbf, listener(backlog=0) as dead:
+        waiting = [socket.socket() for _ in range(4)]
+        for one in waiting:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", dead))
+        port = int(sbf.url.rpartition(":")[2])
+        http_exchange.known_addresses["sbf.example", 80] = (
+            (socket.AF_INET, ("127.0.0.1", dead)),
+            (socket.AF_INET, ("127.0.0.1", port)),
+        )
+        assert call_sbf(SbfAddress("http://sbf.example"), "GET", "/x", None, Deadline(4.0)).slug == "not-found"
+        for one in waiting:
+            one.close()
+
+
+def test_what_is_no_http_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listener(lambda opened: opened.sendall(b"220 mail ready\r\n")) as port:
+        assert refused(f"http://127.0.0.1:{port}") == "220 mail ready"
+
+
+def test_an_answer_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_exchange, "MAX_ANSWER_BYTES", 1000)
+
+    def long(opened: socket.socket) -> None:
+        opened.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 2000)
+
+    with listener(long) as port:
+        assert refused(f"http://127.0.0.1:{port}") == "an answer of more than 1000 bytes"
+
+
+def test_an_sbf_that_cannot_serve_is_away() -> None:
+    with scripted_sbf() as sbf:
+        sbf.say("GET /v1/clusters", problem(503, "database-unavailable", "the database does not answer"))
+        assert refused(sbf.url) == "the database does not answer"
+
+
+def test_a_child_that_is_left_behind_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    ssl.create_default_context()  # nothing of a handshake is open here
+    with pytest.raises(Exception, match="it took too long"):
+        http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))

@@ -1,0 +1,59 @@
+"""What is told of the MoMs from the server's host."""
+
+from datetime import UTC, datetime, timedelta
+
+from pbs_hooks.openpbs import hook_status
+from virtcloud.model.element import ElementKind
+from virtcloud.model.views import ElementView
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TRACKING = """n1:15002 virtcloud_mom 1 12
+n2:15002 virtcloud_mom 1 12
+n1:15002 virtcloud_mom 0 12
+n2:15002 other 0 11
+n3:15002 other 35 11
+"""
+
+
+def element(name: str, *, seen: timedelta | None = timedelta(), trouble: str | None = None) -> ElementView:
+    return ElementView(
+        name=name,
+        kind=ElementKind.HOST,
+        site="brno",
+        wanted_revision=1,
+        confirmed_revision=1,
+        trouble=trouble,
+        last_seen=None if seen is None else NOW - seen,
+    )
+
+
+def test_a_host_waits_for_its_copy_until_the_server_notes_that_it_was_sent() -> None:
+    """Other hooks' copies do not matter, of a host's lines the last one does."""
+    assert hook_status.find_hosts_without_copy(TRACKING, "virtcloud_mom") == ["n2"]
+
+
+def test_a_server_that_sent_nothing_yet_waits_for_nobody() -> None:
+    """As before the first host is there; lines that are no such lines are passed over."""
+    assert hook_status.find_hosts_without_copy("\nrubbish\n", "virtcloud_mom") == []
+
+
+def test_hosts_are_known_to_sbf_up_to_their_first_dot_in_lower_case() -> None:
+    """Unless the setting says another name."""
+    names = {"node7": "brno-h1"}
+    assert [hook_status.element_of(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]
+
+
+def test_each_host_says_what_is_wrong_with_it() -> None:
+    """One that is well says nothing."""
+    elements = [
+        element("n1"),
+        element("n3", seen=None),
+        element("n4", seen=timedelta(minutes=4)),
+        element("n5", trouble="no space left"),
+    ]
+    assert list(hook_status.find_host_faults(["n1", "n2", "n3", "n4", "n5"], {}, elements, NOW)) == [
+        ("n2", "SBF has no host n2: jobs with a cluster cannot run there"),
+        ("n3", "its agent has never asked SBF: is 'virtcloud agent' installed and started there?"),
+        ("n4", "its agent has been silent since 2025-12-31 23:56:00 UTC: look at its log there"),
+        ("n5", "its agent says: no space left"),
+    ]

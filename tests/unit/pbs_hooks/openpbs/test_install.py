@@ -1,0 +1,275 @@
+"""What ``virtcloud pbs install`` and ``uninstall`` change on a server, and what they leave alone."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from batch_fakes.pbs_server import FakePbsServer, with_program
+
+from pbs_hooks.openpbs import install, qmgr
+from pbs_hooks.openpbs.install import HookSources, RequestedSettings
+from pbs_hooks.openpbs.qmgr import PbsInstallation, list_jobs_with_cluster
+from pbs_hooks.openpbs.server_state import PROGRAM_TYPE, SETTINGS_TYPE, InstallationChange
+from virtcloud.model.errors import BadInput, Conflict, NotFound, Refused, SchedulerUnavailable, Unsafe
+
+STUB = "import pbs\npbs.event().accept()\n"
+MOM_EVENTS = (
+    "execjob_begin,execjob_prologue,execjob_end,execjob_preterm,execjob_launch,execjob_abort,"
+    "exechost_periodic,exechost_startup"
+)
+WISHES = RequestedSettings({"server": {"sbf": "https://sbf.example", "token_file": "/etc/virtcloud/pbs.token"}})
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> PbsInstallation:
+    """An OpenPBS whose Python takes every program."""
+    return with_python(tmp_path, "echo 3.6")
+
+
+def with_python(folder: Path, script: str) -> PbsInstallation:
+    return with_script(PbsInstallation(folder, folder), "pbs_python", script)
+
+
+def with_script(place: PbsInstallation, name: str, script: str) -> PbsInstallation:
+    """Put a program of that name among PBS's."""
+    program = place.exec / "bin" / name
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return place
+
+
+def check(kind: str, keys: install.SettingValues) -> None:
+    if unknown := set(keys) - {"sbf", "token_file", "socket"}:
+        raise BadInput(f"{kind}: {unknown.pop()}: unknown")
+
+
+def parts(program: str = STUB) -> HookSources:
+    return HookSources(lambda _: program, check)
+
+
+def changes(
+    server: FakePbsServer, place: PbsInstallation, wishes: RequestedSettings = WISHES, program: str = STUB
+) -> list[InstallationChange]:
+    return install.plan_installation(server, place, parts(program), wishes)
+
+
+def do(server: FakePbsServer, planned: list[InstallationChange]) -> None:
+    for one in planned:
+        qmgr.apply_change(server, one)
+
+
+def installed(place: PbsInstallation, program: str = STUB) -> FakePbsServer:
+    server = FakePbsServer()
+    do(server, changes(server, place, program=program))
+    server.told.clear()
+    return server
+
+
+def test_an_empty_server_gets_resources_and_hooks_in_this_order(place: PbsInstallation) -> None:
+    """The program is last (see ``difference``), the events are before what PBS refuses without them."""
+    server = FakePbsServer()
+    do(server, changes(server, place))
+    assert server.told == [
+        "create resource vcluster type=string,flag=m",
+        "create resource vcluster_spec type=string,flag=im",
+        "create hook virtcloud_server",
+        "import hook virtcloud_server application/x-config",
+        'set hook virtcloud_server event = "queuejob,modifyjob,runjob,jobobit"',
+        "set hook virtcloud_server alarm = 5",
+        "set hook virtcloud_server enabled = true",
+        "set hook virtcloud_server fail_action = none",
+        "set hook virtcloud_server order = 900",
+        "set hook virtcloud_server type = site",
+        "set hook virtcloud_server user = pbsadmin",
+        "import hook virtcloud_server application/x-python",
+        "create hook virtcloud_mom",
+        "import hook virtcloud_mom application/x-config",
+        f'set hook virtcloud_mom event = "{MOM_EVENTS}"',
+        "set hook virtcloud_mom alarm = 600",
+        "set hook virtcloud_mom enabled = true",
+        'set hook virtcloud_mom fail_action = "offline_vnodes,clear_vnodes_upon_recovery"',
+        "set hook virtcloud_mom freq = 60",
+        "set hook virtcloud_mom order = 900",
+        "set hook virtcloud_mom type = site",
+        "set hook virtcloud_mom user = pbsadmin",
+        "import hook virtcloud_mom application/x-python",
+    ]
+
+
+def test_installing_again_changes_nothing(place: PbsInstallation) -> None:
+    """Also without naming the settings again."""
+    server = installed(place)
+    assert changes(server, place) == []
+    assert changes(server, place, RequestedSettings()) == []
+
+
+@pytest.mark.parametrize("step", range(23))
+def test_an_installation_that_was_killed_is_finished_by_the_next(place: PbsInstallation, step: int) -> None:
+    """At every step in turn."""
+    server = FakePbsServer(dies_at=step)
+    with pytest.raises(Refused, match="killed here"):
+        do(server, changes(server, place))
+    server.dies_at = None
+    do(server, changes(server, place))
+    whole = installed(place)
+    assert (server.hooks, server.files, server.resources) == (whole.hooks, whole.files, whole.resources)
+
+
+def test_only_what_differs_is_changed(place: PbsInstallation) -> None:
+    """An administrator had switched the hook off and given it another alarm."""
+    server = installed(place)
+    server.hooks["virtcloud_mom"].update(enabled="false", alarm="30")
+    assert [one.says for one in changes(server, place)] == [
+        "hook virtcloud_mom: alarm = 600 (was 30)",
+        "hook virtcloud_mom: enabled = true (was false)",
+    ]
+
+
+def test_debugging_a_hook_is_the_administrators_business(place: PbsInstallation) -> None:
+    """``debug = true`` leaves input files for replay; it stays."""
+    server = installed(place)
+    server.hooks["virtcloud_mom"]["debug"] = "true"
+    assert changes(server, place) == []
+
+
+def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
+    """Of both versions."""
+    said = [one.says for one in changes(installed(place), place, program=STUB + "# newer\n")]
+    assert [words.split(": program ")[0] for words in said] == ["hook virtcloud_server", "hook virtcloud_mom"]
+    assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
+
+
+def test_a_setting_that_is_given_replaces_one_and_keeps_the_others(place: PbsInstallation) -> None:
+    """What is not named stays as it is on the server."""
+    said = [
+        one.says
+        for one in changes(installed(place), place, RequestedSettings({"server": {"sbf": "https://other.example"}}))
+    ]
+    assert said == [
+        'hook virtcloud_server: settings\n  -sbf = "https://sbf.example"\n  +sbf = "https://other.example"',
+    ]
+
+
+def test_unknown_settings_are_refused_by_name(place: PbsInstallation) -> None:
+    """Before anything is changed."""
+    server = FakePbsServer()
+    with pytest.raises(BadInput, match="server: fsb: unknown"):
+        changes(server, place, RequestedSettings({"server": {"fsb": "x"}}))
+    assert server.told == []
+
+
+def test_settings_on_the_server_that_are_no_json_are_refused(place: PbsInstallation) -> None:
+    """They are somebody's, so that they are not thrown away."""
+    server = installed(place)
+    server.files["virtcloud_mom", SETTINGS_TYPE] = "{bad"
+    with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings in JSON"):
+        changes(server, place)
+
+
+def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstallation) -> None:
+    """Some other site software may use it."""
+    server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
+    with pytest.raises(Unsafe, match="resource vcluster: expected type=string, flag=m, got type=long, flag=hn, which"):
+        changes(server, place)
+    assert server.told == []
+
+
+def test_a_hook_of_our_name_that_another_wrote_is_refused_and_left_alone(place: PbsInstallation) -> None:
+    """At installation and at removal."""
+    server = with_program(FakePbsServer(), "virtcloud_mom", "import pbs\n")
+    with pytest.raises(Unsafe, match="hook virtcloud_mom: expected one that 'virtcloud pbs install' wrote"):
+        changes(server, place)
+    with pytest.raises(Unsafe, match="hook virtcloud_mom"):
+        install.plan_removal(server, list, force=True)
+    assert server.told == []
+
+
+def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path) -> None:
+    """A broken bundle changes nothing."""
+    server, place = FakePbsServer(), with_python(tmp_path, f'exec {sys.executable} "$@"')
+    with pytest.raises(BadInput, match=r"hook virtcloud_server: expected a program that Python 3.* reads, got: Syntax"):
+        changes(server, place, program="if (\n")
+    assert server.told == []
+
+
+def test_a_server_with_a_python_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    """OpenPBS before 20 embeds Python 2."""
+    with pytest.raises(Refused, match=r"expected an OpenPBS with Python 3\.6 or later, got 2\.7"):
+        changes(FakePbsServer(), with_python(tmp_path, "echo 2.7"))
+
+
+def test_removal_takes_our_hooks_before_the_resources(place: PbsInstallation) -> None:
+    """And nothing else."""
+    server = installed(place)
+    server.resources["other"] = "type=long,flag=h"
+    assert install.apply_removal(server, install.plan_removal(server, list, force=False)) == []
+    assert server.told == [
+        "delete hook virtcloud_server",
+        "delete hook virtcloud_mom",
+        "delete resource vcluster",
+        "delete resource vcluster_spec",
+    ]
+    assert install.plan_removal(server, list, force=False) == []
+
+
+def test_removal_is_refused_while_jobs_run_with_a_cluster(place: PbsInstallation) -> None:
+    """Unless it is forced."""
+    server = installed(place)
+    with pytest.raises(Conflict, match=r"^jobs run with a cluster \(12.pbssrv\): without"):
+        install.plan_removal(server, lambda: ["12.pbssrv"], force=False)
+    assert len(install.plan_removal(server, lambda: ["12.pbssrv"], force=True)) == 4
+
+
+def test_a_server_without_our_resource_is_not_asked_for_jobs_with_one(place: PbsInstallation) -> None:
+    """It would say that it knows no such resource."""
+    server = installed(place)
+    del server.resources["vcluster"]
+    asked: list[str] = []
+    assert len(install.plan_removal(server, lambda: asked.append("asked") or [], force=False)) == 3
+    assert asked == []
+
+
+def test_a_resource_that_old_jobs_still_name_is_kept_and_said(place: PbsInstallation) -> None:
+    """PBS keeps ended jobs for two weeks."""
+    server = installed(place)
+    server.busy = True
+    kept = install.apply_removal(server, install.plan_removal(server, list, force=False))
+    assert kept == ["qmgr -c 'delete resource vcluster': the PBS server said: Resource busy on job"]
+    assert server.hooks == {}
+    assert list(server.resources) == ["vcluster"]
+
+
+def test_another_resource_of_our_name_is_not_removed(place: PbsInstallation) -> None:
+    """It is not as we make it."""
+    server = FakePbsServer(resources={"vcluster": "type=long,flag=nh"})
+    assert install.plan_removal(server, list, force=False) == []
+
+
+@pytest.mark.parametrize(("script", "jobs"), [("echo 12.s; echo 14.s", ["12.s", "14.s"]), ("true", [])])
+def test_jobs_with_a_cluster_are_those_that_qselect_names(place: PbsInstallation, script: str, jobs: list[str]) -> None:
+    """One on each line."""
+    assert list_jobs_with_cluster(with_script(place, "qselect", script)) == jobs
+
+
+@pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
+def test_a_server_that_does_not_say_which_jobs_run_is_not_taken_for_one_without_jobs(
+    place: PbsInstallation, script: str
+) -> None:
+    """Their clusters would be left to nobody."""
+    with pytest.raises(SchedulerUnavailable, match="it cannot be told which jobs run with a cluster"):
+        list_jobs_with_cluster(with_script(place, "qselect", script))
+
+
+def test_a_machine_without_pbs_conf_is_told_so(place: PbsInstallation) -> None:
+    """In place of words that the server never said."""
+    said = "echo 'pbsconf error: pbs conf variables not found: PBS_HOME\nFailed to load pbs.conf file' >&2; exit 1"
+    with pytest.raises(NotFound, match=r"expected /etc/pbs.conf, or what PBS_CONF_FILE names, to say where it is"):
+        qmgr.Qmgr(with_script(place, "qmgr", said)).ask("list hook")
+
+
+def test_what_we_import_is_what_is_exported(place: PbsInstallation) -> None:
+    """The first line says who wrote it and tells versions apart."""
+    first, _, rest = installed(place).files["virtcloud_server", PROGRAM_TYPE].partition("\n")
+    assert first == "# Written by 'virtcloud pbs install'; changes are lost. Bundle 5a02c9030790."
+    assert rest == STUB

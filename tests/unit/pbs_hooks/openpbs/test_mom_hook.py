@@ -1,0 +1,346 @@
+"""The hook of PBS's hosts, event by event, in the interpreter PBS gives it, with a fake agent on a real socket."""
+
+import getpass
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_agent import FACTS, FakeAgent, agent_socket, away_at_first, fake_agent
+
+from pbs_hooks.bundle import bundle_hook
+from virtcloud.testing.fakepbs import HookEvent, HookJob, HookOutcome, run_hook
+
+MOM = bundle_hook("mom")
+AGAIN = "; the job will be tried again"
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[FakeAgent]:
+    with fake_agent(tmp_path / "agent.sock") as made:
+        yield made
+
+
+def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | None = "image=a") -> HookJob:
+    return HookJob(
+        "12.PBSsrv",
+        attributes={
+            "run_version": 3,
+            "euser": getpass.getuser(),
+            "substate": substate,
+            "exec_vnode": "(n1:ncpus=1)+(n2:ncpus=1)",
+        },
+        resources={"vcluster": request} if request else {},
+        variables={"VCLUSTER_LAST": "2 vcluster: of before"},
+        first_host=head,
+        stderr_file=str(folder / "12.ER"),
+    )
+
+
+def hook(kind: str, folder: Path, settings: dict[str, object] | None = None, **more: object) -> HookOutcome:
+    """Run it at an event, for run 3 of job 12.PBSsrv on its first host where nothing else is said."""
+    told = {"job": None if kind.startswith("exechost") else job(folder)} | more
+    config = json.dumps({"socket": str(folder / "agent.sock"), "patience": 5} if settings is None else settings)
+    outcome = run_hook(MOM, HookEvent(kind, config=config, **told))  # type: ignore[arg-type]
+    assert outcome.failure is None, (outcome.traceback, outcome.printed)
+    return outcome
+
+
+def reason(outcome: HookOutcome) -> str | None:
+    """Give what is left for the server's hook."""
+    return outcome.changed.get("Variable_List.VCLUSTER_LAST")
+
+
+def said(outcome: HookOutcome) -> list[str]:
+    return [text for _, text in outcome.job_log]
+
+
+KEY = {"cluster": "12.pbssrv", "attempt": 3, "user": getpass.getuser()}
+
+
+def test_other_jobs_pass_before_anything_is_loaded(tmp_path: Path, agent: FakeAgent) -> None:
+    assert hook("execjob_begin", tmp_path, job=job(tmp_path, request=None), settings={"nonsense": 1}).accepted
+    assert agent.asked() == []
+
+
+@pytest.mark.parametrize("head", [True, False])
+def test_begin_tells_the_agent_and_does_not_wait(tmp_path: Path, agent: FakeAgent, head: bool) -> None:
+    agent.say("waiting", "host n2 at brno has not confirmed")
+    assert hook("execjob_begin", tmp_path, job=job(tmp_path, head=head)).accepted
+    assert agent.asked() == [{"do": "up", **KEY, "head": head}]
+
+
+def test_begin_refuses_where_no_agent_answers(tmp_path: Path) -> None:
+    """Nobody else takes this start back; the reason goes to the server's hook, percent-encoded."""
+    outcome = hook("execjob_begin", tmp_path)
+    assert not outcome.accepted
+    words = "vcluster: host n1: this host's agent does not answer at "
+    words += f"{tmp_path}/agent.sock: No such file or directory; "
+    assert outcome.message == words + "systemctl status virtcloud-agent" + AGAIN
+    assert reason(outcome) == "3 " + outcome.message.replace("[", "%5B").replace("]", "%5D").replace("'", "%27")
+    assert (outcome.delete, outcome.rerun, "Hold_Types" in outcome.changed) == (False, False, False)
+
+
+def test_begin_takes_back_what_the_agent_refused(tmp_path: Path, agent: FakeAgent) -> None:
+    """A host that refuses gets neither abort nor end."""
+    agent.refuses["up"] = "gone"
+    outcome = hook("execjob_begin", tmp_path)
+    assert outcome.message == "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN
+    assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
+
+
+def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -> None:
+    """What it leaves with the job the first host may outdo. That one hears of the refusal as an abortion."""
+    outcome = hook("execjob_begin", tmp_path, job=job(tmp_path, head=False))
+    assert (outcome.accepted, outcome.changed) == (False, {})
+    text = "vcluster: one of n1%2C n2 could not begin the job%2C and its log says why"
+    assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
+
+
+def test_an_abortion_does_not_hide_a_reason_of_the_first_host(tmp_path: Path) -> None:
+    """Nor has another host a word in it."""
+    refused = replace(job(tmp_path), variables={"VCLUSTER_LAST": "3 vcluster: mine"})
+    assert hook("execjob_abort", tmp_path, job=refused).changed == {}
+    assert hook("execjob_abort", tmp_path, job=job(tmp_path, head=False)).changed == {}
+
+
+def test_one_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
+    """Arrays are refused at submission; this one was given its request by its queue."""
+    outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
+    assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
+    assert agent.asked() == []
+
+
+def test_the_script_may_start_when_the_network_is_up(tmp_path: Path, agent: FakeAgent) -> None:
+    outcome = hook("execjob_prologue", tmp_path)
+    assert outcome.accepted
+    assert said(outcome)[-1].startswith("vcluster: the network is up after ")
+
+
+def test_sisters_do_not_wait(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.say("waiting", "guest g1 does not answer at 10.0.0.2")
+    assert hook("execjob_prologue", tmp_path, job=job(tmp_path, head=False)).accepted
+    assert agent.asked() == []
+
+
+def later(seconds: float, *, do: object) -> threading.Timer:
+    assert callable(do)
+    timer = threading.Timer(seconds, do)
+    timer.start()
+    return timer
+
+
+def test_the_barrier_says_what_is_missing_whenever_that_changes(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.in_turn = [
+        ("waiting", ["host n2 at brno has not confirmed", "guest g2 does not answer at 10.0.0.3"]),
+        ("waiting", ["guest g2 does not answer at 10.0.0.3"]),
+        ("waiting", ["guest g2 does not answer at 10.0.0.3"]),
+        ("up", []),
+    ]
+    outcome = hook("execjob_prologue", tmp_path)
+    assert outcome.accepted
+    assert said(outcome)[:-1] == [
+        "vcluster: waits for the network: host n2 at brno has not confirmed; guest g2 does not answer at 10.0.0.3",
+        "vcluster: waits for the network: guest g2 does not answer at 10.0.0.3",
+    ]
+
+
+def test_patience_ends_with_what_is_missing(tmp_path: Path, agent: FakeAgent) -> None:
+    """In the log, in the job's own file, and on its way to the comment; and the attempt is taken back."""
+    agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
+    outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 1})
+    words = "vcluster: the network is not up after 1 s: guest g2 does not answer at 10.0.0.3" + AGAIN
+    assert (outcome.accepted, outcome.message, reason(outcome)) == (False, words, "3 " + words)
+    assert (tmp_path / "12.ER").read_text() == words + "\n"
+    assert said(outcome)[-1] == words
+    assert agent.asked("remove") == [{"do": "remove", **KEY, "wait": 0}]
+
+
+@pytest.mark.parametrize("state", ["failed", "ended"])
+def test_a_network_that_cannot_be_made_sends_the_job_back(tmp_path: Path, agent: FakeAgent, state: str) -> None:
+    agent.say(state, reason="switch sw3 said no, twice")
+    outcome = hook("execjob_prologue", tmp_path)
+    assert outcome.message == "vcluster: the network could not be made: switch sw3 said no, twice" + AGAIN
+    assert reason(outcome) == "3 " + outcome.message.replace(",", "%2C")
+    assert not outcome.delete
+
+
+def test_a_deleted_job_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
+    """PBS forgets a deletion that comes while the prologue waits, unless the prologue asks for it again."""
+    agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
+    deletion = later(0.5, do=lambda: hook("execjob_preterm", tmp_path))
+    outcome = hook("execjob_prologue", tmp_path, {"socket": str(tmp_path / "agent.sock"), "patience": 60})
+    deletion.join()
+    assert (outcome.accepted, outcome.delete, outcome.message) == (False, True, "vcluster: the job was deleted")
+    assert reason(outcome) is None
+
+
+def test_the_agent_may_be_started_anew_while_the_barrier_waits(tmp_path: Path, agent: FakeAgent) -> None:
+    """As in an upgrade; who looks at the log reads that, too."""
+    away_at_first(agent)
+    outcome = hook("execjob_prologue", tmp_path)
+    assert outcome.accepted
+    assert "host n1: this host's agent does not answer" in said(outcome)[0]
+
+
+def test_a_run_that_the_agent_does_not_know_sends_the_job_back(tmp_path: Path, agent: FakeAgent) -> None:
+    """Such as an earlier attempt's: it must not be let through, and not be asked for again."""
+    agent.refuses["state"] = "gone"
+    outcome = hook("execjob_prologue", tmp_path)
+    assert (outcome.accepted, outcome.message) == (False, "vcluster: host n1: cluster 12.pbssrv: gone" + AGAIN)
+
+
+def test_the_alarm_still_says_why(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.say("waiting", "guest g2 does not answer at 10.0.0.3")
+    outcome = hook("execjob_prologue", tmp_path, alarm=2.0)
+    words = "vcluster: the hook's alarm rang while the network was being made: guest g2 does not answer at 10.0.0.3"
+    assert (outcome.accepted, outcome.message) == (False, words + AGAIN)
+    assert len(agent.asked("remove")) == 1
+
+
+def test_launch_gives_the_script_its_facts(tmp_path: Path, agent: FakeAgent) -> None:
+    """And none of the former run's failure."""
+    env = {"PATH": "/bin", "VCLUSTER_LAST": "2 vcluster: of before", "VCLUSTER_TOLD": "2"}
+    outcome = hook("execjob_launch", tmp_path, env=env)
+    assert outcome.accepted
+    assert outcome.env == {"PATH": "/bin", **FACTS}
+
+
+def test_launch_waits_for_an_sbf_that_starts_anew(tmp_path: Path, agent: FakeAgent) -> None:
+    """The network was up a moment ago, and is likely to be."""
+    agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
+    assert hook("execjob_launch", tmp_path).accepted
+
+
+def test_launch_refuses_when_the_network_stays_lost(
+    tmp_path: Path, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With ``rerun()``: a plain rejection there would delete the job."""
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 1.0"))
+    agent.say("waiting", "host n2 at brno has not confirmed")
+    outcome = hook("execjob_launch", tmp_path)
+    words = "the network was lost before the script could start: host n2 at brno has not confirmed"
+    assert (outcome.accepted, outcome.rerun, outcome.message) == (False, True, f"vcluster: {words}{AGAIN}")
+
+
+def test_launch_deletes_a_job_that_its_owner_deleted_meanwhile(tmp_path: Path, agent: FakeAgent) -> None:
+    """The deletion came after the prologue had let the script pass: run again it would run although deleted."""
+    agent.say("cancelled", reason="the job was deleted")
+    outcome = hook("execjob_launch", tmp_path)
+    assert (outcome.accepted, outcome.rerun, outcome.delete) == (False, False, True)
+    assert outcome.message == "vcluster: the job was deleted"
+
+
+def test_what_a_script_launches_itself_is_not_refused(tmp_path: Path, agent: FakeAgent) -> None:
+    """The job runs: an element that lost it is put right, and no reason to run all of it again."""
+    agent.say("waiting", "host n2 at brno has not confirmed")
+    assert hook("execjob_launch", tmp_path, job=job(tmp_path, substate=42)).accepted
+
+
+def test_launch_on_a_sister_asks_nobody(tmp_path: Path, agent: FakeAgent) -> None:
+    assert hook("execjob_launch", tmp_path, job=job(tmp_path, head=False)).accepted
+    assert agent.asked() == []
+
+
+def test_preterm_cancels_where_the_script_runs(tmp_path: Path, agent: FakeAgent) -> None:
+    """Elsewhere PBS runs it at every end."""
+    assert hook("execjob_preterm", tmp_path, job=job(tmp_path, head=False)).accepted
+    assert agent.asked() == []
+    assert hook("execjob_preterm", tmp_path).accepted
+    assert agent.asked() == [{"do": "cancel", **KEY, "reason": "the job was deleted"}]
+
+
+@pytest.mark.parametrize(("kind", "wait"), [("execjob_abort", 0.0), ("execjob_end", 30)])
+def test_a_run_that_is_over_is_removed(tmp_path: Path, agent: FakeAgent, kind: str, wait: float) -> None:
+    assert hook(kind, tmp_path).accepted
+    assert agent.asked() == [{"do": "remove", **KEY, "wait": wait}]
+
+
+def test_an_end_waits_as_long_as_it_is_set(tmp_path: Path, agent: FakeAgent) -> None:
+    """So that a site whose hosts must be free at once has them so."""
+    assert hook("execjob_end", tmp_path, {"socket": str(tmp_path / "agent.sock"), "removal": 2}).accepted
+    assert agent.asked() == [{"do": "remove", **KEY, "wait": 2}]
+
+
+def test_what_is_not_gone_yet_is_told(tmp_path: Path, agent: FakeAgent) -> None:
+    """And fails no job."""
+    agent.gone = False
+    outcome = hook("execjob_end", tmp_path)
+    assert outcome.accepted
+    assert said(outcome) == ["vcluster: not all is gone yet: host n1 still has guest g1"]
+
+
+@pytest.mark.parametrize("kind", ["execjob_abort", "execjob_end"])
+def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) -> None:
+    """It neither hangs nor fails."""
+    outcome = hook(kind, tmp_path)
+    assert outcome.accepted
+    words = (
+        "vcluster: what is left is the server's and the reconciliation's to remove: this host's agent does not answer"
+    )
+    assert said(outcome)[0].startswith(words)
+
+
+def test_a_deletion_of_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
+    """No barrier waits; what PBS does next removes the rest."""
+    with agent_socket(tmp_path / "agent.sock", lambda _: []) as silent:
+        assert hook("execjob_preterm", tmp_path, job=job(tmp_path, substate=42)).accepted
+        assert len(silent.asked) == 1
+
+
+def test_a_deletion_waits_for_an_agent_that_starts_again(tmp_path: Path, agent: FakeAgent) -> None:
+    """Or it would be lost while the barrier waits for the same agent."""
+    away_at_first(agent)
+    outcome = hook("execjob_preterm", tmp_path)
+    assert (outcome.accepted, said(outcome)) == (True, [])
+    assert agent.runs == {("12.pbssrv", 3): "cancelled"}
+
+
+@pytest.mark.parametrize("kind", ["execjob_preterm", "execjob_abort", "execjob_end"])
+def test_a_late_end_of_a_former_run_changes_nothing(tmp_path: Path, agent: FakeAgent, kind: str) -> None:
+    """The agent knows a later attempt, and says so."""
+    agent.refuses.update(cancel="gone", remove="gone")
+    assert hook(kind, tmp_path).accepted
+
+
+def test_the_agent_hears_which_jobs_the_host_has(tmp_path: Path, agent: FakeAgent) -> None:
+    """Those with a cluster."""
+    jobs = (job(tmp_path), HookJob("13.pbssrv", {"run_version": 1}))
+    assert hook("exechost_periodic", tmp_path, job_list=jobs).accepted
+    assert agent.asked() == [{"do": "running", "clusters": [["12.pbssrv", 3]]}]
+
+
+def test_the_server_may_run_the_hook_by_itself(tmp_path: Path, agent: FakeAgent) -> None:
+    """As OpenPBS 23.06 does each minute: it takes a hook with ``exechost_periodic`` for one of ``periodic``."""
+    assert hook("periodic", tmp_path).accepted
+    assert agent.asked() == []
+
+
+def test_the_agent_hears_that_the_host_begins(tmp_path: Path, agent: FakeAgent) -> None:
+    assert hook("exechost_startup", tmp_path).accepted
+    assert agent.asked() == [{"do": "running", "clusters": []}]
+
+
+def test_a_surprise_holds_the_job_and_leaves_a_traceback(tmp_path: Path, agent: FakeAgent) -> None:
+    """An answer without facts is none that anybody thought of."""
+    agent.facts = None  # type: ignore[assignment]
+    outcome = hook("execjob_launch", tmp_path)
+    assert (outcome.accepted, outcome.rerun, outcome.changed["Hold_Types"]) == (False, True, "s")
+    assert outcome.message == "vcluster: a fault in the hook on this host; the job is held for the administrators"
+    assert any("Traceback" in text for _, text in outcome.log)
+
+
+def test_wrong_settings_keep_jobs_from_starting_and_are_named(tmp_path: Path) -> None:
+    """Each by its name, in the host's log."""
+    outcome = hook("execjob_begin", tmp_path, {"sokcet": "/x", "patience": 900})
+    assert outcome.message == "vcluster: the hook is not set up right on this host" + AGAIN
+    assert next(text for _, text in outcome.log).splitlines() == [
+        "vcluster: the hook's settings: expected one of socket, patience, removal, hosts, got 'sokcet'",
+        "the hook's setting patience: expected seconds from 1 to 570, below the hook's alarm, got 900",
+    ]
+
+
+def test_wrong_settings_do_not_keep_jobs_from_ending(tmp_path: Path) -> None:
+    assert hook("execjob_end", tmp_path, {"sokcet": "/x"}).accepted

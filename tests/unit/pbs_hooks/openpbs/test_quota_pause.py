@@ -1,0 +1,73 @@
+"""Many jobs of a user who has too much already: SBF is asked for one of them in a scheduling cycle."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from batch_fakes.scripted_sbf import ScriptedSbf, problem
+
+from pbs_hooks.kit.hook_settings import SERVER_SETTINGS, ServerSettings, validate_settings
+from pbs_hooks.openpbs.hooks import runjob
+from pbs_hooks.openpbs.hooks.runjob import jobobit
+from pbs_hooks.openpbs.hooks.server_event import ServerHookEvent
+
+FULL = problem(409, "quota-exceeded", "alice already has 2 clusters (limit 2)")
+MADE = (201, {"state": "configuring"})
+
+
+@pytest.fixture(autouse=True)
+def _forgotten() -> Iterator[None]:
+    runjob.forget_refusals()
+    yield
+    runjob.forget_refusals()
+
+
+def event(
+    sbf: ScriptedSbf, number: int, walltime: str = "1:00:00", run_version: int | None = None
+) -> tuple[ServerHookEvent, Any]:
+    """An event in an interpreter that goes on, which fakepbs has not; and what the job was refused with."""
+    shape = {"select": "1:ncpus=1", "place": "scatter:excl", "walltime": walltime}
+    resources = defaultdict(lambda: None, vcluster="image=a", **shape)
+    job = SimpleNamespace(
+        id=f"{number}.srv",
+        euser="alice",
+        exec_vnode="(n1:ncpus=1)",
+        run_version=run_version,
+        Variable_List={},
+        Resource_List=resources,
+    )
+    refused: list[str] = []
+    pbs = SimpleNamespace(event=lambda: SimpleNamespace(job=job, reject=refused.append), LOG_ERROR=3, LOG_DEBUG=7)
+    pbs.logmsg = lambda *_: None
+    settings = ServerSettings(**validate_settings({"sbf": sbf.url, "token_file": None}, SERVER_SETTINGS))
+    return ServerHookEvent(pbs, settings, time.monotonic()), refused
+
+
+def start(sbf: ScriptedSbf, number: int, walltime: str = "1:00:00") -> Any:  # noqa: ANN401 - a list of words
+    found, refused = event(sbf, number, walltime)
+    runjob.runjob(found)
+    return refused
+
+
+def test_sbf_is_asked_for_the_first_and_the_others_read_the_same(sbf: ScriptedSbf) -> None:
+    for number in range(5):
+        sbf.say(f"PUT /v1/clusters/{number}.srv", FULL)
+        assert start(sbf, number) == ["vcluster: alice already has 2 clusters (limit 2)"]
+    assert [call for call, _ in sbf.asked] == ["PUT /v1/clusters/0.srv"]
+
+
+def test_a_job_that_is_too_long_does_not_hold_back_a_shorter_one(sbf: ScriptedSbf) -> None:
+    sbf.say("PUT /v1/clusters/1.srv", FULL)
+    sbf.say("PUT /v1/clusters/2.srv", MADE)
+    assert start(sbf, 1, "99:00:00") != []
+    assert start(sbf, 2) == []
+
+
+def test_when_a_cluster_has_ended_it_is_asked_again(sbf: ScriptedSbf) -> None:
+    sbf.say("PUT /v1/clusters/1.srv", FULL, MADE)
+    assert start(sbf, 1) != []
+    jobobit(event(sbf, 9, run_version=1)[0])
+    assert start(sbf, 1) == []

@@ -1,0 +1,319 @@
+"""A job runs and ends: what SBF is asked, what happens to the job for each of its answers, what the user reads."""
+
+import json
+import time
+
+import pytest
+from batch_fakes.scripted_sbf import ScriptedSbf, problem
+from batch_fakes.server_hook import ServerHook, logged
+
+from pbs_hooks.openpbs.hooks.pbs_job import format_reason
+
+PUT = "PUT /v1/clusters/12.pbssrv"
+MADE = (201, {"state": "configuring"})
+DELETE = "DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice"
+AGAIN = "; the job will be tried again"
+NETWORK = "GET /v1/clusters?network=mine"
+
+
+def member(key: str, *addresses: str) -> dict[str, object]:
+    guests = [{"name": f"g{n}", "addresses": [one]} for n, one in enumerate(addresses, 1)]
+    return {"key": key, "spec": {"owner": "bob", "guests": guests}}
+
+
+def test_its_cluster_is_asked_for_with_the_number_of_the_coming_run(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """A hook sees the run before; hosts and the obituary will see one more (tests/pbs_recordings/qrerun)."""
+    sbf.say(PUT, MADE)
+    found = server_hook.start("image=debian12:subnet=10.0.0.0/24", run_version=1)
+    assert (found.accepted, found.changed) == (True, {}), found
+    guest = {"image": "debian12", "memory_mb": 256, "cpus": 1}
+    assert sbf.asked == [
+        (
+            PUT,
+            {
+                "attempt": 2,
+                "spec": {
+                    "owner": "alice",
+                    "hosts": ["n1", "n2"],
+                    "guests": [
+                        {"name": "g1", "host": "n1", "addresses": ["10.0.0.1/24"], **guest},
+                        {"name": "g2", "host": "n2", "addresses": ["10.0.0.2/24"], **guest},
+                    ],
+                    "lease_s": 3600 + 600 + 300,
+                    "deadline_s": 450,
+                },
+            },
+        )
+    ]
+
+
+def test_the_first_run_is_number_one(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, MADE)
+    assert server_hook.start("image=debian12", key="12.PBSsrv").accepted
+    assert [document["attempt"] for _, document in sbf.asked] == [1]
+
+
+def test_hosts_have_the_names_that_the_settings_say(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, MADE)
+    server_hook.settings["hosts"] = {"n1": "brno-h1"}
+    assert server_hook.start("image=debian12").accepted
+    assert sbf.asked[0][1]["spec"]["hosts"] == ["brno-h1", "n2"]
+
+
+def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, MADE)
+    kept = json.dumps({"hosts": [{"guests": [{"image": "a", "name": "head"}]}, {"guests": []}]})
+    assert server_hook.start("spec=/gone.yaml", vcluster_spec=kept).accepted
+    assert [guest["name"] for guest in sbf.asked[0][1]["spec"]["guests"]] == ["head"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "wait", "hold"),
+    [
+        (
+            problem(409, "host-not-linked", "host n2 of site brno has no link: link one"),
+            "vcluster: host n2 has no switch port in SBF" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(404, "no-such-host", "host n1 is not known"),
+            "vcluster: host n1 has no switch port in SBF" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(409, "no-vlan-free", "no VLAN is free at brno"),
+            "vcluster: no VLAN is free at brno" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(409, "vlan-not-in-pool", "VLAN 1203 is not in the pool of site brno (100-199,300)"),
+            "vcluster: VLAN 1203 is not in the pool of site brno (100-199,300)",
+            None,
+            "u",
+        ),
+        (
+            problem(409, "quota-exceeded", "alice already has 2 clusters (limit 2)"),
+            "vcluster: alice already has 2 clusters (limit 2)",
+            None,
+            None,
+        ),
+        (
+            problem(409, "attempt-waits", "cluster 12.pbssrv: ask again; switch sw1 at brno has not confirmed"),
+            "vcluster: the network of the job's former run is still being removed "
+            "(switch sw1 at brno has not confirmed)" + AGAIN,
+            5,
+            None,
+        ),
+        (
+            problem(422, "bad-input", "spec.owner: no"),
+            "vcluster: SBF cannot make such a network: spec.owner: no",
+            None,
+            "s",
+        ),
+        (
+            problem(403, "forbidden", "pbs (user) may not create"),
+            "vcluster: SBF refused: pbs (user) may not create" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(403, "not-admitted", "host n1 is for all users, not for a batch job of alice"),
+            "vcluster: SBF refused: host n1 is for all users, not for a batch job of alice" + AGAIN,
+            120,
+            None,
+        ),
+        (
+            problem(422, "beyond-limit", "spec.guests: expected at most 4096, got 5000"),
+            "vcluster: spec.guests: expected at most 4096, got 5000",
+            None,
+            "u",
+        ),
+        (problem(401, "unauthenticated", "no token"), "vcluster: SBF refused: no token" + AGAIN, 120, None),
+        (problem(500, "error", "a fault"), "vcluster: SBF refused: a fault" + AGAIN, 120, None),
+        (problem(429, "too-many-requests", "60 a minute"), "vcluster: 60 a minute" + AGAIN, 5, None),
+        (
+            problem(503, "database-unavailable", "its database is away"),
+            "vcluster: SBF cannot be asked for the network (its database is away)" + AGAIN,
+            120,
+            None,
+        ),
+    ],
+    ids=lambda value: value[1]["type"].rpartition(":")[2] if isinstance(value, tuple) else "",
+)
+def test_a_job_that_cannot_have_its_network_now_goes_back_with_the_reason(  # noqa: PLR0913, PLR0917 - a table
+    server_hook: ServerHook,
+    sbf: ScriptedSbf,
+    answer: tuple[int, object],
+    message: str,
+    wait: int | None,
+    hold: str | None,
+) -> None:
+    sbf.say(PUT, answer)
+    found = server_hook.start("image=debian12")
+    assert (found.accepted, found.message) == (False, message)
+    assert found.changed.get("Hold_Types") == hold
+    assert waited(found.changed.get("Execution_Time")) == wait
+
+
+def test_a_run_that_its_hosts_could_not_start_is_told_and_waits(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """Its first host leaves the reason with the job, which PBS offers again in the same second; it is told once.
+
+    Its cluster is ended, of which nobody else may have heard.
+    """
+    text = "vcluster: guest g2 does not answer at 10.0.0.3, nor at 10.0.0.4" + AGAIN
+    left = {"VCLUSTER_LAST": format_reason(3, text)}
+    sbf.say(DELETE, (202, {}))
+    found = server_hook.start("image=debian12", run_version=3, variables=left)
+    assert (found.accepted, found.message) == (False, text)
+    assert waited(found.changed["Execution_Time"]) == 120
+    assert found.changed["Variable_List.VCLUSTER_TOLD"] == "3"
+    assert [line for line, _ in sbf.asked] == [DELETE]
+    sbf.say(PUT, MADE)
+    assert server_hook.start("image=debian12", run_version=3, variables={**left, "VCLUSTER_TOLD": "3"}).accepted
+
+
+def waited(moment: str | None) -> int | None:
+    """Give for how long a job waits, to the next of the waits there are (its clock is read a moment earlier)."""
+    if moment is None:
+        return None
+    return min((5, 120), key=lambda wait: abs(int(moment) - time.time() - wait))
+
+
+def test_a_name_that_another_job_has_by_now(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, problem(409, "name-taken", "the name mine is taken by cluster 11.pbssrv"))
+    sbf.say(NETWORK, (200, [{"key": "11.pbssrv"}]))
+    found = server_hook.start("image=debian12:name=mine")
+    assert found.message == "vcluster: 'mine' is already running as job 11.pbssrv" + AGAIN
+
+
+def test_a_job_joins_a_network_with_addresses_that_are_free(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/24", "10.0.0.2/24"), member("10.pbssrv", "10.0.0.3/24")]))
+    sbf.say(PUT, MADE)
+    assert server_hook.start("image=debian12:net=mine").accepted
+    spec = sbf.asked[1][1]["spec"]
+    assert spec["joins"] == "11.pbssrv"
+    assert [guest["addresses"] for guest in spec["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
+
+
+def test_two_jobs_that_join_at_once_do_not_get_the_same_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    root = member("11.pbssrv", "10.0.0.1/24")
+    sbf.say(NETWORK, (200, [root]), (200, [root, member("13.pbssrv", "10.0.0.2/24", "10.0.0.3/24")]))
+    sbf.say(PUT, problem(409, "guest-taken", "10.0.0.2 is taken"), MADE)
+    assert server_hook.start("image=debian12:net=mine").accepted
+    assert [guest["addresses"] for guest in sbf.asked[3][1]["spec"]["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
+
+
+def test_a_network_that_has_ended_meanwhile(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, []))
+    found = server_hook.start("image=debian12:net=mine")
+    assert found.message == "vcluster: network 'mine' is not running" + AGAIN
+    assert "Execution_Time" in found.changed
+
+
+def test_a_network_that_is_not_shared_is_the_users_to_change(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/24")]))
+    sbf.say(PUT, problem(403, "forbidden", "alice may not join"))
+    found = server_hook.start("image=debian12:net=mine")
+    assert found.message == "vcluster: network 'mine' is not shared with alice"
+    assert found.changed == {"Hold_Types": "u"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"),
+        problem(410, "gone", "attempt 1 is over"),
+        (200, {"state": "released"}),
+        (200, {"state": "failing"}),
+    ],
+    ids=["another spec", "a later attempt", "released", "failing"],
+)
+def test_a_number_that_was_used_before_goes_to_the_hosts_to_be_counted(
+    server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
+) -> None:
+    """PBS counts runs when it sends a job to its hosts: refused here, it would come with the same number for ever."""
+    sbf.say(PUT, answer)
+    found = server_hook.start("image=debian12")
+    assert found.accepted
+    assert "attempt 1 is over" in logged(found)
+
+
+def test_what_was_made_with_such_a_number_is_ended(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, problem(409, "other-spec", "cluster 12.pbssrv exists and is active, and differs in hosts"))
+    server_hook.start("image=debian12")
+    assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
+
+
+def test_a_request_that_does_not_fit_its_hosts_is_the_users_to_change(server_hook: ServerHook) -> None:
+    found = server_hook.start("image=debian12:subnet=10.0.0.0/31:guests=2", select="2:ncpus=2")
+    assert found.message == "vcluster: subnet: expected room for 4 guests, got 10.0.0.0/31 with 2 free addresses"
+    assert found.changed == {"Hold_Types": "u"}
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "message"),
+    [
+        ("image=a", {"place": "free"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
+        ("image=a", {"walltime": "200:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
+        ("spec=/x", {}, "vcluster: spec: /x was not read when the job came in; submit it again"),
+    ],
+)
+def test_what_came_in_past_the_hook_is_the_users_to_change(
+    server_hook: ServerHook, sbf: ScriptedSbf, line: str, shape: dict[str, str], message: str
+) -> None:
+    """A queue gives jobs a request or a place, or the hook was switched off when they were submitted."""
+    found = server_hook.start(line, **shape)
+    assert (found.message, found.changed, sbf.asked) == (message, {"Hold_Types": "u"}, [])
+
+
+def test_one_of_an_array_is_left_to_its_host(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """The scheduler offers one that is refused here again for ever (OpenPBS 23.06)."""
+    assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
+    found = server_hook.end(1, key="5[1].pbssrv")
+    assert (found.accepted, found.log, sbf.asked) == (True, (), [])
+
+
+def test_a_surprise_keeps_the_job_held(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [{"no": "key"}]))
+    found = server_hook.start("image=debian12:net=mine")
+    assert found.message == "vcluster: a fault in the hook; tell the administrators of the batch system"
+    assert found.changed == {"Hold_Types": "s"}
+    assert "KeyError" in logged(found)
+
+
+def test_settings_that_are_wrong_hold_no_job(server_hook: ServerHook) -> None:
+    server_hook.settings["colour"] = "red"
+    assert list(server_hook.start("image=debian12").changed) == ["Execution_Time"]
+
+
+def test_the_end_of_a_run_ends_the_cluster_of_exactly_that_run(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", (202, {}))
+    assert server_hook.end(3).accepted
+    assert sbf.asked == [("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", None)]
+
+
+@pytest.mark.parametrize("answer", [problem(404, "not-found", "never seen"), problem(410, "gone", "a later one")])
+def test_the_end_of_a_run_that_has_no_cluster_is_nothing_to_tell(
+    server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
+) -> None:
+    sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", answer)
+    found = server_hook.end()
+    assert (found.accepted, found.log) == (True, ())
+
+
+def test_with_sbf_away_the_end_is_left_to_the_reconciliation(server_hook: ServerHook) -> None:
+    server_hook.sbf = "http://127.0.0.1:1"
+    found = server_hook.end()
+    assert found.accepted
+    assert logged(found) == (
+        "vcluster: cluster 12.pbssrv, attempt 1 is left to the reconciliation to end: "
+        "SBF cannot be asked: Connection refused"
+    )
+
+
+def test_a_job_that_never_ran_has_nothing_to_end(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    assert server_hook.end(0).accepted
+    assert sbf.asked == []

@@ -1,0 +1,316 @@
+"""What a user reads who submits or alters a job with a virtual cluster, word for word, and what the job gets."""
+
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batch_fakes.scripted_sbf import ScriptedSbf
+from batch_fakes.server_hook import SHAPE, ServerHook, logged
+
+from virtcloud.testing.fakepbs import HookJob
+
+NOBODY = "nobody"
+NETWORK = "GET /v1/clusters?network=mine"
+ROOT = {"key": "11.pbssrv", "spec": {"owner": "bob", "shares_with": ["carol"]}}
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder that is nobody's, wherever the tests' own is."""
+    made = Path(tempfile.mkdtemp(prefix="home-"))
+    made.chmod(0o755)
+    yield made
+    shutil.rmtree(made)
+
+
+def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> None:
+    found = server_hook.submit("image=debian12")
+    assert found.accepted, found
+    assert found.changed == {"Resource_List.place": "scatter:excl", "Checkpoint": "n"}
+
+
+@pytest.mark.parametrize(
+    ("line", "shape", "message"),
+    [
+        ("image=a:guests=x", {}, "vcluster: guests: expected a number from 1 to 64, got 'x' (character 9)"),
+        ("image=a:name=Mine", {}, "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
+        ("image=a:publish=yes", {}, "vcluster: 'publish' is not offered here (character 9)"),
+        ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
+        ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
+        ("image=a", {"place": "pack"}, "vcluster: needs one exclusive host per chunk (place=scatter:excl)"),
+        ("image=a:mem=64gb", {"select": "2:mem=32gb"}, "vcluster: guest wants 64gb, its chunk has 32gb"),
+        ("image=a", {"walltime": ""}, "vcluster: a walltime is required, at most 168:00:00"),
+        ("image=a", {"walltime": "169:00:00"}, "vcluster: a walltime is required, at most 168:00:00"),
+        (
+            "image=a",
+            {"vcluster_spec": "{}"},
+            "vcluster: the resource vcluster_spec is the server's own; name the file with spec=",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(
+    server_hook: ServerHook, line: str, shape: dict[str, str], message: str
+) -> None:
+    found = server_hook.submit(line, **shape)
+    assert (found.accepted, found.message, found.changed) == (False, message, {})
+
+
+def test_an_empty_request_is_refused(server_hook: ServerHook) -> None:
+    """PBS keeps no empty resource, and would run the job as any other."""
+    found = server_hook.run("queuejob", HookJob("", {}, {**SHAPE, "vcluster": ""}), requestor="alice")
+    assert (found.accepted, found.message) == (
+        False,
+        "vcluster: expected a request such as image=debian12:guests=2, got nothing",
+    )
+
+
+def test_a_job_array_is_refused(server_hook: ServerHook) -> None:
+    found = server_hook.submit("image=a", attributes={"array_indices_submitted": "1-2"})
+    assert found.message == "vcluster: job arrays are not supported"
+
+
+def test_a_user_whose_name_sbf_cannot_keep_is_refused(server_hook: ServerHook) -> None:
+    found = server_hook.submit("image=a", user="CAMPUS\\alice")
+    assert found.message == r"vcluster: expected a user whose name SBF can keep, got 'CAMPUS\\alice'"
+
+
+def test_a_name_that_is_active_is_refused_with_the_job_that_has_it(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say("GET /v1/clusters?network=x", (200, [{"key": "12.server", "spec": {"owner": "bob"}}]))
+    found = server_hook.submit("image=a:name=x")
+    assert found.message == "vcluster: 'x' is already running as job 12.server"
+
+
+def test_a_name_that_nobody_has_is_taken(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, []))
+    assert server_hook.submit("image=a:name=mine").accepted
+
+
+def test_a_network_that_does_not_run_cannot_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, []))
+    found = server_hook.submit("image=a:net=mine")
+    assert found.message == "vcluster: network 'mine' is not running; start it first, or leave net out"
+
+
+def test_a_network_of_another_is_joined_by_those_it_is_shared_with(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [ROOT]))
+    assert server_hook.submit("image=a:net=mine", user="carol").accepted
+    found = server_hook.submit("image=a:net=mine", user="alice")
+    assert found.message == "vcluster: network 'mine' is not shared with alice"
+
+
+def test_with_sbf_away_a_job_is_accepted_on_its_words_alone(server_hook: ServerHook) -> None:
+    server_hook.sbf = "http://127.0.0.1:1"
+    found = server_hook.submit("image=a:name=mine")
+    assert found.accepted
+    assert logged(found) == (
+        "vcluster: network mine is looked up when the job runs: SBF cannot be asked: Connection refused"
+    )
+
+
+def test_settings_that_are_wrong_are_told_to_the_administrators(server_hook: ServerHook) -> None:
+    server_hook.settings["colour"] = "red"
+    found = server_hook.submit("image=a")
+    assert found.message == "vcluster: the hook is not set up right; tell the administrators of the batch system"
+    assert "got 'colour'" in logged(found)
+
+
+def test_a_surprise_is_told_to_the_administrators_with_a_traceback(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(NETWORK, (200, [{"no": "key"}]))
+    found = server_hook.submit("image=a:name=mine")
+    assert found.message == "vcluster: a fault in the hook; tell the administrators of the batch system"
+    assert "in _check_free" in logged(found)
+    assert "KeyError" in logged(found)
+
+
+@as_root
+def test_an_image_that_is_not_there_or_not_readable_by_the_user_is_refused(server_hook: ServerHook, home: Path) -> None:
+    for name, mode in (("open", 0o644), ("closed", 0o600)):
+        (home / name).mkdir()
+        (home / name / "image.yaml").write_text("kind: lxc\n")
+        (home / name / "image.yaml").chmod(mode)
+    server_hook.settings["images"] = str(home)
+    assert server_hook.submit("image=open", user=NOBODY).accepted
+    missing = server_hook.submit("image=x", user=NOBODY)
+    assert missing.message == "vcluster: image 'x' not found; see 'virtcloud image list'"
+    closed = server_hook.submit("image=closed", user=NOBODY)
+    assert closed.message == "vcluster: image 'closed' is not readable by nobody"
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("mode", "name", "message"),
+    [
+        (0o700, "open", "image 'open' is not readable by nobody"),
+        (0o711, "x", "image 'x' not found; see 'virtcloud image list'"),
+    ],
+)
+def test_a_folder_of_images_may_be_closed_to_the_user_or_not_be_listed(
+    server_hook: ServerHook, home: Path, mode: int, name: str, message: str
+) -> None:
+    (home / "open").mkdir()
+    (home / "open" / "image.yaml").write_text("kind: lxc\n")
+    home.chmod(mode)
+    server_hook.settings["images"] = str(home)
+    assert server_hook.submit(f"image={name}", user=NOBODY).message == f"vcluster: {message}"
+
+
+@as_root
+def test_a_file_is_read_as_its_user_and_kept_with_the_job(server_hook: ServerHook, home: Path) -> None:
+    """YAML by PyYAML's own sources, since the hook's Python has no packages."""
+    path = home / "c.yaml"
+    path.write_text("subnet: 10.1.0.0/24\nhosts:\n  - guests: [{image: a, mem: 1gb}]\n")
+    path.chmod(0o600)
+    os.chown(path, pwd.getpwnam(NOBODY).pw_uid, -1)
+    found = server_hook.submit(f"spec={path}", user=NOBODY)
+    assert found.accepted, found
+    kept = '{"subnet":"10.1.0.0/24","hosts":[{"guests":[{"image":"a","mem":"1gb"}]}]}'
+    assert found.changed["Resource_List.vcluster_spec"] == kept
+
+
+@as_root
+def test_a_file_of_another_user_is_not_read(server_hook: ServerHook, home: Path) -> None:
+    (home / "c.yaml").write_text("secret: 1\n")
+    (home / "c.yaml").chmod(0o600)
+    found = server_hook.submit(f"spec={home}/c.yaml", user=NOBODY)
+    assert found.message == f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: Permission denied"
+
+
+@as_root
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "no regular file"),
+        (os.mkfifo, "no regular file"),
+        (lambda path: path.write_bytes(b"#" * 70000), "more than 65536 bytes"),
+        (lambda path: path.write_bytes(b"\xff"), "no text in UTF-8"),
+        (lambda path: path.write_text("a: [1,"), "line 1, column 7: expected the node content, but found"),
+        (lambda path: path.write_text("&a [*a]"), "line 1, column 1: found unconstructable recursive node"),
+        (lambda path: path.write_text("[" * 5000), "nested too deep"),
+        (lambda path: path.write_text(bomb()), "more than 262144 bytes, written out"),
+        (lambda _path: None, "No such file or directory"),
+    ],
+    ids=["device", "pipe", "long", "bytes", "cut off", "circle", "deep", "bomb", "nothing"],
+)
+def test_what_is_no_file_of_a_request_is_refused(server_hook: ServerHook, home: Path, make: object, why: str) -> None:
+    make(home / "c.yaml")  # type: ignore[operator]
+    found = server_hook.submit(f"spec={home}/c.yaml", user=NOBODY)
+    assert str(found.message).startswith(f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: {why}")
+
+
+def bomb() -> str:
+    """A little text that is a lot when it is written out."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    return "\n".join(lines)
+
+
+def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None:
+    (home / "c.yaml").write_text("{}")
+    found = server_hook.submit(f"spec={home}/c.yaml", user="root")
+    assert (
+        found.message == f"vcluster: spec: expected a file of YAML or JSON, got {home}/c.yaml: it is not read for root"
+    )
+
+
+@as_root
+def test_a_file_is_not_read_for_somebody_who_may_be_somebody_else(server_hook: ServerHook, home: Path) -> None:
+    """On another host anybody can have that name; what is wrong with the file would tell of it."""
+    (home / "c.yaml").write_text("password")
+    job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
+    found = server_hook.run("queuejob", job, requestor=NOBODY, requestor_host="elsewhere")
+    assert found.message == (
+        "vcluster: spec: expected a call from the server's host, or flatuid set on the server, got one from elsewhere"
+    )
+
+
+@as_root
+def test_a_file_is_not_read_for_somebody_who_alters_the_job_of_its_user(server_hook: ServerHook, home: Path) -> None:
+    (home / "c.yaml").write_text("password")
+    before = HookJob("12.pbssrv", {"euser": NOBODY, "job_state": "Q"}, {**SHAPE, "vcluster": "image=a"})
+    change = HookJob("12.pbssrv", {}, {"vcluster": f"spec={home}/c.yaml"})
+    found = server_hook.run("modifyjob", change, before, requestor="alice")
+    assert found.message == "vcluster: spec: expected nobody, whose file it is, got alice"
+
+
+@as_root
+def test_a_job_that_says_it_comes_from_another_server_does_not_have_a_file_read(
+    server_hook: ServerHook, home: Path
+) -> None:
+    (home / "c.yaml").write_text("password")
+    attributes = {"Job_Owner": "nobody@elsewhere"}
+    found = server_hook.submit(f"spec={home}/c.yaml", user="alice", attributes=attributes)
+    assert found.message == "vcluster: spec: expected nobody, whose file it is, got alice"
+
+
+def test_a_job_that_another_server_sends_keeps_what_its_file_said(server_hook: ServerHook) -> None:
+    attributes = {"Job_Owner": "alice@elsewhere"}
+    kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
+    found = server_hook.submit("spec=/gone", user="root", attributes=attributes, vcluster_spec=kept)
+    assert found.accepted, found
+    assert "Resource_List.vcluster_spec" not in found.changed
+
+
+def test_the_request_of_a_running_job_cannot_change(server_hook: ServerHook) -> None:
+    found = server_hook.alter("image=a", state="R", vcluster="image=b")
+    assert found.message == "vcluster: the request cannot change while the job runs"
+
+
+def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
+    found = server_hook.alter("", state="R", vcluster="image=b")
+    assert found.message == "vcluster: the request cannot change while the job runs"
+
+
+def test_a_longer_walltime_of_a_running_job_is_not_ours_to_act_upon(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """PBS has not looked yet whether the caller may do this; the reconciliation sees it when it is done."""
+    assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
+    assert sbf.asked == []
+
+
+def test_a_changed_request_of_a_queued_job_is_checked_as_at_submission(server_hook: ServerHook) -> None:
+    found = server_hook.alter("image=a", vcluster="image=a:mem=16gb")
+    assert found.message == "vcluster: guest wants 16gb, its chunk has 8gb"
+
+
+def test_a_changed_shape_of_a_queued_job_is_checked_too(server_hook: ServerHook) -> None:
+    found = server_hook.alter("image=a", place="pack")
+    assert found.message == "vcluster: needs one exclusive host per chunk (place=scatter:excl)"
+    assert server_hook.alter("image=a", walltime="0:30:00").accepted
+
+
+def test_a_job_that_gets_a_request_gets_its_place(server_hook: ServerHook) -> None:
+    found = server_hook.alter("", former={"place": ""}, vcluster="image=a")
+    assert found.changed["Resource_List.place"] == "scatter:excl"
+
+
+def test_a_job_that_has_no_file_any_more_has_nothing_of_it(server_hook: ServerHook) -> None:
+    kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
+    found = server_hook.alter("spec=/x", former={"vcluster_spec": kept}, vcluster="image=a")
+    assert found.changed["Resource_List.vcluster_spec"] == ""
+    assert server_hook.alter("spec=/x", former={"vcluster_spec": kept}, vcluster="").accepted
+
+
+def test_a_queued_job_keeps_its_own_name(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    """It may be that its former run's network is still there."""
+    sbf.say(NETWORK, (200, [{"key": "12.pbssrv", "spec": {"owner": "alice"}}]))
+    assert server_hook.alter("image=a:name=mine", walltime="0:30:00").accepted
+
+
+def test_nobody_sets_what_the_server_keeps(server_hook: ServerHook) -> None:
+    found = server_hook.alter("image=a", vcluster_spec="{}")
+    assert found.message == "vcluster: the resource vcluster_spec is the server's own; name the file with spec="
+
+
+def test_a_job_without_a_cluster_passes_untouched(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    for found in (server_hook.submit(""), server_hook.alter("", place="pack")):
+        assert (found.accepted, found.changed, found.log) == (True, {}, ())
+    assert sbf.asked == []
+
+
+def test_a_server_that_has_lost_our_resources_goes_on_with_all_other_jobs(server_hook: ServerHook) -> None:
+    found = server_hook.run("queuejob", HookJob("", {}, dict(SHAPE)), requestor="alice", custom_resources={})
+    assert (found.accepted, found.changed) == (True, {}), found

@@ -1,0 +1,98 @@
+"""A hook is one file for an old Python with nothing but its standard library."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pbs_hooks.openpbs.hooks
+from pbs_hooks.bundle import bundle_hook, bundle_program
+
+FILES = sorted(Path(pbs_hooks.openpbs.hooks.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
+def test_its_parts_are_written_in_the_language_of_python_3_6(file: Path) -> None:
+    ast.parse(file.read_text(), feature_version=(3, 6))
+
+
+def test_the_whole_is_too_with_what_is_not_ours() -> None:
+    for source in _sources(bundle_hook("server")).values():
+        ast.parse(source, feature_version=(3, 6))
+
+
+def test_it_imports_the_standard_library_and_its_own_parts_only() -> None:
+    text = bundle_hook("server")
+    sources = _sources(text)
+    for name, source in {**sources, "head": text}.items():
+        for one in _imports(source):
+            assert one.partition(".")[0] in {*sys.stdlib_module_names, "pbs"} or one in sources, (name, one)
+
+
+def test_its_parts_have_names_that_no_other_version_has() -> None:
+    names = _sources(bundle_hook("server"))
+    roots = {name.partition(".")[0] for name in names}
+    assert len(roots) == 1
+    assert roots.pop().startswith("_virtcloud_")
+
+
+def test_the_same_sources_give_the_same_text() -> None:
+    assert bundle_hook("server") == bundle_hook("server")
+
+
+def test_it_has_the_licence_of_what_is_not_ours() -> None:
+    assert "Kirill Simonov" in bundle_hook("server")
+
+
+def test_a_module_is_loaded_when_it_is_needed_and_shows_its_lines() -> None:
+    """Run with no library of ours in reach, as in PBS."""
+    last = (
+        "import sys, traceback\n"
+        "assert not [one for one in sys.modules if one.startswith('_virtcloud_')]\n"
+        "try:\n"
+        "    load(SOURCES, LOADER, ENTRY).bytes_of('no size')\n"
+        "except ValueError:\n"
+        "    print(traceback.format_exc())\n"
+    )
+    program = bundle_program("virtcloud.jobs.sizes", last)
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-"], input=program, capture_output=True, text=True, check=True, cwd="/"
+    )
+    assert "raise ValueError(text)" in ran.stdout
+
+
+def test_what_is_needed_later_is_found_after_pbs_has_emptied_the_names_of_the_hook() -> None:
+    """PBS does so after every run of a hook; found on a real server."""
+    program = bundle_program("pbs_hooks.openpbs.hooks.user_files", "load(SOURCES, LOADER, ENTRY)\n")
+    later = (
+        "import sys\n"
+        "names = {}\n"
+        f"exec({program!r}, names)\n"
+        "names.clear()\n"
+        "user = next(module for name, module in sys.modules.items() if name.endswith('hooks.user'))\n"
+        "print(user._yaml('a: [1]'))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-I", "-S", "-OO", "-"], input=later, capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert (ran.stdout, ran.stderr) == ("{'a': ['1']}\n", "")
+
+
+def _sources(text: str) -> dict[str, str]:
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "SOURCES":
+            found: dict[str, str] = ast.literal_eval(node.value)
+            return found
+    raise AssertionError("it has no sources")
+
+
+def _imports(source: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    return names

@@ -1,0 +1,31 @@
+"""The hooks' part must be read by an old Python that a scheduler brings along, and bring nothing that is not there."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import virtcloud
+
+HERE = Path(virtcloud.__file__).parents[1]
+PARTS = ("virtcloud/jobs", "pbs_hooks/kit", "pbs_hooks/openpbs/hooks", "pbs_hooks/torque/scripts")
+FILES = sorted(file for part in PARTS for file in (HERE / part).glob("*.py"))
+OURS = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # PyYAML goes along
+
+
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
+def test_it_is_written_in_the_language_of_python_3_6(file: Path) -> None:
+    ast.parse(file.read_text(), feature_version=(3, 6))
+
+
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
+def test_it_imports_the_standard_library_and_itself_only(file: Path) -> None:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+    strangers = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert {name for name in strangers if not name.startswith(OURS)} == set()

@@ -1,0 +1,44 @@
+"""The scenarios on a fake batch system, with a real SBF and real agents; ``make test-pbs`` plays them on a real one."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from batch_scenarios.fake_batch import FakeMachines, fake_batch
+from batch_scenarios.fake_world import FakeWorld, fake_world
+from batch_scenarios.scenarios import ALL
+from batch_scenarios.stage import ScenarioStage
+
+from virtcloud.testing.fakepbs.batch_system import BatchJobState
+
+HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeWorld]:
+    """What is around the batch system."""
+    with fake_world(tmp_path_factory.mktemp("world"), HOSTS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def whole(world: FakeWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScenarioStage]:
+    """A batch system in it."""
+    with fake_batch(world, tmp_path_factory.mktemp("batch")) as batch:
+        yield ScenarioStage(batch, FakeMachines(batch, world), world, user=world.user)
+
+
+@pytest.fixture
+def stage(whole: ScenarioStage) -> Iterator[ScenarioStage]:
+    """A stage on which nothing is; afterwards nothing may be on it again."""
+    whole.jobs.clear()
+    yield whole
+    for job in whole.jobs:
+        if whole.batch.status(job).state is not BatchJobState.FINISHED:
+            whole.batch.delete(job, force=True)
+    whole.nothing_left()
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
+def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
+    """Each says its claim itself."""
+    scenario(stage)

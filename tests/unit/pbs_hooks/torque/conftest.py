@@ -1,0 +1,15 @@
+"""The bench on which scripts are tried."""
+
+import getpass
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from batch_fakes.torque_host import TorqueHost, run_torque_host
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[TorqueHost]:
+    """Give a host with an agent and an SBF."""
+    with run_torque_host(tmp_path, getpass.getuser(), capsys) as made:
+        yield made

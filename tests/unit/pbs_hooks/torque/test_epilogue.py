@@ -1,0 +1,154 @@
+"""What the scripts do after a job, and when it is deleted.
+
+What becomes of a job that is deleted while its first host's prologue waits: it never runs again.
+"""
+
+import getpass
+
+import pytest
+from batch_fakes.torque_host import UNKNOWN, SbfCall, ScriptResult, TorqueHost, listed, problem, waits_with
+from fake_agent import FakeAnswer
+
+from pbs_hooks.torque.scripts import prologue_epilogue
+
+ENDING = ("epilogue", "epilogue.parallel", "epilogue.precancel")
+USER = getpass.getuser()
+NOT_THERE = "/nonexistent/agent.sock"
+
+
+@pytest.mark.parametrize("script", ENDING)
+def test_a_job_without_a_request_asks_nobody(bench: TorqueHost, script: str) -> None:
+    assert bench.run(script, "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
+    assert (bench.asked, bench.heard) == ([], [])
+
+
+@pytest.mark.parametrize("script", ["epilogue", "epilogue.parallel"])
+def test_the_agent_lets_the_cluster_go_and_is_waited_for(bench: TorqueHost, script: str) -> None:
+    gone = [False, True]
+    bench.agent_says = lambda _: {"ok": True, "gone": gone.pop(0), "missing": []}
+    assert bench.run(script) == ScriptResult(0, "")
+    assert bench.asked == [{"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 30.0}] * 2
+
+
+def test_the_epilogue_does_not_wait_for_ever(bench: TorqueHost) -> None:
+    bench.settings(patience=1)
+    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    assert bench.run("epilogue") == ScriptResult(0, "")
+
+
+def test_a_sister_does_not_hold_up_its_mom_for_long(bench: TorqueHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A MoM that is not the first runs its scripts in its only process."""
+    monkeypatch.setattr(prologue_epilogue, "SISTER_WAIT_S", 1.0)
+    bench.settings(patience=260)
+    bench.agent_says = lambda _: {"ok": True, "gone": False, "missing": ["guest g1 is still there"]}
+    assert bench.run("epilogue.parallel") == ScriptResult(0, "")
+    assert bench.asked[0]["wait"] <= 1
+
+
+def test_the_file_of_facts_goes(bench: TorqueHost) -> None:
+    bench.run("prologue")
+    bench.run("epilogue")
+    assert list((bench.folder / "environments").iterdir()) == []
+
+
+def test_where_the_agent_is_away_sbf_is_told_itself(bench: TorqueHost) -> None:
+    bench.settings(socket=NOT_THERE)
+    assert bench.run("epilogue") == ScriptResult(0, "")
+    assert bench.heard == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
+
+
+def test_where_nobody_can_be_told_it_is_said_that_the_lease_ends_it(bench: TorqueHost) -> None:
+    bench.settings(socket=NOT_THERE, sbf="http://127.0.0.1:1")
+    ran = bench.run("epilogue")
+    assert ran.code == 2
+    assert ran.stderr.endswith("its cluster ends with its lease\n")
+
+
+def test_a_sister_whose_agent_is_away_says_so(bench: TorqueHost) -> None:
+    bench.settings(socket=NOT_THERE)
+    ran = bench.run("epilogue.parallel")
+    assert (ran.code, bench.heard) == (2, [])
+    assert "this host's agent does not answer" in ran.stderr
+
+
+def test_qdel_tells_the_barrier(bench: TorqueHost) -> None:
+    assert bench.run("epilogue.precancel") == ScriptResult(0, "")
+    assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}]
+
+
+def test_qdel_is_not_held_up_by_an_agent_that_refuses_its_user(bench: TorqueHost) -> None:
+    """Torque runs this script as the job's user, whom an agent need not hear."""
+    bench.agent_says = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
+    assert bench.run("epilogue.precancel") == ScriptResult(0, "")
+
+
+def test_every_script_may_be_repeated(bench: TorqueHost) -> None:
+    for script in ("prologue.parallel", "prologue", "epilogue.precancel", "epilogue.parallel", "epilogue"):
+        assert bench.run(script) == bench.run(script) == ScriptResult(0, "")
+
+
+def test_where_sbf_refuses_to_end_it_that_is_said(bench: TorqueHost) -> None:
+    bench.settings(socket=NOT_THERE)
+    bench.sbf_says = lambda _: problem(403, "forbidden", "job-starter@n9 has no part in cluster 7.torque")
+    ran = bench.run("epilogue")
+    assert ran.code == 2
+    assert "job-starter@n9 has no part in cluster 7.torque; its cluster ends with its lease\n" in ran.stderr
+
+
+def test_where_sbf_never_heard_of_it_all_is_well(bench: TorqueHost) -> None:
+    bench.settings(socket=NOT_THERE)
+    bench.sbf_says = lambda _: UNKNOWN
+    assert bench.run("epilogue") == ScriptResult(0, "")
+
+
+def test_a_file_of_facts_that_cannot_be_removed_keeps_no_cluster(bench: TorqueHost) -> None:
+    (bench.folder / "environments/7.Torque").mkdir(parents=True)
+    ran = bench.run("epilogue")
+    assert (ran.code, [one["do"] for one in bench.asked]) == (2, ["remove"])
+
+
+DELETED = ScriptResult(1, "vcluster: the job was deleted while its cluster was being set up\n")
+OVER = [listed(("7.torque", False), state="cancelled"), listed(("7.torque", True)), listed(("6.torque", False))]
+
+
+def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
+    usual = bench.agent_says
+    bench.agent_says = lambda request: answer if request["do"] == "list" else usual(request)
+
+
+@pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
+def test_a_job_that_is_deleted_while_sbf_is_away_is_not_put_back_into_its_queue(
+    bench: TorqueHost, answer: FakeAnswer
+) -> None:
+    """Seen on a real Torque: a job whose prologue asked for another try after a qdel was run again."""
+    bench.settings(sbf="http://127.0.0.1:1")
+    knows(bench, answer)
+    assert bench.run("prologue") == DELETED
+
+
+def test_a_job_that_is_deleted_in_the_moment_of_a_refusal_is_not_either(bench: TorqueHost) -> None:
+    refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    knows(bench, OVER[0])
+    assert bench.run("prologue") == DELETED
+
+
+def test_an_agent_in_trouble_says_of_no_job_that_it_was_deleted(bench: TorqueHost) -> None:
+    refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
+    knows(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
+    assert bench.run("prologue").code == 2
+
+
+def test_what_is_left_of_a_former_run_makes_no_job_deleted(bench: TorqueHost) -> None:
+    """SBF says of the cluster that it has ended, which is so of the former run's."""
+    answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
+    usual, over = bench.agent_says, {"ok": True, "state": "ended", "missing": [], "reason": None}
+    bench.agent_says = lambda request: over if answers and request["do"] == "state" else usual(request)
+    assert bench.run("prologue") == ScriptResult(0, "")
+
+
+def test_an_epilogue_that_came_first_ends_the_wait(bench: TorqueHost) -> None:
+    waits_with(bench, {"ok": False, "error": "not-found", "detail": "was never announced"})
+    assert bench.run("prologue") == DELETED

@@ -1,0 +1,317 @@
+"""What the scripts do before a job, and what its user reads when it does not start.
+
+Torque lists 2 kB of a job's resources, in the order of their names, and leaves out what does not fit.
+"""
+
+import getpass
+
+import pytest
+from batch_fakes.torque_host import (
+    FACTS,
+    REQUEST,
+    RESOURCES,
+    UNKNOWN,
+    UP,
+    SbfCall,
+    ScriptResult,
+    TorqueHost,
+    listed,
+    problem,
+    waits_with,
+)
+
+USER = getpass.getuser()
+SPEC = {
+    "owner": USER,
+    "hosts": ["brno-h1", "brno-h2"],
+    "guests": [
+        {"name": f"g{n}", "host": f"brno-h{n}", "image": "busybox", "memory_mb": 256, "cpus": 1, "addresses": [address]}
+        for n, address in ((1, "10.0.0.1/24"), (2, "10.0.0.2/24"))
+    ],
+    "lease_s": 3600 + 600 + 300,
+}
+
+
+def test_a_job_without_a_request_runs_and_nobody_is_asked(bench: TorqueHost) -> None:
+    assert bench.run("prologue", "nodes=2,walltime=01:00:00") == ScriptResult(0, "")
+    assert bench.run("prologue.parallel", "nodes=2") == ScriptResult(0, "")
+    assert (bench.asked, bench.heard) == ([], [])
+
+
+def test_a_job_whose_scheduler_asked_for_its_network_is_left_to_it(bench: TorqueHost) -> None:
+    assert bench.run("prologue", MAGRATHEA_VLANID="lab1") == ScriptResult(0, "")
+    assert (bench.asked, bench.heard) == ([], [])
+
+
+def test_a_sister_leaves_nothing_with_its_agent_that_only_an_epilogue_would_take_away(bench: TorqueHost) -> None:
+    """A real Torque runs no epilogue.parallel of a job that did not come to its script."""
+    assert bench.run("prologue.parallel") == ScriptResult(0, "")
+    assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
+
+
+def test_a_sister_waits_until_a_former_run_is_gone_from_it(bench: TorqueHost) -> None:
+    answers = [listed(("7.torque", True)), listed(("6.torque", True), ("7.torque", False))]
+    bench.agent_says = lambda _: answers.pop(0)
+    assert bench.run("prologue.parallel") == ScriptResult(0, "")
+    assert answers == []
+
+
+def test_a_sister_that_does_not_come_clear_in_time_says_why(bench: TorqueHost) -> None:
+    bench.settings(patience=1)
+    bench.agent_says = lambda _: listed(("7.torque", True))
+    text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
+    assert bench.run("prologue.parallel") == ScriptResult(2, text)
+
+
+def test_a_sister_whose_agent_is_away_sends_the_job_back_before_anything_is_asked_for(bench: TorqueHost) -> None:
+    bench.settings(socket="/nonexistent/agent.sock", patience=1)
+    ran = bench.run("prologue.parallel")
+    assert ran.code == 2
+    assert "this host's agent does not answer" in ran.stderr
+
+
+def test_the_first_host_asks_for_the_cluster_and_waits_for_it(bench: TorqueHost) -> None:
+    assert bench.run("prologue") == ScriptResult(0, "")
+    assert bench.heard == [
+        SbfCall("GET", "/v1/clusters/7.torque", None),
+        SbfCall("PUT", "/v1/clusters/7.torque", {"spec": SPEC, "attempt": 1}),
+    ]
+    assert [one["do"] for one in bench.asked] == ["up", "state"]
+    assert bench.asked[0]["head"] is True
+
+
+def test_a_job_that_runs_again_is_a_later_attempt(bench: TorqueHost) -> None:
+    bench.sbf_says = lambda heard: (200, {"attempt": 3, "state": "released"}) if heard.method == "GET" else (201, {})
+    bench.run("prologue")
+    assert bench.heard[-1].document["attempt"] == 4
+
+
+def test_what_a_dead_host_left_of_a_former_run_goes_first(bench: TorqueHost) -> None:
+    answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
+    assert bench.run("prologue") == ScriptResult(0, "")
+    assert [one.method for one in bench.heard] == ["GET", "PUT", "PUT"]
+
+
+def test_the_job_finds_what_it_must_know_in_a_file_that_only_its_user_reads(bench: TorqueHost) -> None:
+    bench.run("prologue")
+    file = bench.folder / "environments/7.Torque"
+    assert file.read_text().splitlines() == [
+        "export MAGRATHEA_VLANID=112",
+        "export VCLUSTER_GUESTS='g1 g2'",
+        "export VCLUSTER_ID=7.torque",
+        "export VCLUSTER_VLAN=112",
+    ]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o400, 0o711)
+
+
+def test_a_folder_that_is_there_keeps_its_mode(bench: TorqueHost) -> None:
+    """An administrator may name one that others use, too."""
+    folder = bench.folder / "environments"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert bench.run("prologue") == ScriptResult(0, "")
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+
+
+@pytest.mark.parametrize(
+    ("resources", "told"),
+    [
+        (
+            "nodes=2,walltime=1:0:0,other=vcluster=image=a:guests=0",
+            "vcluster: guests: expected a number from 1 to 64, got '0' (character 9)",
+        ),
+        ("nodes=2,other=vcluster=image=a", "vcluster: a walltime is required, at most 168:00:00"),
+        (
+            "nodes=2,walltime=1:0:0,vcluster=image=a:publish=yes",
+            "vcluster: 'publish' is not offered here (character 9)",
+        ),
+        ("nodes=2,net=private", "vcluster: a walltime is required, at most 168:00:00"),
+    ],
+)
+def test_a_faulty_request_aborts_the_job_and_nobody_is_asked(bench: TorqueHost, resources: str, told: str) -> None:
+    assert bench.run("prologue", resources) == ScriptResult(1, told + "\n")
+    assert (bench.asked, bench.heard) == ([], [])
+
+
+@pytest.mark.parametrize("resources", [RESOURCES, "nodes=2,net=private,walltime=1:0:0"])
+def test_an_array_is_refused(bench: TorqueHost, resources: str) -> None:
+    ran = bench.run("prologue", resources, job="7[1].torque")
+    assert (ran, bench.asked) == (ScriptResult(1, "vcluster: job arrays are not supported\n"), [])
+
+
+@pytest.mark.parametrize(
+    ("slug", "detail", "code", "told"),
+    [
+        ("no-vlan-free", "no VLAN is free at brno", 2, "no VLAN is free at brno; the job will be tried again"),
+        (
+            "quota-exceeded",
+            "alice already has 2 clusters (limit 2)",
+            2,
+            "alice already has 2 clusters (limit 2); the job will be tried again",
+        ),
+        (
+            "no-such-host",
+            "host brno-h2 is not known",
+            2,
+            "host brno-h2 has no switch port in SBF; the job will be tried again",
+        ),
+        ("name-taken", "'x' is already running as job 12.server", 1, "'x' is already running as job 12.server"),
+        (
+            "vlan-not-in-pool",
+            "VLAN 1203 is not in the pool of site brno (100-199)",
+            1,
+            "VLAN 1203 is not in the pool of site brno (100-199)",
+        ),
+    ],
+)
+def test_what_sbf_refuses_is_told_and_undone(bench: TorqueHost, slug: str, detail: str, code: int, told: str) -> None:
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else problem(409, slug, detail)
+    assert bench.run("prologue") == ScriptResult(code, f"vcluster: {told}\n")
+    assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
+
+
+def test_an_sbf_that_is_away_is_asked_again_until_the_patience_is_over(bench: TorqueHost) -> None:
+    bench.settings(sbf="http://127.0.0.1:1", patience=1)
+    ran = bench.run("prologue")
+    assert ran.code == 2
+    assert ran.stderr == "vcluster: SBF at http://127.0.0.1:1: Connection refused; the job will be tried again\n"
+
+
+def test_a_service_that_was_away_for_a_moment_costs_no_job(bench: TorqueHost) -> None:
+    answers = [problem(503, "database-unavailable", "the database does not answer"), (201, {})]
+    bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
+    assert bench.run("prologue") == ScriptResult(0, "")
+
+
+def test_the_barrier_waits_as_long_as_something_is_missing(bench: TorqueHost) -> None:
+    waits_with(bench, {"state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}, UP)
+    assert bench.run("prologue") == ScriptResult(0, "")
+
+
+def test_what_is_missing_when_the_patience_is_over_is_told_and_all_is_undone(bench: TorqueHost) -> None:
+    bench.settings(patience=1)
+    usual = bench.agent_says
+    waiting = {"ok": True, "state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}
+    bench.agent_says = lambda request: waiting if request["do"] == "state" else usual(request)
+    assert bench.run("prologue") == ScriptResult(
+        2, "vcluster: guest g2 does not answer at 10.0.0.2; the job will be tried again\n"
+    )
+    assert bench.asked[-1] == {"do": "remove", "cluster": "7.torque", "attempt": 0, "user": USER, "wait": 0}
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "code", "told"),
+    [
+        (
+            "failed",
+            "switch brno-sw1 said no",
+            2,
+            "the cluster could not be set up: switch brno-sw1 said no; the job will ",
+        ),
+        ("cancelled", "qdel", 1, "the job was deleted while its cluster was being set up (qdel)"),
+        ("ended", None, 1, "the job was deleted while its cluster was being set up"),
+    ],
+)
+def test_a_cluster_that_will_not_be_ends_the_wait(
+    bench: TorqueHost, state: str, reason: str, code: int, told: str
+) -> None:
+    waits_with(bench, {"state": state, "missing": [], "reason": reason})
+    ran = bench.run("prologue")
+    assert (ran.code, told in ran.stderr) == (code, True)
+    assert bench.asked[-1]["do"] == "remove"
+
+
+def test_a_network_is_brought_to_a_jobs_hosts_without_guests_by_the_old_word(bench: TorqueHost) -> None:
+    assert bench.run("prologue", "nodes=2:ppn=2,net=private,walltime=01:00:00") == ScriptResult(0, "")
+    assert bench.heard[-1].document["spec"] == {**SPEC, "guests": []}
+
+
+def test_a_network_is_joined_by_the_old_word(bench: TorqueHost) -> None:
+    root = {"key": "3.torque", "spec": {"guests": []}}
+    answers = {"/v1/clusters?network=lab": (200, [root]), "/v1/clusters/7.torque": UNKNOWN}
+    bench.sbf_says = lambda heard: answers[heard.path] if heard.method == "GET" else (201, {})
+    assert bench.run("prologue", "nodes=2:ppn=2,net=lab,walltime=01:00:00") == ScriptResult(0, "")
+    assert bench.heard[-1].document["spec"] == {**SPEC, "guests": [], "joins": "3.torque"}
+
+
+def test_a_network_that_does_not_run_cannot_be_joined(bench: TorqueHost) -> None:
+    bench.sbf_says = lambda heard: (200, []) if "network=" in heard.path else UNKNOWN
+    ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
+    assert ran == ScriptResult(1, "vcluster: net: expected the name of a running network, got 'lab'\n")
+
+
+def test_a_host_that_sbf_calls_otherwise_is_told_by_the_settings(bench: TorqueHost) -> None:
+    bench.settings(hosts={"brno-h2.example": "b2"})
+    bench.run("prologue")
+    assert bench.heard[-1].document["spec"]["hosts"] == ["b2", "brno-h1"]
+
+
+def test_a_job_on_one_host_needs_no_node_file(bench: TorqueHost) -> None:
+    bench.run("prologue", PBS_NODEFILE="")
+    assert bench.heard[-1].document["spec"]["hosts"] == ["brno-h1"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("patience", 600, "setting patience: expected seconds from 1 to 260, got 600"),
+        ("socket", None, "setting socket: expected a path that starts with /, got None"),
+        ("sbf", None, "the settings do not say where SBF is: expected the key sbf, such as https://sbf.example"),
+        ("sfb", "http://sbf", "settings: expected one of sbf, token_file"),
+    ],
+)
+def test_a_wrong_setting_sends_the_job_back_and_is_named(bench: TorqueHost, key: str, value: object, told: str) -> None:
+    bench.settings(**{key: value})
+    ran = bench.run("prologue")
+    assert ran.code == 2
+    assert told in ran.stderr
+    assert ran.stderr.endswith("; the job will be tried again\n")
+
+
+def test_a_user_unknown_on_the_host_is_a_fault_that_undoes_all(bench: TorqueHost) -> None:
+    bench.user = "nobody-of-this-name"
+    ran = bench.run("prologue")
+    assert (ran.code, bench.asked[-1]["do"]) == (2, "remove")
+
+
+def test_the_file_says_all_facts_that_the_agent_gave(bench: TorqueHost) -> None:
+    bench.run("prologue", RESOURCES)
+    text = (bench.folder / "environments/7.Torque").read_text()
+    assert all(f"export {name}=" in text for name in FACTS)
+
+
+NODES = "+".join(f"brno-h{number}.example.org:ppn=16" for number in range(1, 50))
+LONG = f"neednodes={NODES},nodect=49,walltime=01:00:00"
+
+
+@pytest.fixture
+def long_job(bench: TorqueHost) -> TorqueHost:
+    """A job on so many named hosts that its request is left out of the list."""
+    (bench.folder / "7.SC").write_text(f"#!/bin/sh\n#PBS -l other=vcluster={REQUEST}\nhostname\n")
+    return bench
+
+
+def test_the_first_host_finds_the_request_in_the_jobs_script(long_job: TorqueHost) -> None:
+    """A job must not run without the cluster that it asked for."""
+    assert long_job.run("prologue", LONG) == ScriptResult(0, "")
+    assert [one.method for one in long_job.heard] == ["GET", "PUT"]
+
+
+def test_its_epilogue_ends_the_cluster(long_job: TorqueHost) -> None:
+    assert long_job.run("epilogue", LONG) == ScriptResult(0, "")
+    assert [one["do"] for one in long_job.asked] == ["remove"]
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\n#PBS -l other=fast\n", None])
+def test_a_job_whose_script_has_none_passes(bench: TorqueHost, script: str | None) -> None:
+    if script:
+        (bench.folder / "7.SC").write_text(script)
+    heard: list[SbfCall] = []
+    assert (bench.run("prologue", LONG), bench.heard) == (ScriptResult(0, ""), heard)
+
+
+def test_a_list_with_room_for_a_request_is_believed(long_job: TorqueHost) -> None:
+    """A user may alter the resources of a job that waits: its script is not asked then."""
+    assert long_job.run("prologue", "nodes=1:ppn=1,walltime=01:00:00") == ScriptResult(0, "")
+    assert long_job.heard == []

@@ -1,0 +1,110 @@
+"""Torque's scripts as files: each alone, root's, and nobody's but ours."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pbs_hooks.torque.script_files import build_program, plan_scripts, plan_submit_filter, write_files
+from virtcloud.cli import main
+from virtcloud.model.errors import BadInput
+
+SETTINGS = Path("/nonexistent/torque.json")
+OWNER = os.geteuid()
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return build_program(SETTINGS)
+
+
+@pytest.fixture
+def written(tmp_path: Path, text: str) -> Path:
+    write_files(plan_scripts(tmp_path, text, OWNER), text, OWNER)
+    return tmp_path
+
+
+def run(path: Path, *arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
+    command = [str(path), *arguments]
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env={}, cwd="/")  # noqa: S603 - ours
+
+
+def test_all_five_are_there_with_the_modes_that_torque_wants(written: Path) -> None:
+    assert {one.name: f"{one.stat().st_mode & 0o777:o}" for one in written.iterdir()} == {
+        "prologue": "500",
+        "prologue.parallel": "500",
+        "epilogue": "500",
+        "epilogue.parallel": "500",
+        "epilogue.precancel": "555",
+    }
+
+
+def test_writing_again_changes_nothing(written: Path, text: str) -> None:
+    assert all(one.is_right for one in plan_scripts(written, text, OWNER))
+
+
+def test_what_was_changed_by_hand_is_put_right(written: Path, text: str) -> None:
+    (written / "prologue").chmod(0o777)
+    wrong = [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right]
+    write_files(plan_scripts(written, text, OWNER), text, OWNER)
+    assert (wrong, (written / "prologue").stat().st_mode & 0o777) == (["prologue"], 0o500)
+
+
+def test_what_is_no_text_any_more_is_put_right(written: Path, text: str) -> None:
+    with (written / "prologue").open("ab") as file:
+        file.write(b"\xff")
+    assert [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right] == ["prologue"]
+
+
+def test_a_script_of_the_sites_own_is_left_alone_and_nothing_is_written(tmp_path: Path, text: str) -> None:
+    theirs = tmp_path / "epilogue"
+    theirs.write_text("#!/bin/sh\nlogger done\n")
+    with pytest.raises(BadInput, match="epilogue: not written by this command, and left alone"):
+        plan_scripts(tmp_path, text, OWNER)
+    assert list(tmp_path.iterdir()) == [theirs]
+
+
+def test_the_same_sources_give_the_same_program(text: str) -> None:
+    assert build_program(SETTINGS) == text
+
+
+def test_a_script_runs_alone_and_lets_other_jobs_pass(written: Path) -> None:
+    done = run(written / "prologue", "1.torque", "alice", "users", "job", "nodes=1,walltime=01:00:00", "batch", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_script_runs_alone_for_a_job_of_ours(written: Path) -> None:
+    resources = "nodes=1,walltime=01:00:00,other=vcluster=image=a:guests=0"
+    done = run(written / "prologue", "1.torque", "alice", "users", "job", resources, "batch", "")
+    assert done.returncode == 1
+    assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
+
+
+def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> None:
+    """As when the name of the settings' file is misspelt."""
+    ended = CliRunner().invoke(main, ["torque", "scripts", "--to", str(tmp_path), "--settings", str(SETTINGS)])
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        f"virtcloud: {SETTINGS}: expected the setting sbf, the address that the scripts ask, got none\n",
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_not_put_down_to_rights(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match="cannot be written: No such file or directory; look at its folder"):
+        write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
+
+
+def test_the_filter_runs_alone_and_twice_is_once(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "torque_submitfilter"
+    write_files(plan_submit_filter(path, text, OWNER), text, OWNER)
+    once = run(path, "-l", "vcluster=image=a", stdin=b"#!/bin/sh\n#PBS -l nodes=2\ntrue\n")
+    assert once.stdout == b"#!/bin/sh\n#PBS -l other=vcluster=image=a\n#PBS -l nodes=2\ntrue\n"
+    assert run(path, "-l", "vcluster=image=a", stdin=once.stdout).stdout == once.stdout
+
+
+def test_a_filter_under_another_name_would_not_know_what_it_is(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadInput, match="expected one of the names submit_filter, qsub_filter, torque_submitfilter"):
+        plan_submit_filter(tmp_path / "filter", text, OWNER)

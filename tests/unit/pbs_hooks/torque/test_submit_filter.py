@@ -1,0 +1,109 @@
+"""The submit filter: what qsub gets from it, and what a user reads whose request is faulty."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pbs_hooks.torque.scripts.script_settings import read_script_settings
+from pbs_hooks.torque.scripts.submit_filter import filter_submission
+from virtcloud.jobs.request_values import RequestError
+
+DEFAULTS = read_script_settings("/nonexistent/torque.json")
+SCRIPT = "#!/bin/sh\n#PBS -l nodes=2:ppn=4,walltime=1:00:00\nhostname\n"
+ENTRY = """
+import sys
+from pbs_hooks.torque.scripts.script_entry import main
+sys.exit(main("submit_filter", sys.argv[1:], {}, "/nonexistent/torque.json"))
+"""
+
+
+def refusal(*arguments: str, script: str = SCRIPT) -> str:
+    with pytest.raises(RequestError) as caught:
+        filter_submission(arguments, script, DEFAULTS, {})
+    return str(caught.value)
+
+
+def qsub(script: bytes, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+    command = [sys.executable, "-c", ENTRY, *arguments]
+    return subprocess.run(command, input=script, capture_output=True, check=False)  # noqa: S603 - ours
+
+
+def test_a_job_without_a_request_passes_unchanged() -> None:
+    assert filter_submission(["-l", "mem=1gb"], SCRIPT, DEFAULTS, {}) == SCRIPT
+
+
+def test_a_request_on_the_command_line_is_made_to_travel() -> None:
+    assert filter_submission(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {}) == (
+        "#!/bin/sh\n#PBS -l other=vcluster=image=a\n#PBS -l nodes=2:ppn=4,walltime=1:00:00\nhostname\n"
+    )
+
+
+def test_running_it_twice_is_running_it_once() -> None:
+    once = filter_submission(["-l", "vcluster=image=a"], SCRIPT, DEFAULTS, {})
+    assert filter_submission(["-l", "vcluster=image=a"], once, DEFAULTS, {}) == once
+    assert filter_submission([], once, DEFAULTS, {}) == once
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (
+            ("-l", "vcluster=guests=2"),
+            "vcluster: image: expected the name of an image, got none; see 'virtcloud image list'",
+        ),
+        (("-l", "vcluster=image=a:access=vpn"), "vcluster: 'access' is not offered here (character 9)"),
+        (("-l", "vcluster=image=a", "-t", "1-4"), "vcluster: job arrays are not supported"),
+        (("-l", "vcluster=image=a:ncpus=8"), "vcluster: guest wants ncpus=8, its chunk has ncpus=4"),
+        (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
+        (
+            ("-l", "vcluster=image=a,other=fast"),
+            "vcluster: other: expected none, since the request travels in it, got 'fast'",
+        ),
+    ],
+)
+def test_a_faulty_request_is_refused(arguments: tuple[str, ...], told: str) -> None:
+    assert refusal(*arguments) == told
+
+
+def test_a_walltime_may_be_left_to_the_queue() -> None:
+    assert "other=vcluster=image=a" in filter_submission(["-l", "vcluster=image=a"], "#PBS -l nodes=2\n", DEFAULTS, {})
+
+
+def test_a_walltime_may_have_days() -> None:
+    assert "other=" in filter_submission(["-l", "vcluster=image=a,walltime=6:23:00:00"], SCRIPT, DEFAULTS, {})
+    assert "at most 168:00:00" in refusal("-l", "vcluster=image=a,walltime=8:00:00:00")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "script"),
+    [
+        (["-C", "#X", "-l", "vcluster=image=a"], {}, SCRIPT),
+        (["-C", "#X"], {}, "#X -l nodes=2 -l vcluster=image=a\n"),
+        (["-l", "vcluster=image=a"], {"PBS_DPREFIX": "#X"}, SCRIPT),
+    ],
+)
+def test_directives_of_another_prefix_carry_no_request(
+    arguments: list[str], environment: dict[str, str], script: str
+) -> None:
+    with pytest.raises(RequestError, match="leave out -C and PBS_DPREFIX: the request travels in a line that begins w"):
+        filter_submission(arguments, script, DEFAULTS, environment)
+    assert filter_submission(["-C", "#X"], "#X -l nodes=2\n", DEFAULTS, environment) == "#X -l nodes=2\n"
+
+
+def test_a_request_that_is_too_long_to_travel_is_refused() -> None:
+    assert refusal("-l", "vcluster=image=a:share=" + "+".join(["bob"] * 400)) == (
+        "vcluster: expected at most 1024 characters, which is what travels with a Torque job, got 1613"
+    )
+
+
+def test_qsub_reads_the_words_and_the_code_that_says_rejected() -> None:
+    done = qsub(SCRIPT.encode(), "-l", "vcluster=image=a:guests=0")
+    assert (done.returncode, done.stdout) == (255, b"")
+    assert done.stderr == b"vcluster: guests: expected a number from 1 to 64, got '0' (character 9)\n"
+
+
+def test_a_script_in_any_encoding_comes_through_byte_by_byte(tmp_path: Path) -> None:
+    script = b"#!/bin/sh\necho '\xff\xfe \xc5\x99'\r\n\x00"
+    assert qsub(script).stdout == script

@@ -1,0 +1,102 @@
+"""How much one user may have."""
+
+import pytest
+
+from sbf_service.domain.admission import (
+    QuotaRequest,
+    ResourceUsage,
+    find_lease_violation,
+    find_quota_violation,
+    merge_limits,
+    sum_usage,
+)
+from virtcloud.model.access import QuotaLimits
+from virtcloud.model.cluster import ClusterSpec
+
+LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
+
+
+@pytest.mark.parametrize(
+    ("clusters", "sites", "lasts", "words"),
+    [
+        (1, 2, 7200, None),
+        (2, 1, 60, "alice already has 2 clusters (limit 2)"),
+        (3, 1, 60, "alice already has 3 clusters (limit 2)"),
+        (0, 3, 60, "alice asks for 3 sites in one cluster (limit 2)"),
+        (0, 1, 7201, "alice's cluster would last 2:00:01 from its start (limit 2:00:00)"),
+    ],
+)
+def test_what_is_too_much_is_said_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
+    assert (
+        find_quota_violation(
+            LIMITS, QuotaRequest("alice", ResourceUsage(clusters=clusters), ResourceUsage(clusters=1), sites, lasts)
+        )
+        == words
+    )
+
+
+def test_one_is_said_as_one() -> None:
+    assert (
+        find_quota_violation(
+            QuotaLimits(clusters=1), QuotaRequest("alice", ResourceUsage(clusters=1), ResourceUsage(1), 1, 1)
+        )
+        == "alice already has 1 cluster (limit 1)"
+    )
+
+
+def test_what_is_not_limited_is_not_refused() -> None:
+    assert (
+        find_quota_violation(
+            QuotaLimits(), QuotaRequest("alice", ResourceUsage(*[10**6] * 5), ResourceUsage(*[10**6] * 5), 10**6, 1e9)
+        )
+        is None
+    )
+    assert find_lease_violation(QuotaLimits(), "alice", 1e9) is None
+
+
+def test_a_users_own_limits_go_before_the_services_one_by_one() -> None:
+    assert merge_limits(QuotaLimits(clusters=5), LIMITS) == QuotaLimits(clusters=5, sites=2, lease_s=7200)
+    assert merge_limits(None, LIMITS) == LIMITS
+
+
+def test_a_limit_of_none_at_all_is_a_limit() -> None:
+    assert merge_limits(QuotaLimits(clusters=0), LIMITS).clusters == 0
+    assert (
+        find_quota_violation(QuotaLimits(clusters=0), QuotaRequest("alice", ResourceUsage(), ResourceUsage(1), 1, 1))
+        == "alice already has 0 clusters (limit 0)"
+    )
+
+
+HAS = ResourceUsage(clusters=1, networks=1, guests=2, cpus=4, memory_mb=1024)
+
+
+@pytest.mark.parametrize(
+    ("limits", "asks", "words"),
+    [
+        ({"guests": 3}, ResourceUsage(guests=1), None),
+        ({"guests": 3}, ResourceUsage(guests=2), "alice already has 2 guests, 2 guests more would be 4 (limit 3)"),
+        ({"cpus": 4}, ResourceUsage(cpus=1), "alice already has 4 CPUs, 1 CPU more would be 5 (limit 4)"),
+        (
+            {"memory_mb": 1024},
+            ResourceUsage(memory_mb=256),
+            "alice already has 1024 MiB of memory, 256 MiB of memory more would be 1280 (limit 1024)",
+        ),
+        (
+            {"networks": 1},
+            ResourceUsage(networks=1),
+            "alice already has 1 network, 1 network more would be 2 (limit 1)",
+        ),
+        ({"networks": 1, "guests": 0}, ResourceUsage(clusters=1), None),
+    ],
+)
+def test_guests_and_what_they_take_are_limited(limits: dict[str, int], asks: ResourceUsage, words: str | None) -> None:
+    """Who has more than a later, smaller quota allows may still ask for what adds nothing to that."""
+    assert find_quota_violation(QuotaLimits.model_validate(limits), QuotaRequest("alice", HAS, asks, 1, 1)) == words
+
+
+def test_the_use_of_clusters_is_the_sum_of_their_guests() -> None:
+    guest = {"host": "h1", "image": "debian", "memory_mb": 512, "cpus": 2}
+    own = {"owner": "alice", "guests": [guest | {"name": "g1"}, guest | {"name": "g2"}]}
+    member = {"owner": "alice", "joins": "a", "guests": [guest | {"name": "g3"}]}
+    specs = [ClusterSpec.model_validate(own), ClusterSpec.model_validate(member)]
+    assert sum_usage(specs) == ResourceUsage(clusters=2, networks=1, guests=3, cpus=6, memory_mb=1536)

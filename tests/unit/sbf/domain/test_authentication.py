@@ -1,0 +1,77 @@
+"""What a token looks like, and whom a local user is taken for."""
+
+import pytest
+
+from sbf_service.domain.authentication import LocalUsers, Principal, Token, identify_local_user
+from virtcloud.model.access import Role, TokenRequest
+from virtcloud.model.errors import Unauthenticated
+
+TEXT = "vc_aaaqeaye_BQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4fICEiIyQ"
+
+
+def made() -> Token:
+    return Token.make(bytes(range(37)))
+
+
+def test_a_token_is_its_prefix_its_id_and_256_bits() -> None:
+    assert made().text == TEXT
+    assert (made().id, len(TEXT)) == ("aaaqeaye", 55)
+
+
+def test_a_token_is_read_as_it_was_written() -> None:
+    assert Token.parse(TEXT) == made()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "vc_", TEXT[:-1], TEXT + "x", TEXT.upper(), TEXT.replace("vc_", "gh_"), f" {TEXT}"]
+)
+def test_what_cannot_be_a_token_is_none(text: str) -> None:
+    assert Token.parse(text) is None
+
+
+def test_the_secret_is_in_no_repr() -> None:
+    assert "BQYH" not in f"{made()} {made()!r}"
+
+
+def test_another_secret_under_the_same_id_has_another_digest() -> None:
+    other = Token.parse(TEXT[:-1] + "A")
+    assert other is not None
+    assert (other.id == made().id, other.digest == made().digest) == (True, False)
+
+
+@pytest.mark.parametrize(("uid", "name"), [(0, "root"), (120, "virtcloud")])
+def test_root_and_the_service_itself_are_operators(uid: int, name: str) -> None:
+    assert identify_local_user(uid, name, 120, LocalUsers.TOKEN) == Principal(name, Role.OPERATOR)
+
+
+def test_another_local_user_is_the_user_of_its_name() -> None:
+    assert identify_local_user(1000, "alice", 120, LocalUsers.USER) == Principal("alice", Role.USER)
+
+
+@pytest.mark.parametrize(
+    ("uid", "name", "setting", "words"),
+    [
+        (1000, "alice", LocalUsers.TOKEN, "the local user alice needs a token here, as everybody but root"),
+        (1000, "Alice B", LocalUsers.USER, "the local user Alice B cannot be a user of SBF by that name"),
+        (65534, None, LocalUsers.USER, "the local user with the number 65534 cannot be a user of SBF by that name"),
+    ],
+)
+def test_a_local_user_whom_nobody_vouches_for_needs_a_token(
+    uid: int, name: str | None, setting: LocalUsers, words: str
+) -> None:
+    with pytest.raises(Unauthenticated) as raised:
+        identify_local_user(uid, name, 120, setting)
+    assert str(raised.value).startswith(words)
+    assert "virtcloud login" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("role", "sites", "words"),
+    [
+        ("user", ["brno"], "expected no sites for the role user, got brno"),
+        ("site-administrator", [], "expected at least one site for the role site-administrator, got none"),
+    ],
+)
+def test_only_site_administrators_have_sites(role: str, sites: list[str], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TokenRequest.model_validate({"name": "ivo", "role": role, "sites": sites})

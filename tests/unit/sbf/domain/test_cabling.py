@@ -1,0 +1,201 @@
+"""Which cables are not where the topology says, and what could not be told (``sbf_service/domain/cabling.py``)."""
+
+import pytest
+
+from sbf_service.domain.cabling import Neighbour, check_cables
+from sbf_service.drivers.registry import SWITCH_PLATFORMS
+from virtcloud.model.element import Switch
+from virtcloud.model.site import CableState, CableView
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortRef
+
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "one-site",
+        "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}],
+        "sites": [
+            {
+                "name": "brno",
+                "attachments": [{"transport": "core", "port": "brno-sw1:Gi1/0/48"}],
+                "switches": [
+                    {
+                        "name": "brno-sw1",
+                        "platform": "cisco_ios",
+                        "address": "192.0.2.1:22",
+                        "ports": ["Gi1/0/1", "Gi1/0/2", "Gi1/0/3", "Gi1/0/24", "Gi1/0/48"],
+                    },
+                    {
+                        "name": "brno-sw2",
+                        "platform": "dell_force10",
+                        "address": "192.0.2.2",
+                        "ports": ["Te0/1", "Te0/2"],
+                    },
+                ],
+                "hosts": [{"name": f"brno-h{n}", "ports": ["eth0", "eth1"]} for n in (1, 2)],
+            }
+        ],
+        "links": [
+            {"a": "brno-h1:eth0", "b": "brno-sw1:Gi1/0/1"},
+            {"a": "brno-h2:eth0", "b": "brno-sw1:Gi1/0/2"},
+            {"a": "brno-sw1:Gi1/0/24", "b": "brno-sw2:Te0/1"},
+        ],
+    }
+)
+MEMBERS = ["Gi1/0/1", "Gi1/0/2", "Gi1/0/3"]
+SW1, SW2 = Name("brno-sw1"), Name("brno-sw2")
+
+
+def canonical(element: Name, port: str) -> str:
+    found = TOPOLOGY.element(element)
+    return SWITCH_PLATFORMS[found.platform].port(port) if isinstance(found, Switch) else port
+
+
+def hears(local: str, name: str, port: str, description: str = "", address: str = "") -> Neighbour:
+    return Neighbour(local, "0200.0000.00aa", port, name, description, address)
+
+
+RIGHT1 = hears("GigabitEthernet1/0/1", "brno-h1", "eth0")
+RIGHT2 = hears("Gi1/0/2", "BRNO-H2.example.org", "02:00:00:00:00:02", "eth0")
+TRUNK1 = hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/1")
+TRUNK2 = hears("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second")
+
+
+def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
+    """Compare; give what was found of each cable by its ends."""
+    heard = {name: found for name, found in ((SW1, sw1), (SW2, sw2)) if found is not None}
+    found = check_cables(TOPOLOGY, TOPOLOGY.site("brno"), heard, canonical)
+    return {f"{view.a} {view.b}": view for view in found}
+
+
+H1, H2 = "brno-h1:eth0 brno-sw1:Gi1/0/1", "brno-h2:eth0 brno-sw1:Gi1/0/2"
+TRUNK = "brno-sw1:Gi1/0/24 brno-sw2:Te0/1"
+
+
+def states(found: dict[str, CableView]) -> dict[str, str]:
+    return {ends: str(view.state) for ends, view in found.items() if view.state is not CableState.RIGHT}
+
+
+def test_cables_are_right_whatever_forms_names_and_ports_have() -> None:
+    """A short or a long port name, a system name with its domain, a MAC address with the interface as description."""
+    assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
+
+
+def test_a_port_is_known_by_the_first_word_of_its_description() -> None:
+    """Comware's default: ``GigabitEthernet1/0/24 Interface``."""
+    told = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
+    assert states(views((RIGHT1, RIGHT2), (told,))) == {}
+
+
+def test_the_cables_of_other_sites_are_not_listed() -> None:
+    other = {"name": "praha", "switches": [{"name": "praha-sw1", "platform": "cisco_ios", "ports": ["Gi1/0/1"]}]}
+    document = TOPOLOGY.model_dump(mode="json")
+    made = Topology.model_validate({**document, "sites": [*document["sites"], other]})
+    assert check_cables(made, made.site("praha"), {}, canonical) == ()
+
+
+def test_one_end_that_sees_the_other_is_enough() -> None:
+    assert states(views((RIGHT1, RIGHT2), (TRUNK2,))) == {}
+    assert states(views((RIGHT1, RIGHT2, TRUNK1), None)) == {}
+
+
+def test_two_cables_that_were_swapped_are_both_named_with_what_is_there_and_where_their_own_is() -> None:
+    found = views((hears("Gi1/0/1", "brno-h2", "eth0"), hears("Gi1/0/2", "brno-h1", "eth0"), TRUNK1))
+    assert states(found) == {H1: "other-neighbour", H2: "other-neighbour"}
+    assert found[H1].found == (
+        "brno-sw1:Gi1/0/1 hears brno-h2:eth0",
+        "brno-h1:eth0 is seen at brno-sw1:Gi1/0/2",
+    )
+
+
+def test_a_cable_in_another_port_of_the_right_neighbour_is_named_with_that_port() -> None:
+    found = views((hears("Gi1/0/1", "brno-h1", "eth1"), RIGHT2, TRUNK1))
+    assert states(found) == {H1: "other-port"}
+    assert found[H1].found == ("brno-sw1:Gi1/0/1 hears brno-h1:eth1",)
+
+
+def test_a_port_that_the_topology_does_not_have_is_another_port_too() -> None:
+    found = views((RIGHT1, RIGHT2, hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
+    assert states(found) == {TRUNK: "other-port"}
+    assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 hears brno-sw2, port TenGigabitEthernet 0/47",)
+
+
+@pytest.mark.parametrize("local", ["Gi1/0/3", "Gi1/0/47"], ids=["a free port of ours", "a port that is not ours"])
+def test_a_cable_that_was_moved_is_named_once_with_where_it_is_now(local: str) -> None:
+    found = views((hears(local, "brno-h1", "eth0"), RIGHT2, TRUNK1))
+    assert states(found) == {H1: "elsewhere"}
+    (words,) = found[H1].found
+    assert words in (f"brno-h1:eth0 is seen at brno-sw1:{form}{local[2:]}" for form in ("Gi", "GigabitEthernet"))
+
+
+def test_a_cable_that_no_link_says_is_listed_once_though_both_ends_see_it() -> None:
+    extra = hears("Gi1/0/3", "brno-sw2", "Te 0/2"), hears("Te 0/2", "brno-sw1", "Gi1/0/3")
+    found = views((RIGHT1, RIGHT2, TRUNK1, extra[0]), (TRUNK2, extra[1]))
+    assert states(found) == {"brno-sw1:Gi1/0/3 brno-sw2:Te0/2": "unlisted"}
+
+
+def test_a_stranger_is_wrong_and_one_without_a_name_cannot_be_told() -> None:
+    found = views((hears("Gi1/0/1", "printer7", "1"), hears("Gi1/0/2", "", "02:00:00:00:00:02"), TRUNK1))
+    assert states(found) == {H1: "other-neighbour", H2: "unknown"}
+    assert "is it brno-h1 under another name?" in found[H1].found[0]
+    assert "let it send its system name" in found[H2].found[0]
+
+
+def test_a_silent_port_is_unknown_and_not_wrong() -> None:
+    found = views((RIGHT2, TRUNK1))
+    assert states(found) == {H1: "unknown"}
+    assert not found[H1].is_wrong
+    assert found[H1].found == ("brno-sw1:Gi1/0/1 hears nobody: is it up, and does brno-h1 speak LLDP?",)
+
+
+def test_a_port_that_is_told_by_a_number_or_a_mac_only_is_unknown() -> None:
+    found = views((hears("Gi1/0/1", "brno-h1", "02:00:00:00:00:01"), hears("Gi1/0/2", "brno-h2", "526"), TRUNK1))
+    assert states(found) == {H1: "unknown", H2: "unknown"}
+
+
+def test_a_switch_under_another_name_is_known_by_its_management_address() -> None:
+    named = hears("Gi1/0/24", "rack7-top", "Te 0/1", address="192.0.2.2")
+    assert states(views((RIGHT1, RIGHT2, named), None)) == {}
+
+
+def test_what_could_not_be_asked_is_unknown_with_the_reason() -> None:
+    found = views(None, (TRUNK2,))
+    assert states(found) == {H1: "unknown", H2: "unknown"}
+    assert found[H1].found == ("neither brno-h1 nor brno-sw1 could be asked",)
+
+
+def test_the_expected_one_among_several_neighbours_is_enough() -> None:
+    assert states(views((hears("Gi1/0/1", "phone-12", "LAN"), RIGHT1, RIGHT2, TRUNK1))) == {}
+
+
+def test_what_is_heard_from_the_backbone_is_nobodys_cable() -> None:
+    """The uplink's neighbour is the backbone's, or a switch of another site through its tunnel."""
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
+
+
+def test_management_ports_that_hear_each_other_are_nobodys_business() -> None:
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "ManagementEthernet 0/0")))) == {}
+    assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "Te 0/2")))) == {}
+
+
+def test_two_ends_that_contradict_each_other_are_wrong() -> None:
+    found = views((RIGHT1, RIGHT2, TRUNK1), (hears("Te 0/1", "brno-h2", "eth1"),))
+    assert states(found) == {TRUNK: "other-neighbour"}
+    assert found[TRUNK].b == PortRef("brno-sw2:Te0/1")
+    assert found[TRUNK].found == ("brno-sw2:Te0/1 hears brno-h2:eth1",)
+
+
+def test_a_link_of_aggregates_is_judged_cable_by_cable_and_members_may_be_joined_in_any_order() -> None:
+    site = {
+        "name": "brno",
+        "switches": [{"name": "brno-sw1", "platform": "cisco_ios", "ports": ["Po1"], "aggregates": {"Po1": MEMBERS}}],
+        "hosts": [{"name": "brno-h1", "ports": ["bond0"], "aggregates": {"bond0": ["eth0", "eth1", "eth2"]}}],
+    }
+    link = {"a": "brno-h1:bond0", "b": "brno-sw1:Po1"}
+    made = Topology.model_validate({"name": "bonded", "sites": [site], "links": [link]})
+    crossed = hears("Gi1/0/1", "brno-h1", "eth1"), hears("Gi1/0/2", "brno-h1", "eth0")
+    found = check_cables(made, made.sites[0], {SW1: (*crossed, hears("Gi1/0/3", "brno-h1", "eth7"))}, canonical)
+    assert [(view.a, view.b, str(view.state)) for view in found] == [
+        ("brno-h1:eth0", "brno-sw1:Gi1/0/1", "right"),
+        ("brno-h1:eth1", "brno-sw1:Gi1/0/2", "right"),
+        ("brno-h1:eth2", "brno-sw1:Gi1/0/3", "other-port"),
+    ]

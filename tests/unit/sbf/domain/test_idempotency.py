@@ -1,0 +1,111 @@
+"""What a call that may be a repetition means."""
+
+import pytest
+from sbf_fakes.world import spec
+
+from sbf_service.domain.idempotency import (
+    AttemptBlocked,
+    CreateAttempt,
+    LatestAttempt,
+    NoChange,
+    check_owner,
+    resolve_request,
+)
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterRequest, ClusterState
+from virtcloud.model.errors import Conflict, Gone
+
+ASKED = spec("brno-h1")
+OTHER = spec("brno-h2", lease_s=60)
+OF_BOB = spec("brno-h1", owner="bob")
+
+
+def request(attempt: int | None = None) -> ClusterRequest:
+    return ClusterRequest(spec=ASKED, attempt=attempt)
+
+
+def former(state: ClusterState, attempt: int = 3, wanted: object = ASKED) -> LatestAttempt:
+    return LatestAttempt(attempt, state, wanted)
+
+
+def test_an_unknown_key_is_a_new_cluster() -> None:
+    assert resolve_request("k", request(), None) == CreateAttempt(0)
+    assert resolve_request("k", request(7), None) == CreateAttempt(7)
+
+
+@pytest.mark.parametrize("state", sorted(WANTED_STATES))
+def test_without_attempt_the_cluster_that_runs_is_meant(state: ClusterState) -> None:
+    assert resolve_request("k", request(), former(state)) == NoChange()
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+def test_without_attempt_an_ended_cluster_is_followed_by_a_new_one(state: ClusterState) -> None:
+    assert resolve_request("k", request(), former(state, wanted=OTHER)) == CreateAttempt(4)
+
+
+@pytest.mark.parametrize("attempt", [None, 2, 3, 4])
+@pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
+def test_a_key_belongs_to_its_owner_until_the_cluster_has_ended(state: ClusterState, attempt: int | None) -> None:
+    with pytest.raises(Conflict, match="the key k belongs to another owner until its cluster has ended: choose"):
+        resolve_request("k", request(attempt), former(state, wanted=OF_BOB))
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+def test_the_key_of_an_ended_cluster_is_nobodys_and_attempts_count_anew(state: ClusterState) -> None:
+    assert resolve_request("k", request(), former(state, wanted=OF_BOB)) == CreateAttempt(0)
+    assert resolve_request("k", request(1), former(state, wanted=OF_BOB)) == CreateAttempt(1)
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 2])
+def test_what_an_owner_had_under_a_key_before_another_is_over(attempt: int) -> None:
+    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} is over, the key was another owner's since"):
+        resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own=2)
+
+
+def test_an_owner_that_had_a_key_before_another_goes_on_counting() -> None:
+    assert resolve_request("k", request(), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(3)
+    assert resolve_request("k", request(5), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(5)
+
+
+def test_a_call_about_another_owners_cluster_than_the_newest_is_gone() -> None:
+    with pytest.raises(Gone, match="cluster k: the one of bob is over, the key is another owner's since"):
+        check_owner("k", "bob", "alice")
+    check_owner("k", "alice", "alice")
+    check_owner("k", None, "alice")
+
+
+@pytest.mark.parametrize("state", sorted(LEAVING_STATES))
+def test_without_attempt_a_cluster_that_is_ending_is_a_conflict(state: ClusterState) -> None:
+    with pytest.raises(Conflict, match=f"cluster k is still {state}: ask again when it has ended"):
+        resolve_request("k", request(), former(state))
+
+
+@pytest.mark.parametrize("state", sorted(ClusterState))
+def test_a_lower_attempt_is_gone(state: ClusterState) -> None:
+    with pytest.raises(Gone, match="cluster k: attempt 2 is over, attempt 3 was seen since"):
+        resolve_request("k", request(2), former(state))
+
+
+@pytest.mark.parametrize("state", sorted(ClusterState))
+def test_the_same_attempt_is_the_same_cluster_also_when_it_has_ended(state: ClusterState) -> None:
+    assert resolve_request("k", request(3), former(state)) == NoChange()
+
+
+@pytest.mark.parametrize("state", sorted(ClusterState))
+def test_the_same_attempt_with_another_spec_is_a_conflict_that_names_what_differs(state: ClusterState) -> None:
+    with pytest.raises(Conflict) as caught:
+        resolve_request("k", request(3), former(state, wanted=OTHER))
+    assert str(caught.value) == (
+        f"cluster k exists and is {state}, and differs in guests, lease_s: choose another key, or end it first"
+    )
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+def test_a_higher_attempt_follows_one_that_has_ended(state: ClusterState) -> None:
+    assert resolve_request("k", request(9), former(state)) == CreateAttempt(9)
+
+
+@pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
+def test_a_higher_attempt_waits_for_one_that_has_not_ended(state: ClusterState) -> None:
+    assert resolve_request("k", request(4), former(state)) == AttemptBlocked(
+        f"cluster k: attempt 3 is still {state} and is being ended: ask again"
+    )

@@ -1,0 +1,234 @@
+"""Which clusters move on: every rule of DESIGN.md §3 point 4 and §4, from facts alone."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbf_service.domain.lifecycle import (
+    ClusterStatus,
+    ClusterTransition,
+    PlacementStatus,
+    describe_unconfirmed,
+    find_transition,
+)
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, TRANSITIONS, WANTED_STATES, ClusterState
+from virtcloud.model.element import ElementKind
+from virtcloud.model.values import Name
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+DRAIN = timedelta(seconds=60)
+ELEMENTS = {"brno-h1": ElementKind.HOST, "brno-sw1": ElementKind.SWITCH}
+
+
+def part(
+    element: str, added: int = 5, removed: int | None = None, confirmed: int = 0, **changes: object
+) -> PlacementStatus:
+    return PlacementStatus(Name(element), ELEMENTS[element], Name("brno"), added, removed, confirmed, **changes)
+
+
+def cluster(state: ClusterState, *parts: PlacementStatus, **changes: object) -> ClusterStatus:
+    facts = {
+        "id": "c1",
+        "state": state,
+        "parts": parts,
+        "deadline": NOW + timedelta(seconds=120),
+        "lease_ends": NOW + timedelta(hours=4),
+    }
+    return ClusterStatus(**(facts | changes))
+
+
+def next_of(one: ClusterStatus) -> ClusterTransition | None:
+    return find_transition(one, NOW, DRAIN)
+
+
+def test_configuring_becomes_active_when_every_element_confirmed() -> None:
+    one = cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=5), part("brno-h1", confirmed=9))
+    assert next_of(one) == ClusterTransition(ClusterState.ACTIVE)
+
+
+def test_configuring_stays_while_an_element_is_behind() -> None:
+    assert (
+        next_of(cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=5), part("brno-h1", confirmed=4))) is None
+    )
+
+
+def test_configuring_fails_at_its_deadline_and_names_who_did_not_confirm_and_why() -> None:
+    one = cluster(
+        ClusterState.CONFIGURING,
+        part("brno-sw1", trouble="switch brno-sw1 does not answer", reachable=False),
+        part("brno-h1"),
+        deadline=NOW,
+    )
+    assert next_of(one) == ClusterTransition(
+        ClusterState.FAILING,
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF); "
+        "switch brno-sw1 at brno has not confirmed (switch brno-sw1 does not answer)",
+    )
+
+
+def test_what_was_set_up_at_its_deadline_is_active() -> None:
+    assert next_of(cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=5), deadline=NOW)) == ClusterTransition(
+        ClusterState.ACTIVE
+    )
+
+
+def test_active_degrades_when_an_element_lost_it() -> None:
+    assert next_of(cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=0))) == ClusterTransition(
+        ClusterState.DEGRADED, "being put back: switch brno-sw1 at brno has not confirmed"
+    )
+
+
+def test_active_degrades_when_an_element_cannot_be_reached() -> None:
+    one = cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=5, reachable=False, trouble="cut off"))
+    assert next_of(one) == ClusterTransition(
+        ClusterState.DEGRADED, "being put back: switch brno-sw1 at brno has not confirmed (cut off)"
+    )
+
+
+def test_an_elements_trouble_with_another_cluster_degrades_nobody() -> None:
+    assert next_of(cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=5, trouble="no room for VLAN 7"))) is None
+
+
+def test_degraded_becomes_active_again() -> None:
+    assert next_of(cluster(ClusterState.DEGRADED, part("brno-sw1", confirmed=5))) == ClusterTransition(
+        ClusterState.ACTIVE
+    )
+
+
+@pytest.mark.parametrize("state", sorted(WANTED_STATES))
+def test_the_end_of_the_lease_ends_a_cluster(state: ClusterState) -> None:
+    assert next_of(cluster(state, part("brno-sw1", confirmed=5), lease_ends=NOW)) == ClusterTransition(
+        ClusterState.DRAINING, "its lease ended at 2026-01-01 12:00:00 UTC"
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
+)
+def test_leaving_ends_and_frees_when_every_element_confirmed_the_removal(
+    state: ClusterState, end: ClusterState
+) -> None:
+    parts = part("brno-sw1", removed=8, confirmed=8), part("brno-h1", removed=7, confirmed=9)
+    assert next_of(cluster(state, *parts, leaving_since=NOW)) == ClusterTransition(end, frees=True)
+
+
+def test_leaving_stays_while_one_element_may_still_carry_it() -> None:
+    parts = part("brno-sw1", removed=8, confirmed=7), part("brno-h1", removed=7, confirmed=9)
+    assert next_of(cluster(ClusterState.DRAINING, *parts, leaving_since=NOW)) is None
+
+
+def test_an_element_that_never_had_it_must_confirm_the_removal_too() -> None:
+    """A device that did not answer may have done what it was told all the same."""
+    one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
+    assert next_of(one) is None
+
+
+@pytest.mark.parametrize(
+    ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
+)
+def test_the_drain_deadline_ends_a_cluster_and_keeps_its_numbers(state: ClusterState, end: ClusterState) -> None:
+    one = cluster(state, part("brno-sw1", removed=8, trouble="cut off"), leaving_since=NOW - DRAIN)
+    assert next_of(one) == ClusterTransition(
+        end,
+        "its numbers are kept back: switch brno-sw1 at brno has not confirmed (cut off)",
+        quarantines=True,
+    )
+
+
+def test_a_late_confirmation_frees_numbers_that_were_kept_back() -> None:
+    one = cluster(ClusterState.RELEASED, part("brno-sw1", removed=8, confirmed=8), quarantined=True)
+    assert next_of(one) == ClusterTransition(ClusterState.RELEASED, frees=True)
+
+
+def test_a_network_waits_for_its_members_to_let_go() -> None:
+    gone = part("brno-sw1", removed=7, confirmed=7)
+    owing = cluster(ClusterState.DRAINING, part("brno-h1", removed=9, confirmed=8))
+    own = cluster(ClusterState.DRAINING, gone, leaving_since=NOW, members=(owing,))
+    assert next_of(own) is None
+    assert next_of(replace(own, members=())) == ClusterTransition(ClusterState.RELEASED, frees=True)
+    assert next_of(replace(own, leaving_since=NOW - DRAIN)) == ClusterTransition(
+        ClusterState.RELEASED,
+        "its numbers are kept back: host brno-h1 at brno has not confirmed (its agent never asked SBF)",
+        quarantines=True,
+    )
+
+
+def test_a_networks_numbers_stay_kept_back_while_a_member_has_not_let_go() -> None:
+    own = cluster(ClusterState.RELEASED, part("brno-sw1", removed=7, confirmed=7), quarantined=True)
+    late = cluster(ClusterState.RELEASED, part("brno-h1", removed=9, confirmed=8), quarantined=True)
+    assert next_of(replace(own, members=(late,))) is None
+    assert next_of(own) == ClusterTransition(ClusterState.RELEASED, frees=True)
+
+
+def test_numbers_stay_kept_back_until_then() -> None:
+    assert next_of(cluster(ClusterState.RELEASED, part("brno-sw1", removed=8, confirmed=7), quarantined=True)) is None
+
+
+@pytest.mark.parametrize("state", sorted(ENDED_STATES))
+def test_an_ended_cluster_that_holds_nothing_stays(state: ClusterState) -> None:
+    assert next_of(cluster(state, part("brno-sw1", removed=8, confirmed=8), lease_ends=NOW, deadline=NOW)) is None
+
+
+def test_a_part_that_was_moved_elsewhere_does_not_keep_a_cluster_from_being_active() -> None:
+    parts = part("brno-sw1", removed=8, confirmed=7), part("brno-h1", confirmed=9)
+    assert next_of(cluster(ClusterState.CONFIGURING, *parts)) == ClusterTransition(ClusterState.ACTIVE)
+
+
+PARTS = st.builds(
+    PlacementStatus,
+    element=st.sampled_from([Name(name) for name in ELEMENTS]),
+    kind=st.just(ElementKind.SWITCH),
+    site=st.just(Name("brno")),
+    added=st.integers(1, 5),
+    removed=st.none() | st.integers(6, 9),
+    confirmed=st.integers(0, 9),
+    reachable=st.booleans(),
+)
+STANDINGS = st.builds(
+    ClusterStatus,
+    id=st.just("c1"),
+    state=st.sampled_from(sorted(set(ClusterState) - {ClusterState.REQUESTED})),
+    parts=st.lists(PARTS, max_size=4).map(tuple),
+    deadline=st.sampled_from([NOW - DRAIN, NOW, NOW + DRAIN]),
+    lease_ends=st.sampled_from([NOW - DRAIN, NOW, NOW + DRAIN]),
+    leaving_since=st.sampled_from([NOW - DRAIN, NOW, None]),
+    quarantined=st.booleans(),
+)
+
+
+@given(STANDINGS)
+def test_every_move_is_one_of_the_table(one: ClusterStatus) -> None:
+    found = next_of(one)
+    assert found is None or found.to is one.state or found.to in TRANSITIONS[one.state]
+
+
+@given(STANDINGS)
+def test_numbers_are_never_freed_while_an_element_may_carry_them(one: ClusterStatus) -> None:
+    found = next_of(one)
+    if found is not None and found.frees:
+        assert all(part.removed is not None and part.confirmed >= part.removed for part in one.parts)
+        assert found.to in ENDED_STATES
+
+
+@given(STANDINGS)
+def test_active_is_said_only_of_what_was_confirmed(one: ClusterStatus) -> None:
+    found = next_of(one)
+    if found is not None and found.to is ClusterState.ACTIVE:
+        assert all(part.confirmed >= part.added for part in one.parts if part.removed is None)
+
+
+@given(STANDINGS)
+def test_nothing_comes_back_from_leaving(one: ClusterStatus) -> None:
+    found = next_of(one)
+    if one.state in LEAVING_STATES and found is not None:
+        assert found.to in ENDED_STATES
+
+
+def test_a_silent_agent_is_told_with_its_last_word() -> None:
+    heard = part("brno-h1", last_seen=datetime(2026, 11, 20, 7, 12, 3, tzinfo=UTC))
+    assert describe_unconfirmed(cluster(ClusterState.CONFIGURING, heard)) == (
+        "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-11-20 07:12:03 UTC)"
+    )

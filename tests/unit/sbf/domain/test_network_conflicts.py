@@ -1,0 +1,254 @@
+"""Access ports: one cluster at a time, untagged.
+
+Members of a network: what carries it is a tree over all its hosts, and nobody's way depends on who else is there.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sbf_fakes.world import spec, three_sites
+
+from sbf_service.domain.network_conflicts import (
+    AccessPortUser,
+    check_paths_unchanged,
+    check_ports_exclusive,
+    check_sites_attached,
+    find_access_ports,
+)
+from sbf_service.domain.paths import find_path_ports
+from sbf_service.domain.wanted import ClusterNetwork, LiveCluster, compute_wanted, find_cluster_ports, list_elements
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchWanted
+
+
+def with_access(*hosts: str) -> Topology:
+    """The three sites, with these hosts on access links."""
+    document = three_sites().model_dump(mode="json")
+    for link in document["links"]:
+        link["access"] = link["a"].partition(":")[0] in hosts
+    return Topology.model_validate(document)
+
+
+def user(key: str, *hosts: str, network: str | None = None) -> AccessPortUser:
+    return AccessPortUser(key, spec(*hosts), network or key)
+
+
+def test_a_switch_is_told_which_of_its_ports_are_access_ports() -> None:
+    cluster = LiveCluster("a", ClusterKey("a"), spec("brno-h1", "brno-h2"), {Name("brno"): VlanId(100)})
+    assert compute_wanted(Name("brno-sw1"), with_access("brno-h2"), [cluster]) == SwitchWanted(
+        ports={
+            PortName("p1"): VlanSet([100]),
+            PortName("p2"): VlanSet([100]),
+            PortName("uplink"): VlanSet(),
+        },
+        access=(PortName("p2"),),
+    )
+
+
+def test_a_host_is_told_that_its_segment_is_untagged() -> None:
+    cluster = LiveCluster("a", ClusterKey("a"), spec("brno-h1", "brno-h2"), {Name("brno"): VlanId(100)})
+    hosts = (compute_wanted(Name(host), with_access("brno-h2"), [cluster]) for host in ("brno-h1", "brno-h2"))
+    assert [segment.untagged for host in hosts for segment in host.segments] == [False, True]
+
+
+def test_the_access_ports_of_a_cluster_are_the_switchs_on_its_way() -> None:
+    assert find_access_ports(with_access("brno-h2", "praha-h1"), user("a", "brno-h1", "brno-h2")) == {"brno-sw1:p2"}
+
+
+def test_a_second_cluster_is_told_the_port_and_who_has_it() -> None:
+    with pytest.raises(Conflict) as caught:
+        check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h1", "brno-h2")])
+    assert str(caught.value) == (
+        "cluster second needs access port brno-sw1:p2, which carries one cluster at a time and has first: "
+        "end that one first, or choose a host on a trunk"
+    )
+
+
+def test_clusters_share_a_trunk() -> None:
+    check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h1", "brno-h2"), user("second", "brno-h1")])
+
+
+def test_a_cluster_whose_way_is_gone_keeps_nobody_from_anything() -> None:
+    check_ports_exclusive(with_access("brno-h2"), [user("gone", "ostrava-h1"), user("second", "brno-h2")])
+
+
+def test_clusters_of_one_network_share_an_access_port() -> None:
+    check_ports_exclusive(
+        with_access("brno-h2"), [user("own", "brno-h2", network="n"), user("member", "brno-h2", network="n")]
+    )
+
+
+SITES = ("a", "b")
+VLANS = {Name(site): VlanId(100) for site in SITES}
+
+
+def site(data: st.DataObject, name: str, *, in_one: bool) -> tuple[dict[str, object], list[tuple[str, str]]]:
+    """Describe a site: a mesh of switches, whole or in pieces, met by two transports; hosts with an uplink or two."""
+    size = data.draw(st.integers(1, 5))
+    pairs = [(one, other) for one in range(size) for other in range(one + 1, size)]
+    cables = data.draw(st.lists(st.sampled_from(pairs), max_size=7)) if pairs else []
+    cables += [(data.draw(st.integers(0, number - 1)), number) for number in range(1, size) if in_one]
+    uplinks = [data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=2, unique=True)) for _ in range(4)]
+    ports: dict[int, list[str]] = {number: ["spare"] for number in range(size)}
+    links = []
+    for number, (one, other) in enumerate(cables):
+        ports[one].append(f"c{number}")
+        ports[other].append(f"c{number}")
+        links.append((f"{name}-s{one}:c{number}", f"{name}-s{other}:c{number}"))
+    for host, switches in enumerate(uplinks):
+        for number, switch in enumerate(switches):
+            ports[switch].append(f"h{host}")
+            links.append((f"{name}-h{host}:eth{number}", f"{name}-s{switch}:h{host}"))
+    meets = [data.draw(st.integers(0, size - 1)) for _ in range(2)]
+    for transport, switch in zip(("core", "other"), meets, strict=True):
+        ports[switch].append(transport)
+    made = {
+        "name": name,
+        "attachments": [
+            {"transport": t, "port": f"{name}-s{s}:{t}"} for t, s in zip(("core", "other"), meets, strict=True)
+        ],
+        "switches": [{"name": f"{name}-s{n}", "platform": "fake", "ports": found} for n, found in ports.items()],
+        "hosts": [{"name": f"{name}-h{n}", "ports": [f"eth{i}" for i in range(len(s))]} for n, s in enumerate(uplinks)],
+    }
+    return made, links
+
+
+def topology(data: st.DataObject, *, in_one: bool) -> Topology:
+    """Describe two sites; one of them may prefer another transport than the other does."""
+    parts = [site(data, name, in_one=in_one) for name in SITES]
+    sites = [made for made, _ in parts]
+    if data.draw(st.booleans()):
+        sites[0]["attachments"].reverse()
+    return Topology.model_validate(
+        {
+            "name": "mesh",
+            "transports": [{"name": "core", "kind": "qinq", "s_tag": 2000}, {"name": "other", "kind": "direct"}],
+            "sites": sites,
+            "links": [{"a": a, "b": b} for _, links in parts for a, b in links],
+        }
+    )
+
+
+HOSTS = [f"{name}-h{number}" for name in SITES for number in range(4)]
+SOME = st.lists(st.sampled_from(HOSTS), min_size=1, max_size=3, unique=True)
+
+
+def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveCluster | None = None) -> LiveCluster:
+    on = None if transport is None else Name(transport)
+    network = None if joined is None else joined.network
+    return LiveCluster(key, ClusterKey(key), spec(*hosts), VLANS, on, None, network)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=50)
+def test_however_members_come_and_go_a_network_is_one_tree_and_nobody_is_moved(data: st.DataObject) -> None:
+    """What carries it is what would carry one cluster on all these hosts; who joins adds, and who leaves takes away.
+
+    Where the switches of each site are in one piece nobody is refused.
+    """
+    in_one = data.draw(st.booleans())
+    made = topology(data, in_one=in_one)
+    try:
+        own = cluster("own", data.draw(SOME), None)
+        ports = find_path_ports(made, own.spec)
+    except Conflict:
+        assert not in_one
+        return
+    sites = {made.site_of[host].name for host in own.spec.all_hosts}
+    transport = made.site(min(sites)).attachments[0].transport if len(sites) > 1 else None
+    own = cluster("own", list(own.spec.all_hosts), transport)
+    members: dict[str, LiveCluster] = {}
+    for step in range(data.draw(st.integers(1, 6))):
+        before = ports
+        if members and data.draw(st.booleans()):
+            del members[data.draw(st.sampled_from(sorted(members)))]
+            ports = whole(made, own, members)
+            assert ports <= before
+        else:
+            try:
+                own, new = joins(made, own, f"m{step}", data.draw(SOME))
+            except Conflict:
+                assert not in_one
+                continue
+            members = {key: moved(one, own) for key, one in (members | {f"m{step}": new}).items()}
+            ports = whole(made, own, members)
+            assert ports >= before
+        hosts = {host for one in (own, *members.values()) for host in one.spec.all_hosts}
+        assert ports == find_path_ports(made, spec(*sorted(hosts)), own.transport)
+        all_of_it = [own, *members.values()]
+        for name in made.elements:
+            placed = [one for one in all_of_it if name in list_elements(find_cluster_ports(made, one))]
+            assert compute_wanted(name, made, placed) == compute_wanted(name, made, all_of_it)
+        for one in all_of_it:
+            assert set(one.spec.all_hosts) <= list_elements(find_cluster_ports(made, one))
+
+
+def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple[LiveCluster, LiveCluster]:
+    """Give the network and its new member as SBF makes them. Raises Conflict."""
+    on = own.transport
+    sites = {made.site_of[host].name for host in (*own.spec.all_hosts, *hosts)}
+    if on is None and len(sites) > 1:
+        on = made.sites[0].attachments[0].transport
+        check_paths_unchanged(made, own, made.transport(on))
+    own = moved(own, cluster("own", list(own.spec.all_hosts), on))
+    new = cluster(key, hosts, on, own)
+    find_cluster_ports(made, new)
+    return own, new
+
+
+def moved(one: LiveCluster, own: LiveCluster) -> LiveCluster:
+    """Give a cluster with the transport that its network has now."""
+    joined = None if one.id == own.id else own.network
+    return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
+
+
+def whole(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> frozenset[PortRef]:
+    return frozenset(port for one in (own, *members.values()) for port in find_cluster_ports(made, one))
+
+
+def test_a_members_part_is_its_own_way_and_what_leads_to_its_network() -> None:
+    """Not the network's other hosts, and of the switch at its site only what it needs."""
+    found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
+    assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
+
+
+def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
+    found = find_path_ports(three_sites(), spec("brno-h1"), Name("core"), spec("brno-h1", "praha-h1"))
+    assert sorted(found) == ["brno-h1:eth0", "brno-sw1:p1"]
+
+
+def test_a_network_whose_way_does_not_lead_to_the_transport_is_not_moved() -> None:
+    """Its host has two uplinks, to two switches that nothing joins; the first listed carries it, the second is met."""
+    switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
+    site_a = {
+        "name": "a",
+        "attachments": [{"transport": "near", "port": "s1:up"}, {"transport": "far", "port": "s2:up"}],
+        "switches": switches,
+        "hosts": [{"name": "h", "ports": ["eth0", "eth1"]}],
+    }
+    transports = [{"name": "near", "kind": "direct"}, {"name": "far", "kind": "direct"}]
+    links = [{"a": "h:eth0", "b": "s1:h"}, {"a": "h:eth1", "b": "s2:h"}]
+    made = Topology.model_validate({"name": "t", "transports": transports, "sites": [site_a], "links": links})
+    network = cluster("own", ["h"], None)
+    check_paths_unchanged(made, network, made.transport("near"))
+    with pytest.raises(Conflict) as caught:
+        check_paths_unchanged(made, network, made.transport("far"))
+    assert str(caught.value) == (
+        "network own would be moved to other ports to meet transport far (off h:eth0, s1:h): "
+        "choose a host at its own site"
+    )
+
+
+def test_a_site_that_is_not_on_the_networks_transport_is_named() -> None:
+    network = LiveCluster("n", ClusterKey("n"), spec("brno-h1"), VLANS, Name("xponder"))
+    check_sites_attached(network, [])
+    with pytest.raises(Conflict, match="network n is joined by transport xponder, to which site brno is not attached"):
+        check_sites_attached(network, three_sites().sites[:1])
+
+
+def test_a_members_network_is_the_one_it_joined() -> None:
+    own = cluster("own", ["brno-h1"], None)
+    assert cluster("m", ["brno-h2"], None, own).network == ClusterNetwork("own", ClusterKey("own"), own.spec)

@@ -1,0 +1,253 @@
+"""Which ports carry a cluster."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sbf_fakes.world import spec, three_sites
+
+from sbf_service.domain.paths import find_path_ports, find_sites
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.topology import Topology
+
+
+def topology(
+    sites: list[dict[str, object]], links: list[tuple[str, str]], transports: tuple[str, ...] = ()
+) -> Topology:
+    return Topology.model_validate(
+        {
+            "name": "test",
+            "transports": [{"name": name, "kind": "qinq", "s_tag": 2000} for name in transports],
+            "sites": sites,
+            "links": [{"a": a, "b": b} for a, b in links],
+        }
+    )
+
+
+def switch(name: str, *ports: str) -> dict[str, object]:
+    return {"name": name, "platform": "fake", "ports": list(ports)}
+
+
+def host(name: str, *ports: str) -> dict[str, object]:
+    return {"name": name, "ports": list(ports or ("eth0",))}
+
+
+def ports(found: frozenset[object]) -> list[str]:
+    return sorted(found)
+
+
+TRIANGLE = {
+    "name": "brno",
+    "switches": [
+        switch("sw1", "h", "a", "b"),
+        switch("sw2", "h", "a", "b"),
+        switch("sw3", "h", "a", "b"),
+    ],
+    "hosts": [host("h1"), host("h2"), host("h3")],
+}
+TRIANGLE_LINKS = [
+    ("h1:eth0", "sw1:h"),
+    ("h2:eth0", "sw2:h"),
+    ("h3:eth0", "sw3:h"),
+    ("sw1:a", "sw2:a"),
+    ("sw2:b", "sw3:b"),
+    ("sw3:a", "sw1:b"),
+]
+
+
+def test_one_site_one_switch_is_its_host_ports_only() -> None:
+    assert ports(find_path_ports(three_sites(), spec("brno-h1", "brno-h2"))) == [
+        "brno-h1:eth0",
+        "brno-h2:eth0",
+        "brno-sw1:p1",
+        "brno-sw1:p2",
+    ]
+
+
+def test_several_sites_are_joined_over_their_edge_ports() -> None:
+    assert ports(find_path_ports(three_sites(), spec("brno-h1", "plzen-h2"))) == [
+        "brno-h1:eth0",
+        "brno-sw1:p1",
+        "brno-sw1:uplink",
+        "plzen-h2:eth0",
+        "plzen-sw1:p2",
+        "plzen-sw1:uplink",
+    ]
+
+
+def test_hosts_without_guests_take_part() -> None:
+    wanted = spec("brno-h1", hosts=["brno-h2"])
+    assert "brno-sw1:p2" in find_path_ports(three_sites(), wanted)
+
+
+def test_a_ring_of_switches_is_opened() -> None:
+    """Three switches in a triangle, a host on each: two of the three links carry the cluster, the third does not."""
+    found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2", "h3"))
+    assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
+
+
+def test_switches_off_the_way_carry_nothing() -> None:
+    found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2"))
+    assert ports(found) == ["h1:eth0", "h2:eth0", "sw1:a", "sw1:h", "sw2:a", "sw2:h"]
+
+
+def test_switches_between_carry_on_both_their_ports() -> None:
+    chain = {
+        "name": "brno",
+        "switches": [switch("sw1", "h", "x"), switch("sw2", "x", "y"), switch("sw3", "y", "h")],
+        "hosts": [host("h1"), host("h3")],
+    }
+    links = [("h1:eth0", "sw1:h"), ("sw1:x", "sw2:x"), ("sw2:y", "sw3:y"), ("h3:eth0", "sw3:h")]
+    found = find_path_ports(topology([chain], links), spec("h1", "h3"))
+    assert ports(found) == ["h1:eth0", "h3:eth0", "sw1:h", "sw1:x", "sw2:x", "sw2:y", "sw3:h", "sw3:y"]
+
+
+def test_the_tree_of_a_site_hangs_from_its_edge_switch() -> None:
+    brno = TRIANGLE | {
+        "switches": [*TRIANGLE["switches"][:2], switch("sw3", "h", "a", "b", "up")],
+        "attachments": [{"transport": "core", "port": "sw3:up"}],
+    }
+    praha = {
+        "name": "praha",
+        "switches": [switch("psw", "h", "up")],
+        "hosts": [host("p1")],
+        "attachments": [{"transport": "core", "port": "psw:up"}],
+    }
+    found = find_path_ports(
+        topology([brno, praha], [*TRIANGLE_LINKS, ("p1:eth0", "psw:h")], ("core",)), spec("h1", "h2", "p1")
+    )
+    assert [port for port in ports(found) if port.startswith("sw3")] == ["sw3:a", "sw3:b", "sw3:up"]
+
+
+def test_of_two_links_between_switches_the_first_listed_port_is_taken() -> None:
+    pair = {
+        "name": "brno",
+        "switches": [switch("sw1", "h", "z", "a"), switch("sw2", "h", "z", "a")],
+        "hosts": [host("h1"), host("h2")],
+    }
+    links = [("h1:eth0", "sw1:h"), ("h2:eth0", "sw2:h"), ("sw1:a", "sw2:a"), ("sw1:z", "sw2:z")]
+    assert "sw1:z" in find_path_ports(topology([pair], links), spec("h1", "h2"))
+    assert "sw1:a" not in find_path_ports(topology([pair], links), spec("h1", "h2"))
+
+
+def test_a_host_is_reached_by_its_first_linked_port() -> None:
+    one = {"name": "brno", "switches": [switch("sw1", "x", "y")], "hosts": [host("h1", "eth0", "eth1", "eth2")]}
+    links = [("h1:eth2", "sw1:x"), ("h1:eth1", "sw1:y")]
+    assert ports(find_path_ports(topology([one], links), spec("h1"))) == ["h1:eth1", "sw1:y"]
+
+
+TWO_UPLINKS = TRIANGLE | {"hosts": [host("h1", "eth0", "eth1"), host("h2"), host("h3")]}
+
+
+def ring(*without: str) -> list[tuple[str, str]]:
+    """Three switches in a ring with h1 on sw1 and sw3, less the links that have one of these ports."""
+    second = {"name": "h1", "ports": ["eth0", "eth1"]}
+    assert TWO_UPLINKS["hosts"][0] == second
+    links = [("h1:eth1", "sw3:x"), *TRIANGLE_LINKS]
+    return [link for link in links if not set(link) & set(without)]
+
+
+def ring_ports(*hosts: str, without: tuple[str, ...] = ()) -> list[str]:
+    site = TWO_UPLINKS | {"switches": [*TRIANGLE["switches"][:2], switch("sw3", "h", "a", "b", "x")]}
+    return ports(find_path_ports(topology([site], ring(*without)), spec(*hosts)))
+
+
+def test_a_second_uplink_carries_nothing_while_the_first_one_does() -> None:
+    assert ring_ports("h1", "h3") == ["h1:eth0", "h3:eth0", "sw1:b", "sw1:h", "sw3:a", "sw3:h"]
+
+
+def test_a_second_uplink_is_taken_once_the_first_one_is_taken_out() -> None:
+    assert ring_ports("h1", "h3", without=("h1:eth0",)) == ["h1:eth1", "h3:eth0", "sw3:h", "sw3:x"]
+
+
+def test_a_second_uplink_is_taken_where_the_first_one_leads_nowhere() -> None:
+    """The switch sw1 is still linked to h1, and to no other switch any more."""
+    found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
+    assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
+
+
+def test_a_link_that_is_taken_out_is_gone_round_the_other_side_of_the_ring() -> None:
+    assert ring_ports("h2", "h3", without=("sw2:b",)) == [
+        "h2:eth0",
+        "h3:eth0",
+        "sw1:a",
+        "sw1:b",
+        "sw2:a",
+        "sw2:h",
+        "sw3:a",
+        "sw3:h",
+    ]
+
+
+def test_the_first_shared_transport_in_order_of_preference_is_taken() -> None:
+    def attached(name: str, *transports: str) -> dict[str, object]:
+        return {
+            "name": name,
+            "attachments": [{"transport": one, "port": f"{name}-sw:{one}"} for one in transports],
+            "switches": [switch(f"{name}-sw", "h", *transports)],
+            "hosts": [host(f"{name}-h")],
+        }
+
+    sites = [attached("brno", "xponder", "vpls", "core"), attached("praha", "core", "vpls")]
+    made = topology(sites, [("brno-h:eth0", "brno-sw:h"), ("praha-h:eth0", "praha-sw:h")], ("xponder", "vpls", "core"))
+    edges = [port for port in ports(find_path_ports(made, spec("brno-h", "praha-h"))) if port.endswith("vpls")]
+    assert edges == ["brno-sw:vpls", "praha-sw:vpls"]
+
+
+def test_sites_without_a_common_transport_are_named() -> None:
+    sites = [
+        {
+            "name": "brno",
+            "attachments": [{"transport": "core", "port": "bsw:up"}],
+            "switches": [switch("bsw", "h", "up")],
+            "hosts": [host("bh")],
+        },
+        {"name": "praha", "switches": [switch("psw", "h")], "hosts": [host("ph")]},
+    ]
+    with pytest.raises(Conflict) as caught:
+        find_path_ports(topology(sites, [("bh:eth0", "bsw:h"), ("ph:eth0", "psw:h")], ("core",)), spec("bh", "ph"))
+    assert str(caught.value) == (
+        "no transport joins brno, praha: brno is on core; praha is on none; attach them to a common one or choose "
+        "other hosts"
+    )
+
+
+def test_switches_that_are_not_joined_are_named() -> None:
+    with pytest.raises(Conflict, match="switch sw2 is not joined to switch sw1 within their site: link them"):
+        find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS[:3]), spec("h1", "h2"))
+
+
+def test_an_unknown_host_is_named_with_the_known_ones() -> None:
+    with pytest.raises(NotFound, match="host nowhere is not known; known are: brno-h1, brno-h2"):
+        find_sites(three_sites(), ["nowhere"])
+
+
+@given(st.data())
+def test_what_carries_a_cluster_is_a_tree_over_all_its_hosts(data: st.DataObject) -> None:
+    """On any connected mesh of switches: the links used join all hosts, and taking any one away would part them."""
+    size = data.draw(st.integers(2, 7))
+    tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]
+    pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
+    extra = data.draw(st.lists(st.sampled_from(pairs), max_size=6))
+    ends = [(a, f"l{n}", b) for n, (a, b) in enumerate([*tree, *extra])]
+    switches = [switch(f"s{n}", "h", *(port for a, port, b in ends if n in {a, b})) for n in range(size)]
+    site = {"name": "brno", "switches": switches, "hosts": [host(f"h{n}") for n in range(size)]}
+    links = [(f"h{n}:eth0", f"s{n}:h") for n in range(size)] + [(f"s{a}:{p}", f"s{b}:{p}") for a, p, b in ends]
+    hosts = data.draw(st.lists(st.sampled_from([f"h{n}" for n in range(size)]), min_size=1, unique=True))
+
+    found = find_path_ports(topology([site], links), spec(*hosts))
+
+    used = [(a, b) for a, port, b in ends if f"s{a}:{port}" in found]
+    assert all((f"s{a}:{port}" in found) == (f"s{b}:{port}" in found) for a, port, b in ends)
+    nodes = {int(name[1:]) for name in hosts} | {n for pair in used for n in pair}
+    assert len(used) == len(nodes) - 1
+    assert _joined(used, int(hosts[0][1:])) == nodes
+
+
+def _joined(links: list[tuple[int, int]], start: int) -> set[int]:
+    reached, before = {start}, set[int]()
+    while reached != before:
+        before = set(reached)
+        for a, b in links:
+            if reached & {a, b}:
+                reached |= {a, b}
+    return reached

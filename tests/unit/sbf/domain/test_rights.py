@@ -1,0 +1,146 @@
+"""Who may do what: the table, written out once more as people read it."""
+
+import pytest
+
+from sbf_service.domain.authentication import Principal
+from sbf_service.domain.rights import WHOLE_SERVICE, Action, ProtectedResource, describe_denial, is_allowed
+from virtcloud.model.access import Role
+from virtcloud.model.values import Name
+
+BRNO = frozenset({Name("brno")})
+ALICE = Principal("alice", Role.USER)
+IVO = Principal("ivo", Role.SITE_ADMINISTRATOR, BRNO)
+EVA = Principal("eva", Role.OPERATOR)
+AGENT = Principal("brno-h1", Role.AGENT)
+PBS = Principal("pbs", Role.SCHEDULER)
+STARTER = Principal("brno-h9", Role.JOB_STARTER)
+EVERYBODY = (ALICE, IVO, EVA, AGENT, PBS, STARTER)
+
+OWN = ProtectedResource("cluster a", owner="alice", sites=frozenset({Name("praha")}))
+AT_BRNO = ProtectedResource("cluster b", owner="bob", sites=frozenset({Name("brno"), Name("praha")}))
+ON_HOST = ProtectedResource("cluster h", owner="bob", elements=frozenset({Name("brno-h1"), Name("brno-sw1")}))
+ON_STARTER = ProtectedResource("cluster j", owner="bob", elements=frozenset({Name("brno-h9"), Name("brno-sw1")}))
+ELSEWHERE = ProtectedResource("cluster p", owner="bob", sites=frozenset({Name("praha")}))
+SITE_BRNO = ProtectedResource("site brno", sites=BRNO)
+SITE_PRAHA = ProtectedResource("site praha", sites=frozenset({Name("praha")}))
+HOST = ProtectedResource("element brno-h1", elements=frozenset({Name("brno-h1")}), sites=BRNO)
+OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")}), sites=BRNO)
+
+
+@pytest.mark.parametrize(
+    ("action", "subject", "allowed"),
+    [
+        (Action.READ_CLUSTER, OWN, {"alice", "eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, ELSEWHERE, {"eva", "pbs", "brno-h9"}),
+        (Action.READ_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1", "brno-h9"}),
+        (Action.CREATE_CLUSTER, ProtectedResource(owner="alice"), {"alice", "eva", "pbs"}),
+        (Action.CREATE_CLUSTER, ProtectedResource(owner="bob"), {"eva", "pbs"}),
+        (Action.CREATE_CLUSTER, ON_STARTER, {"eva", "pbs", "brno-h9"}),
+        (Action.END_CLUSTER, ON_STARTER, {"eva", "pbs", "brno-h9"}),
+        (Action.END_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.END_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
+        (Action.END_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1"}),
+        (Action.EXTEND_CLUSTER, ON_HOST, {"eva", "pbs"}),
+        (Action.EXTEND_CLUSTER, OWN, {"alice", "eva", "pbs"}),
+        (Action.SHARE_CLUSTER, OWN, {"alice", "eva"}),
+        (Action.SHARE_CLUSTER, AT_BRNO, {"eva"}),
+        (Action.EXTEND_CLUSTER, AT_BRNO, {"eva", "pbs"}),
+        (Action.READ_SITES, WHOLE_SERVICE, {"alice", "ivo", "eva", "pbs"}),
+        (Action.READ_QUARANTINE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_POOL, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_POOL, SITE_PRAHA, {"eva"}),
+        (Action.SAY_CLEAN, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SAY_CLEAN, SITE_PRAHA, {"eva"}),
+        (Action.VERIFY_SITE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.VERIFY_SITE, SITE_PRAHA, {"eva"}),
+        (Action.READ_TOPOLOGY, WHOLE_SERVICE, {"ivo", "eva", "pbs"}),
+        (Action.SET_TOPOLOGY, WHOLE_SERVICE, {"eva"}),
+        (Action.SET_SITE, SITE_BRNO, {"ivo", "eva"}),
+        (Action.SET_SITE, SITE_PRAHA, {"eva"}),
+        (Action.READ_ELEMENT, HOST, {"ivo", "eva", "brno-h1", "pbs"}),
+        (Action.READ_ELEMENT, OTHER, {"ivo", "eva", "pbs"}),
+        (Action.COMPARE_ELEMENT, HOST, {"ivo", "eva"}),
+        (Action.ADOPT_PORT, HOST, {"ivo", "eva"}),
+        (Action.RECONCILE_ELEMENT, HOST, {"ivo", "eva"}),
+        (Action.RECONCILE_ELEMENT, ProtectedResource("element praha-sw1", sites=SITE_PRAHA.sites), {"eva"}),
+        (Action.SPEAK_FOR_ELEMENT, HOST, {"eva", "brno-h1"}),
+        (Action.SPEAK_FOR_ELEMENT, OTHER, {"eva"}),
+        (Action.READ_AUDIT, WHOLE_SERVICE, {"eva"}),
+        (Action.READ_AUDIT, OWN, {"alice", "eva"}),
+        (Action.READ_AUDIT, HOST, {"ivo", "eva"}),
+        (Action.KEEP_TOKENS, WHOLE_SERVICE, {"eva"}),
+        (Action.ANSWER_FOR_JOB, WHOLE_SERVICE, {"eva", "pbs"}),
+        (Action.READ_QUOTA, OWN, {"alice", "eva", "pbs"}),
+        (Action.SET_QUOTA, OWN, {"eva"}),
+    ],
+)
+def test_each_role_may_do_this_and_nobody_else(action: Action, subject: ProtectedResource, allowed: set[str]) -> None:
+    assert {one.name for one in EVERYBODY if is_allowed(one, action, subject)} == allowed
+
+
+def test_the_table_above_misses_no_action() -> None:
+    marks = test_each_role_may_do_this_and_nobody_else.pytestmark[0]  # type: ignore[attr-defined]
+    assert {row[0] for row in marks.args[1]} == set(Action)
+
+
+def test_an_agents_name_is_no_users_name() -> None:
+    """A user who is called as a host is does not own its clusters' elements, nor an agent a user's clusters."""
+    assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
+    assert not is_allowed(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
+    assert not is_allowed(Principal("alice", Role.AGENT), Action.READ_CLUSTER, OWN)
+
+
+@pytest.mark.parametrize(
+    ("who", "action", "subject", "words"),
+    [
+        (
+            ALICE,
+            Action.SET_POOL,
+            SITE_BRNO,
+            "alice (user) may not change the pool of site brno: that takes a site administrator of brno or an operator",
+        ),
+        (
+            AGENT,
+            Action.SPEAK_FOR_ELEMENT,
+            OTHER,
+            "brno-h1 (agent) may not speak for element brno-h2: that takes the agent of brno-h2 or an operator",
+        ),
+        (
+            IVO,
+            Action.EXTEND_CLUSTER,
+            AT_BRNO,
+            (
+                "ivo (site-administrator) may not extend the lease of cluster b: "
+                "that takes its owner (bob), an operator or a scheduler"
+            ),
+        ),
+        (
+            Principal("praha-h1", Role.AGENT),
+            Action.END_CLUSTER,
+            ON_HOST,
+            (
+                "praha-h1 (agent) may not end cluster h: that takes its owner (bob), a site administrator of its site, "
+                "the agent of an element of it, an operator or a scheduler"
+            ),
+        ),
+        (
+            PBS,
+            Action.SET_TOPOLOGY,
+            WHOLE_SERVICE,
+            "pbs (scheduler) may not change the topology: that takes an operator",
+        ),
+    ],
+)
+def test_a_refusal_says_who_tried_what_and_who_may(
+    who: Principal, action: Action, subject: ProtectedResource, words: str
+) -> None:
+    assert describe_denial(who, action, subject) == words
+
+
+@pytest.mark.parametrize(
+    ("who", "name"),
+    [(ALICE, "alice"), (AGENT, "agent@brno-h1"), (PBS, "scheduler@pbs"), (STARTER, "job-starter@brno-h9")],
+)
+def test_the_audit_log_names_people_and_machines(who: Principal, name: str) -> None:
+    assert who.who == name

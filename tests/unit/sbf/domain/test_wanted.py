@@ -1,0 +1,61 @@
+"""From clusters to what each element must carry."""
+
+from sbf_fakes.world import spec, three_sites
+
+from sbf_service.domain.wanted import LiveCluster, compute_wanted, derive_mac, list_elements
+from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
+
+
+def live(key: str, number: int, *hosts: str, **changes: object) -> LiveCluster:
+    sites = {host.split("-")[0] for host in hosts}
+    return LiveCluster(f"id-{key}", ClusterKey(key), spec(*hosts, **changes), {Name(s): VlanId(number) for s in sites})
+
+
+def ports(element: str, *clusters: LiveCluster) -> dict[str, str]:
+    found = compute_wanted(Name(element), three_sites(), clusters)
+    return {port: str(vlans) for port, vlans in found.ports.items()}
+
+
+def test_managed_ports_that_carry_nothing_appear_with_an_empty_set() -> None:
+    assert ports("brno-sw1") == {"p1": "", "p2": "", "uplink": ""}
+
+
+def test_each_port_carries_the_clusters_that_go_over_it() -> None:
+    clusters = live("a", 100, "brno-h1", "praha-h1"), live("b", 101, "brno-h1", "brno-h2"), live("c", 102, "praha-h1")
+    assert ports("brno-sw1", *clusters) == {"p1": "100-101", "p2": "101", "uplink": "100"}
+    assert ports("praha-sw1", *clusters) == {"p1": "100,102", "p2": "", "uplink": "100"}
+    assert ports("plzen-sw1", *clusters) == {"p1": "", "p2": "", "uplink": ""}
+
+
+def test_a_host_runs_its_guests_of_each_cluster_on_its_uplink() -> None:
+    found = compute_wanted(
+        Name("brno-h1"), three_sites(), [live("b", 101, "brno-h1"), live("a", 100, "brno-h1", "praha-h1")]
+    )
+    assert [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in found.segments] == [
+        ("a", 100, "eth0", ["g1"]),
+        ("b", 101, "eth0", ["g1"]),
+    ]
+
+
+def test_a_host_that_takes_part_without_a_guest_has_a_segment() -> None:
+    found = compute_wanted(Name("brno-h2"), three_sites(), [live("a", 100, "brno-h1", hosts=["brno-h2"])])
+    assert [(one.vlan, one.guests) for one in found.segments] == [(100, ())]
+
+
+def test_a_made_mac_is_local_unicast_and_stays_the_same() -> None:
+    assert derive_mac("c1", Name("g1")) == "6e:d5:5b:23:b6:db"
+    assert int(derive_mac("c1", Name("g1"))[:2], 16) & 0b11 == 0b10
+
+
+def test_a_made_mac_differs_between_clusters_and_guests() -> None:
+    assert len({derive_mac(cluster, Name(guest)) for cluster in ("c1", "c2") for guest in ("g1", "g2")}) == 4
+
+
+def test_a_given_mac_is_kept() -> None:
+    guest = {"name": "g1", "host": "brno-h1", "image": "debian", "mac": "02:00:00:00:00:07"}
+    found = compute_wanted(Name("brno-h1"), three_sites(), [live("a", 100, "brno-h1", guests=[guest])])
+    assert found.segments[0].guests[0].mac == Mac("02:00:00:00:00:07")
+
+
+def test_elements_are_those_of_the_ports() -> None:
+    assert list_elements([PortRef("sw1:p1"), PortRef("sw1:p2"), PortRef("h1:eth0")]) == {"sw1", "h1"}

@@ -1,0 +1,133 @@
+"""Candidate configurations: what each platform is told for one and the same change, and how its own is understood."""
+
+import pytest
+
+from sbf_service.drivers.switch.candidates import CANDIDATE_DIALECTS
+from sbf_service.drivers.switch.candidates.juniper_junos import JunosReading
+from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading
+from virtcloud.model.values import PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+
+def vlans(text: str) -> VlanSet:
+    return VlanSet.parse(text)
+
+
+def difference(**changes: object) -> SwitchDifference:
+    return SwitchDifference.model_validate(changes)
+
+
+JUNOS = """<configuration>
+ <interfaces>
+  <interface><name>ge-0/0/1</name><unit><name>0</name><family><ethernet-switching>
+    <interface-mode>trunk</interface-mode>
+    <vlan><members>vc-112</members><members>130</members><members>140-141</members><members>gone</members></vlan>
+  </ethernet-switching></family></unit></interface>
+  <interface><name>ge-0/0/2</name><unit><name>0</name><family><ethernet-switching>
+    <interface-mode>trunk</interface-mode><vlan><members>all</members></vlan>
+  </ethernet-switching></family></unit></interface>
+  <interface><name>ge-0/0/3</name><unit><name>0</name><family><ethernet-switching>
+    <vlan><members>vc-112</members></vlan>
+  </ethernet-switching></family></unit></interface>
+  <interface><name>ge-0/0/4</name><native-vlan-id>150</native-vlan-id><unit><name>0</name><family><ethernet-switching>
+    <interface-mode>trunk</interface-mode><vlan inactive="inactive"><members>all</members></vlan>
+  </ethernet-switching></family></unit></interface>
+  <interface><name>ge-0/0/5</name><unit><name>160</name><vlan-id>160</vlan-id></unit></interface>
+ </interfaces>
+ <vlans>
+  <vlan><name>vc-112</name><vlan-id>112</vlan-id></vlan>
+  <vlan><name>theirs</name><vlan-id-list>130</vlan-id-list><vlan-id-list>140-141</vlan-id-list></vlan>
+  <vlan inactive="inactive"><name>off</name><vlan-id>170</vlan-id></vlan>
+  <vlan><name>routed</name><vlan-id>none</vlan-id></vlan>
+ </vlans>
+</configuration>"""
+
+
+def test_a_junos_configuration_is_understood() -> None:
+    """Names, numbers and ranges as members; all; access ports; what is deactivated; other units."""
+    seen = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
+    assert seen.vlans == vlans("112,130,140-141")
+    assert seen.ports == {
+        "ge-0/0/1": PortReading(vlans("112,130,140-141"), ready=True),
+        "ge-0/0/2": PortReading(ALL_VLANS, ready=True, open=True),
+        "ge-0/0/3": PortReading(untagged=vlans("112"), access=VlanId(112)),
+        "ge-0/0/4": PortReading(ready=True, untagged=vlans("150")),
+        "ge-0/0/5": PortReading(untagged=vlans("160")),
+    }
+
+
+@pytest.mark.parametrize("said", ["", "<output>busy</output>", "<configuration>", "syntax error"])
+def test_what_is_no_junos_configuration_raises(said: str) -> None:
+    with pytest.raises(ValueError, match=r"busy|syntax|configuration|^$"):
+        CANDIDATE_DIALECTS["juniper_junos"].see([said])
+
+
+SEEN = JunosReading(
+    vlans=vlans("112,130,140-141"),
+    ports={
+        "ge-0/0/1": PortReading(vlans("112,130,140-141"), ready=True),
+        "ge-0/0/2": PortReading(ALL_VLANS, ready=True, open=True),
+        "ge-0/0/3": PortReading(untagged=vlans("50")),
+    },
+    names={VlanId(112): "blue", VlanId(130): "theirs", VlanId(140): "two", VlanId(141): "two"},
+    members={
+        "ge-0/0/1": {"blue": vlans("112"), "130": vlans("130"), "140-141": vlans("140-141")},
+        "ge-0/0/2": {"all": ALL_VLANS},
+    },
+)
+
+
+def told(**changes: object) -> list[str]:
+    return CANDIDATE_DIALECTS["juniper_junos"].lines(difference(**changes), SEEN)
+
+
+def test_what_junos_is_told_for_one_change() -> None:
+    change = {
+        "close": ["ge-0/0/2"],
+        "create": "113",
+        "delete": "112",
+        "add": {"ge-0/0/1.0": "113", "ge-0/0/3": "113", "ge-0/0/4": "113"},
+        "remove": {"GE-0/0/1": "112,140-141"},
+    }
+    unit = "unit 0 family ethernet-switching"
+    assert told(**change) == [
+        f"delete interfaces ge-0/0/2 {unit} vlan members",
+        f"delete interfaces ge-0/0/1 {unit} vlan members blue",
+        f"delete interfaces ge-0/0/1 {unit} vlan members 140-141",
+        "delete vlans blue",
+        "set vlans vc-113 vlan-id 113",
+        f"set interfaces ge-0/0/1 {unit} vlan members vc-113",
+        f"delete interfaces ge-0/0/3 {unit}",
+        f"set interfaces ge-0/0/3 {unit} interface-mode trunk",
+        f"set interfaces ge-0/0/3 {unit} vlan members vc-113",
+        f"set interfaces ge-0/0/4 {unit} interface-mode trunk",
+        f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
+    ]
+
+
+def test_what_junos_is_told_for_access_ports() -> None:
+    """One that has nothing configured is in no VLAN; whoever comes after somebody starts from nothing."""
+    access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
+    change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
+    unit = "unit 0 family ethernet-switching"
+    assert told(access=access, **change) == [
+        f"delete interfaces ge-0/0/1 {unit}",
+        f"set interfaces ge-0/0/4 {unit} interface-mode access",
+        f"set interfaces ge-0/0/4 {unit} vlan members vc-113",
+    ]
+
+
+def test_what_stands_for_other_numbers_too_is_not_deleted() -> None:
+    """It is found when it is read back, and the whole change is taken back."""
+    assert told(remove={"ge-0/0/1": "140"}) == []
+    assert told(delete="140") == []
+
+
+def test_a_port_joins_a_vlan_by_the_name_that_it_has() -> None:
+    assert told(add={PortName("ge-0/0/1"): "130"})[-1].endswith("vlan members theirs")
+
+
+def test_no_line_ever_says_all_vlans() -> None:
+    every = told(close=["ge-0/0/2"], create="113", add={"ge-0/0/2": "113", "ge-0/0/3": "113"})
+    assert not [line for line in every if line.startswith("set") and "all" in line.split()]

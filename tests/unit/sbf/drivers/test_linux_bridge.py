@@ -1,0 +1,240 @@
+"""The Linux bridge dialect: what iproute2 prints, and what it is told.
+
+Linux bridges: which ports are in other use, and how each is put back as it was.
+"""
+
+import pytest
+from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
+
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.switch.linux_bridge import (
+    CAPABILITIES,
+    LinuxBridge,
+    derive_bridge_state,
+    render_bridge_commands,
+)
+from sbf_service.drivers.transport.iproute2 import parse_vlan_entries
+from sbf_service.drivers.transport.shell import pack_words
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
+
+SWITCH = Name("sw1")
+PORTS = tuple(PortName(port) for port in ("p1", "p2", "uplink"))
+
+# As printed by iproute2 6.1 on Linux 6.1.
+COMPRESSED = (
+    '[{"ifname":"br0","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]}]},'
+    '{"ifname":"p1","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]},{"vlan":100,"vlanEnd":105,"flags":[]},'
+    '{"vlan":107}]},{"ifname":"p2","vlans":[{"vlan":1,"flags":["Egress Untagged"]},'
+    '{"vlan":300,"flags":["PVID","Egress Untagged"]}]},'
+    '{"ifname":"uplink","vlans":[{"vlan":1,"flags":["PVID","Egress Untagged"]}]}]'
+)
+PLAIN = '[{"ifname":"p1","vlans":[{"vlan":100},{"vlan":101},{"vlan":102}]}]'
+
+
+def carried(said: str, managed: str = "100-199") -> dict[str, str]:
+    found = derive_bridge_state(
+        SWITCH, parse_vlan_entries("switch sw1", said), SwitchScope(PORTS, VlanSet.parse(managed))
+    )
+    return {port: str(vlans) for port, vlans in found.ports.items()}
+
+
+class Line:
+    """A command line that gives one answer."""
+
+    prompt = r"^# "
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        return self.answer
+
+    def close(self) -> None:
+        pass
+
+
+def test_ranges_are_read() -> None:
+    assert carried(COMPRESSED) == {"p1": "100-105,107", "p2": "", "uplink": ""}
+
+
+def test_single_numbers_are_read() -> None:
+    assert carried(PLAIN) == {"p1": "100-102", "p2": "", "uplink": ""}
+
+
+def test_only_managed_numbers_are_read_of_a_range() -> None:
+    assert carried(COMPRESSED, "104-106") == {"p1": "104-105", "p2": "", "uplink": ""}
+
+
+def test_an_untagged_number_outside_the_pool_is_left_alone() -> None:
+    assert carried(COMPRESSED, "100-299") == {"p1": "100-105,107", "p2": "", "uplink": ""}
+
+
+def test_an_untagged_number_of_the_pool_is_unsafe() -> None:
+    with pytest.raises(Unsafe) as caught:
+        carried(COMPRESSED, "100-400")
+    assert str(caught.value) == (
+        "switch sw1, port p2: expected VLAN 300 tagged or absent, found PVID, Egress Untagged: move what uses it to a "
+        "number outside the pool, or take that number out of the pool"
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        'Object "vlan" is unknown, try "bridge help".',
+        '[{"ifname":"p1","vlans":[{"vlan":"100"}]}]',
+        '[{"ifname":"p1","vlans":[{"vlan":5000}]}]',
+        '[{"ifname":"p1","vlans":[{"vlan":100,"vlanEnd":10',
+        '{"ifname":"p1"}',
+    ],
+    ids=["nothing", "an error", "text for a number", "no such number", "cut off", "another shape"],
+)
+def test_what_cannot_be_understood_is_unsafe_and_shown(said: str) -> None:
+    with pytest.raises(Unsafe, match=r"^switch sw1: expected JSON from 'bridge -compressvlans -json vlan show', got "):
+        carried(said)
+
+
+def test_removals_come_before_additions_and_runs_are_ranges() -> None:
+    difference = SwitchDifference(
+        add={PortName("p1"): VlanSet.parse("100-105,107")}, remove={PortName("uplink"): VlanSet.parse("110")}
+    )
+    assert list(render_bridge_commands(difference)) == [
+        "vlan del dev uplink vid 110",
+        "vlan add dev p1 vid 100-105",
+        "vlan add dev p1 vid 107",
+    ]
+
+
+def untagged(said: str, port: str = "p2") -> tuple[str, tuple[str, ...]]:
+    managed = SwitchScope(PORTS, VlanSet.parse("100-199"), (PortName(port),))
+    found = derive_bridge_state(
+        SWITCH, parse_vlan_entries("switch sw1", f'[{{"ifname":"{port}","vlans":[{said}]}}]'), managed
+    )
+    return str(found.ports[PortName(port)]), found.open
+
+
+WHOLE = '"flags":["PVID","Egress Untagged"]'
+
+
+@pytest.mark.parametrize(
+    ("said", "carried", "is_open"),
+    [
+        ("", "", False),
+        (f'{{"vlan":112,{WHOLE}}}', "112", False),
+        (f'{{"vlan":112,{WHOLE}}},{{"vlan":50}}', "112", False),
+        (f'{{"vlan":1,{WHOLE}}}', "", True),
+        ('{"vlan":112}', "", True),
+        ('{"vlan":112,"flags":["PVID"]}', "", True),
+        (f'{{"vlan":111,"flags":["Egress Untagged"]}},{{"vlan":112,{WHOLE}}}', "", True),
+        (f'{{"vlan":111}},{{"vlan":112,{WHOLE}}}', "", True),
+    ],
+    ids=["none", "ours", "ours beside theirs", "the default", "tagged", "in only", "another out", "another tagged"],
+)
+def test_an_access_port_has_one_number_of_ours_whole_or_is_open(said: str, carried: str, is_open: bool) -> None:
+    assert untagged(said) == (carried, ("p2",) if is_open else ())
+
+
+def test_an_access_port_in_somebodys_vlan_is_unsafe() -> None:
+    with pytest.raises(Unsafe) as caught:
+        untagged(f'{{"vlan":50,{WHOLE}}}')
+    assert str(caught.value) == (
+        "switch sw1, access port p2: expected one VLAN of ours untagged or none, found 50: "
+        "move who uses it to another port, take this one out of the topology, or adopt it "
+        "('virtcloud element adopt sw1 p2')"
+    )
+
+
+def test_batches_fit_on_a_terminal_line() -> None:
+    lines = [f"vlan add dev p1 vid {number}" for number in range(100, 1100)]
+    found = list(pack_words(lines, 3))
+    assert [line for part in found for line in part] == lines
+    assert max(len(" ".join(repr(line) for line in part)) for part in found) <= 3600
+    assert len(found) == 8
+
+
+def test_nothing_to_do_is_no_batch() -> None:
+    assert list(pack_words([])) == []
+
+
+def test_an_answer_without_its_marks_is_unsafe() -> None:
+    with pytest.raises(Unsafe, match="expected an answer between marks, got 'logout'"):
+        LinuxBridge(SWITCH, Line("logout")).read(SwitchScope(PORTS, VlanSet()))
+
+
+def test_a_shell_without_the_tool_is_a_refusal() -> None:
+    said = "begin-of-answer\nsh: 1: bridge: not found\nend-of-answer:127"
+    with pytest.raises(Refused, match="failed: the switch said 'sh: 1: bridge: not found'"):
+        LinuxBridge(SWITCH, Line(said)).read(SwitchScope(PORTS, VlanSet()))
+    with pytest.raises(Refused, match=r"was refused: the switch said 'sh: 1: bridge: not found \(exit code 127\)'"):
+        LinuxBridge(SWITCH, Line(said)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
+
+
+def test_each_refused_line_is_named_with_the_switchs_words() -> None:
+    said = (
+        "begin-of-answer\nRTNETLINK answers: Operation not permitted\nCommand failed -:1\n"
+        'Cannot find bridge device "p9"\nCommand failed -:2\nend-of-answer:1'
+    )
+    difference = SwitchDifference(add={PortName("p1"): VlanSet([100]), PortName("p9"): VlanSet([100])})
+    with pytest.raises(Refused) as caught:
+        LinuxBridge(SWITCH, Line(said)).apply(difference)
+    assert str(caught.value) == (
+        "switch sw1: 'vlan add dev p1 vid 100' was refused: the switch said 'RTNETLINK answers: Operation not "
+        "permitted'; 'vlan add dev p9 vid 100' was refused: the switch said 'Cannot find bridge device \"p9\"': "
+        "look at its ports and at the account's rights"
+    )
+
+
+def test_the_default_vlan_is_reserved() -> None:
+    assert str(CAPABILITIES.reserved) == "1"
+
+
+P1 = PortName("p1")
+POOL = VlanSet.parse("100-199")
+PVID = ["PVID", "Egress Untagged"]
+USES: dict[str, dict[int, list[str]]] = {
+    "VLAN 20 untagged": {20: PVID},
+    "tagged VLANs": {1: PVID, 20: [], 21: [], 22: []},
+    "a native VLAN beside tagged ones": {20: PVID, 30: []},
+}
+
+
+def made(vlans: dict[int, list[str]]) -> tuple[LinuxSwitch, LinuxBridge]:
+    switch = LinuxSwitch({"p1": dict(vlans)})
+    return switch, LinuxBridge(Name("sw1"), LinuxLine(switch))
+
+
+@pytest.mark.parametrize("vlans", [{}, {1: PVID}, {112: []}], ids=["none", "the default", "SBF's"])
+def test_a_port_without_others_vlans_is_in_no_other_use(vlans: dict[int, list[str]]) -> None:
+    _, driver = made(vlans)
+    assert driver.read(SwitchScope((P1,), POOL)).in_use == ()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_port_with_others_vlans_is_in_other_use(use: str) -> None:
+    _, driver = made(USES[use])
+    assert driver.read(SwitchScope((P1,), POOL)).in_use == (P1,)
+
+
+@pytest.mark.parametrize("access", [False, True], ids=["trunk", "access port"])
+@pytest.mark.parametrize("use", [*USES, "the default"])
+def test_a_port_is_put_back_exactly(use: str, access: bool) -> None:
+    before = USES.get(use, {1: PVID})
+    switch, driver = made(before)
+    on_access = (P1,) if access else ()
+    agreed = SwitchScope((P1,), POOL, access=on_access, adopted={P1: driver.read(SwitchScope((P1,), POOL)).untaken[P1]})
+    for vlans in ("112", ""):
+        wanted = SwitchWanted(ports={P1: VlanSet.parse(vlans)}, access=on_access)
+        driver.apply(compare_switch(wanted, driver.read(agreed)))
+    returned = SwitchScope((), POOL, returned=agreed.adopted)
+    driver.apply(compare_switch(SwitchWanted(ports={P1: VlanSet()}), driver.read(returned)))
+    assert switch.ports["p1"] == before
+
+
+def test_a_port_that_was_set_down_is_seen() -> None:
+    switch, driver = made({112: []})
+    switch.down = {"p1"}
+    assert driver.read(SwitchScope((P1,), POOL)).down == (P1,)

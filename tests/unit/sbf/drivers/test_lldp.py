@@ -1,0 +1,78 @@
+"""Reading neighbours: nothing is passed over in silence (``drivers/dialects/lldp.py``, ``drivers/lldpd.py``)."""
+
+import pytest
+
+from sbf_service.domain.cabling import Neighbour, is_mac
+from sbf_service.drivers.switch import lldp
+from sbf_service.drivers.switch.dialects import DIALECTS
+from sbf_service.drivers.switch.lldp import LldpFormat, parse_neighbours
+
+ONE = """
+Chassis id: 0200.0000.00aa
+Port id: Ethernet1/1
+Local Port id: Eth1/3
+Port Description: not advertised
+System Name: not advertised
+Management Address: not advertised
+"""
+
+
+def words(platform: str) -> LldpFormat:
+    found = DIALECTS[platform].lldp
+    assert found is not None
+    return found
+
+
+def test_every_dialect_says_how_it_is_asked_for_neighbours() -> None:
+    assert [name for name, dialect in DIALECTS.items() if dialect.lldp is None] == []
+
+
+def test_a_neighbour_that_names_neither_itself_nor_its_port_is_kept() -> None:
+    found = parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 1")
+    assert found == (Neighbour("Eth1/3", "0200.0000.00aa", "Ethernet1/1"),)
+
+
+def test_fewer_neighbours_than_the_device_counted_is_an_error() -> None:
+    with pytest.raises(ValueError, match="2 neighbours are announced, 1 understood"):
+        parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 2")
+
+
+def test_a_neighbour_that_an_old_ios_shows_without_the_local_port_is_an_error() -> None:
+    old = "-----\nChassis id: 0200.0000.00aa\nPort id: Gi0/1\nSystem Name: sw2\n\nTotal entries displayed: 1"
+    with pytest.raises(ValueError, match="neighbour sw2 stands there without the port on which it was heard"):
+        parse_neighbours(words("cisco_ios"), old)
+
+
+def test_the_first_line_that_fits_counts() -> None:
+    """EOS has another ``Port ID`` below link aggregation."""
+    said = (
+        "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
+        '    Port ID     : "Ethernet7"\n  - IEEE802.3 Link Aggregation\n    Port ID                : 0\n'
+    )
+    assert parse_neighbours(words("arista_eos"), said)[0].port == "Ethernet7"
+
+
+def test_what_lldpcli_of_debian_12_says_is_read() -> None:
+    """Recorded from lldpd 1.0.16; shortened."""
+    said = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
+      "chassis": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "name": [{"value": "brno-h1"}],
+                   "mgmt-ip": [{"value": "198.18.1.4"}], "capability": [{"type": "Bridge", "enabled": false}]}],
+      "port": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "descr": [{"value": "eth0"}],
+                "ttl": [{"value": "120"}]}]}]}]}"""
+    mac = "c2:17:0c:95:47:52"
+    assert lldp.parse_lldpd_neighbours(said) == (Neighbour("p1", mac, mac, "brno-h1", "eth0", "198.18.1.4"),)
+
+
+def test_lldpcli_without_neighbours_is_none_and_anything_else_is_an_error() -> None:
+    assert lldp.parse_lldpd_neighbours('{"lldp": [{}]}') == ()
+    with pytest.raises(ValueError, match="faults"):
+        lldp.parse_lldpd_neighbours('{"chassis": []}')
+
+
+@pytest.mark.parametrize("text", ["0200.0000.00aa", "02:00:00:00:00:AA", "c025a5-aabb01", "c0 25 a5 aa bb 01"])
+def test_a_mac_address_is_known_however_it_is_punctuated(text: str) -> None:
+    assert is_mac(text)
+
+
+def test_what_a_neighbour_says_of_itself_is_printable() -> None:
+    assert str(Neighbour("p1", "aa", "eth0", "\x1b[2Jhost\x00")) == "\ufffd[2Jhost\ufffd, port eth0"

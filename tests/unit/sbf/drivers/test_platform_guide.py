@@ -1,0 +1,76 @@
+"""The example of docs/how-to/add-a-switch-platform.md works as it stands there."""
+
+import re
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from emulators.ssh_server import listening
+from emulators.switch_bench import login_for
+
+from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
+from sbf_service.drivers.switch.command_rendering import render_commands
+from sbf_service.drivers.switch.dialect import Dialect
+from sbf_service.drivers.switch.plugins import find_dialect_faults, find_netmiko_faults
+from sbf_service.drivers.transport.ssh import SshCommandLine
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
+
+PAGE = Path(__file__).parents[3] / "docs/how-to/add-a-switch-platform.md"
+TABLE = "VLAN Name      Status    Ports\n---- --------- --------- -----\n1    default   STATIC\n"
+PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
+
+
+def example(number: int) -> dict[str, Any]:
+    """Run one of the page's two files."""
+    found: dict[str, Any] = {}
+    text = re.findall(r"^( *)```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[number]
+    exec(compile(dedent(f"{text[0]}{text[1].strip()}"), str(PAGE), "exec"), found)  # noqa: S102 - our own page
+    return found
+
+
+def test_the_example_passes_the_checks_of_plugins() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
+    assert (*find_dialect_faults(dialect), *find_netmiko_faults(dialect)) == ()
+
+
+def test_the_dialect_of_the_page_drives_the_emulator_of_the_page() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
+    with listening(example(1)["ExampleOs"]()) as switch:
+        ports = PortName("Gi0/1"), PortName("Gi0/2")
+        line = SshCommandLine(login_for(switch, *ports), dialect.netmiko, privileged=dialect.privileged)
+        driver = CommandLineSwitch(Name("sw1"), dialect, line)
+        wanted = SwitchWanted(ports={ports[0]: VlanSet([112]), ports[1]: VlanSet([112, 120])})
+        managed = SwitchScope(ports, VlanSet.parse("100-199"))
+        driver.apply(compare_switch(wanted, driver.read(managed)))
+        driver.save()
+        left = compare_switch(wanted, driver.read(managed))
+        driver.close()
+        assert not left
+        assert switch.carrying() == {"GigabitEthernet 0/1": {112}, "GigabitEthernet 0/2": {112, 120}}
+        assert not switch.unsaved
+
+
+def test_the_example_of_the_page_reads_and_speaks() -> None:
+    dialect: Dialect = example(0)["DIALECT"]
+    seen = dialect.see([TABLE, PORTS])
+    port = PortName("Gi0/1")
+    assert seen.ports["GigabitEthernet0/1"].open
+    assert render_commands(
+        dialect, SwitchDifference(close=(port,), create=VlanSet([112]), add={port: VlanSet([112])}), seen
+    ) == [
+        "interface GigabitEthernet 0/1",
+        "switchport trunk allowed vlan none",
+        "exit",
+        "vlan 112",
+        "name vc-112",
+        "exit",
+        "interface GigabitEthernet 0/1",
+        "switchport mode trunk",
+        "exit",
+        "interface GigabitEthernet 0/1",
+        "switchport trunk allowed vlan add 112",
+        "exit",
+    ]

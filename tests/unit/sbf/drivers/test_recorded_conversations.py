@@ -1,0 +1,29 @@
+"""Recorded conversations: each file of tests/recordings is what a switch answered, and what its dialect makes of it."""
+
+import pytest
+from recordings import RECORDS
+
+from sbf_service.trial import run_trial
+from virtcloud.model.dialect_trial import TrialRecord, TrialRequest, compare_records
+
+
+def replayed(record: TrialRecord) -> TrialRecord:
+    example = record.model_dump(include={"platform", "ports", "vlan", "access"})
+    return run_trial(TrialRequest.model_validate({**example, "replayed": record}))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_recorded_conversation_is_understood_as_it_is_written_there(name: str) -> None:
+    found = replayed(RECORDS[name])
+    assert list(compare_records(RECORDS[name], found)) == []
+    assert found.faults == RECORDS[name].faults
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_record_has_what_is_to_be_understood_and_sent(name: str) -> None:
+    record = RECORDS[name]
+    assert record.source
+    assert record.understood
+    assert record.understood.vlans
+    assert record.understood.ports
+    assert record.lines

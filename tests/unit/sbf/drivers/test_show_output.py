@@ -1,0 +1,266 @@
+"""How the answers of each platform are understood: wrapped lists, remarks, what is not there; and what is not."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sbf_service.drivers.switch.dialect import ALL_VLANS, PortReading, SwitchReading
+from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.model.values import VlanId
+from virtcloud.model.vlans import VlanSet
+
+
+def seen(platform: str, *answers: str) -> SwitchReading:
+    return DIALECTS[platform].see([*answers, *[""] * (len(DIALECTS[platform].show) - len(answers))])
+
+
+def vlans(text: str) -> VlanSet:
+    return VlanSet.parse(text)
+
+
+IOS_TABLE = """
+VLAN Name                             Status    Ports
+---- -------------------------------- --------- -------------------------------
+1    default                          active    Gi1/0/5, Gi1/0/6, Gi1/0/7
+                                                Gi1/0/8
+112  vc-112                           active
+113  VLAN0113                         act/lshut
+1002 fddi-default                     act/unsup
+"""
+IOS_PORTS = """interface GigabitEthernet1/0/1
+ switchport trunk allowed vlan 10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40
+ switchport trunk allowed vlan add 112,200-205
+ switchport mode trunk
+interface GigabitEthernet1/0/2
+ switchport mode trunk
+interface GigabitEthernet1/0/3
+ switchport trunk allowed vlan none
+ switchport mode trunk
+interface GigabitEthernet1/0/4
+ switchport access vlan 20
+ switchport mode access
+interface GigabitEthernet1/0/5
+interface GigabitEthernet1/0/6
+ no switchport
+"""
+
+
+def test_ios() -> None:
+    found = seen("cisco_ios", IOS_TABLE, IOS_PORTS, "\nVLAN Usage\n---- ----------\n1006 GigabitEthernet1/0/6\n")
+    assert found.vlans == vlans("1,112-113,1002")
+    assert found.reserved == vlans("1006")
+    listed = vlans("10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,112,200-205")
+    assert found.ports["GigabitEthernet1/0/1"] == PortReading(listed, ready=True, dormant=listed)
+    assert found.ports["GigabitEthernet1/0/2"] == PortReading(ALL_VLANS, open=True)
+    assert found.ports["GigabitEthernet1/0/3"] == PortReading(ready=True, dormant=VlanSet())
+    assert found.ports["GigabitEthernet1/0/4"] == PortReading(untagged=vlans("20"), access=VlanId(20))
+    assert found.ports["GigabitEthernet1/0/5"].open, "a neighbour may make it a trunk (DTP)"
+    assert found.ports["GigabitEthernet1/0/6"] == PortReading()
+
+
+def test_ios_lists_that_leave_something_out_are_not_all() -> None:
+    lines = "interface Gi1/0/1\n switchport trunk allowed vlan except 100\n switchport mode trunk\n"
+    port = seen("cisco_ios", IOS_TABLE, lines).ports["GigabitEthernet1/0/1"]
+    assert port == PortReading(ALL_VLANS - vlans("100"), ready=True, dormant=ALL_VLANS - vlans("100"))
+
+
+def test_nxos_ports_that_route_or_have_no_mode_are_not_open() -> None:
+    lines = (
+        "interface Ethernet1/1\n\ninterface Ethernet1/2\n  switchport\ninterface Ethernet1/3\n  switchport mode trunk\n"
+    )
+    found = seen("cisco_nxos", IOS_TABLE, lines, "system current running vlan reservation: 3968-4095")
+    assert [found.ports[f"Ethernet1/{number}"].open for number in (1, 2, 3)] == [False, False, True]
+    assert found.reserved == vlans("3968-4094")
+
+
+def test_os9_members_go_on_below_and_inactive_vlans_are_vlans() -> None:
+    table = """
+Codes: * - Default VLAN, G - GVRP VLANs, P - Primary, C - Community, I - Isolated
+Q: U - Untagged, T - Tagged
+
+    NUM    Status    Description                     Q Ports
+*   1      Inactive                                  U Te 0/42-43
+                                                     U Fo 0/48,56
+    112    Active    vc-112                          T Te 0/1,3-4
+                                                     T Po 1
+    113    Inactive  a name of some words
+"""
+    found = seen("dell_force10", table)
+    assert found.vlans == vlans("1,112-113")
+    assert found.ports["TenGigabitEthernet0/4"] == PortReading(vlans("112"), ready=True)
+    assert found.ports["Port-channel1"].tagged == vlans("112")
+    assert found.ports["fortyGigE0/56"].untagged == vlans("1")
+
+
+def test_os10() -> None:
+    text = """!
+interface vlan1
+ no shutdown
+!
+interface vlan112
+ description vc-112
+!
+interface ethernet1/1/1
+ switchport mode trunk
+ switchport access vlan 1
+ switchport trunk allowed vlan 112,200-201
+!
+interface ethernet1/1/2
+ switchport access vlan 7
+"""
+    found = seen("dell_os10", text)
+    assert found.vlans == vlans("1,112")
+    assert found.ports["ethernet1/1/1"] == PortReading(vlans("112,200-201"), ready=True, untagged=vlans("1"))
+    assert found.ports["ethernet1/1/2"] == PortReading(untagged=vlans("7"), access=VlanId(7))
+
+
+def test_procurve() -> None:
+    text = """
+hostname "sw1"
+vlan 1
+   name "DEFAULT_VLAN"
+   untagged 1-2,A1-A3,Trk1
+   no untagged 4
+   exit
+vlan 112
+   name "vc-112"
+   tagged 2,A2,1/7-1/8
+   exit
+"""
+    found = seen("hp_procurve", text)
+    assert found.vlans == vlans("1,112")
+    assert found.ports["A2"] == PortReading(vlans("112"), ready=True, untagged=vlans("1"))
+    assert found.ports["1/8"].tagged == vlans("112")
+    assert "4" not in found.ports
+
+
+def test_aoscx() -> None:
+    text = """Current configuration:
+vlan 1,10-12
+vlan 112
+    name vc-112
+interface lag 1
+    vlan trunk native 1
+    vlan trunk allowed all
+interface 1/1/1
+    no shutdown
+    no routing
+    vlan trunk native 1
+    vlan trunk allowed 1,112
+interface 1/1/2
+    vlan access 10
+interface vlan 10
+    ip address 192.0.2.1/24
+"""
+    found = seen("aruba_aoscx", text)
+    assert found.vlans == vlans("1,10-12,112")
+    assert found.ports["lag1"].open
+    assert found.ports["1/1/1"] == PortReading(vlans("1,112"), ready=True, untagged=vlans("1"))
+    assert found.ports["1/1/2"] == PortReading(untagged=vlans("10"), access=VlanId(10), off=True)
+    assert set(found.ports) == {"lag1", "1/1/1", "1/1/2"}
+
+
+COMWARE_PORTS = """#
+interface Ten-GigabitEthernet1/0/1
+ port link-mode bridge
+ port link-type trunk
+ undo port trunk permit vlan 1
+ port trunk permit vlan 100 to 105 112
+ port trunk permit vlan 200
+#
+interface Ten-GigabitEthernet1/0/2
+ port link-type trunk
+ port trunk permit vlan 112
+#
+interface Ten-GigabitEthernet1/0/3
+ port link-type trunk
+ port trunk permit vlan all
+#
+interface Ten-GigabitEthernet1/0/4
+ port access vlan 7
+#
+return
+"""
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        " Total VLANs: 8\n The VLANs include:\n 1(default), 100-105,\n 112",
+        "Total 8 VLAN exist(s).\n The following VLANs exist:\n  1(default), 100-105, 112, \n",
+    ],
+)
+def test_comware_7_and_5(listed: str) -> None:
+    found = seen("hp_comware", listed, COMWARE_PORTS)
+    assert found.vlans == vlans("1,100-105,112")
+    ports = [found.ports[f"Ten-GigabitEthernet1/0/{number}"] for number in (1, 2, 3, 4)]
+    assert ports[0] == PortReading(vlans("100-105,112,200"), ready=True)
+    assert ports[1].tagged == vlans("1,112")
+    assert ports[2].open
+    assert ports[3] == PortReading(untagged=vlans("7"), access=VlanId(7))
+
+
+def test_sonic() -> None:
+    text = """Name       VID  Member     Mode
+-------  -----  ---------  --------
+Vlan112    112  Ethernet0  tagged
+Vlan112    112  Ethernet4  untagged
+Vlan113    113
+"""
+    found = seen("sonic", text)
+    assert found.vlans == vlans("112-113")
+    assert found.ports["Ethernet0"] == PortReading(vlans("112"), ready=True)
+    assert found.ports["Ethernet4"].untagged == vlans("112")
+
+
+@pytest.mark.parametrize(
+    ("platform", "answers", "quoted"),
+    [
+        (
+            "cisco_ios",
+            (IOS_TABLE, "interface Gi1/0/1\n switchport mode trunk\n switchport trunk allowed vlan 1-x\n"),
+            "1-x",
+        ),
+        ("cisco_ios", (IOS_TABLE + "and then something else\n", IOS_PORTS), "and then something else"),
+        ("arista_eos", ("no table", IOS_PORTS), "no table"),
+        ("dell_force10", ("NUM Status\n1 Active\n",), "NUM Status"),
+        ("hp_procurve", ("vlan 112\n   tagged 1-B7\n",), "1-B7"),
+        ("hp_comware", ("Total: 3", COMWARE_PORTS), "Total: 3"),
+        ("sonic", ("Name VID Member Mode\nVlan112 112 Ethernet0 sideways\n",), "sideways"),
+    ],
+)
+def test_what_is_not_understood_is_quoted(platform: str, answers: tuple[str, ...], quoted: str) -> None:
+    with pytest.raises(ValueError, match=quoted):
+        seen(platform, *answers)
+
+
+@pytest.mark.parametrize("platform", DIALECTS)
+@given(st.lists(st.text(alphabet="interfacvlan Name 0123456789-,/|\n\t*", max_size=200), min_size=3, max_size=3))
+def test_nothing_but_valueerror_comes_of_nonsense(platform: str, answers: list[str]) -> None:
+    with contextlib.suppress(ValueError):
+        DIALECTS[platform].see(answers[: len(DIALECTS[platform].show)])
+
+
+IOS_OFF = "interface Gi1/0/1\n switchport mode access\n shutdown\n"
+
+
+@pytest.mark.parametrize(
+    ("platform", "answers", "port"),
+    [
+        ("cisco_ios", (IOS_TABLE, IOS_OFF), "GigabitEthernet1/0/1"),
+        ("dell_os10", ("interface ethernet1/1/1\n shutdown\n switchport access vlan 1\n",), "ethernet1/1/1"),
+        ("aruba_aoscx", ("vlan 1\ninterface 1/1/1\n    no routing\n    vlan access 1\n",), "1/1/1"),
+        (
+            "hp_comware",
+            ("The VLANs include:\n 1(default)", "interface XGE1/0/1\n shutdown\n"),
+            "Ten-GigabitEthernet1/0/1",
+        ),
+        ("hp_procurve", ("interface A1\n   disable\n   exit\nvlan 1\n   untagged A1-A2\n   exit\n",), "A1"),
+    ],
+)
+def test_a_port_that_is_shut_down_is_seen_so(platform: str, answers: tuple[str, ...], port: str) -> None:
+    found = seen(platform, *answers)
+    assert found.ports[port].off
+    assert found.ports[port].access == 1

@@ -1,0 +1,48 @@
+"""Who is at the other end of a socket, as the kernel says."""
+
+import asyncio
+import os
+import pwd
+import socket
+from threading import Event
+
+import pytest
+
+from sbf_service.http.auth import authentication
+from sbf_service.http.auth.authentication import LocalPeer, PeerConnection, peer_uid, request_peer
+
+
+def test_the_kernel_says_who_connected_on_a_local_socket() -> None:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with one, other:
+        assert peer_uid(one) == os.geteuid()
+
+
+def test_a_local_users_name_is_looked_up() -> None:
+    found = asyncio.run(request_peer({authentication.PEER_KEY: PeerConnection(os.geteuid())}))
+    assert found == LocalPeer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
+
+
+def test_a_directory_of_names_that_hangs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """getpwuid(3) may ask a server of the network: the event loop goes on meanwhile."""
+    release = Event()
+    monkeypatch.setattr(authentication, "name_of", lambda _uid: str(release.wait()))
+
+    async def whole() -> bool:
+        lookup = asyncio.create_task(request_peer({authentication.PEER_KEY: PeerConnection(1000)}))
+        await asyncio.sleep(0.05)
+        waited = not lookup.done()
+        release.set()
+        await lookup
+        return waited
+
+    assert asyncio.run(whole())
+
+
+def test_who_comes_over_tcp_is_nobody_we_know() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0] as accepted,
+    ):
+        assert (peer_uid(accepted), peer_uid(client)) == (None, None)

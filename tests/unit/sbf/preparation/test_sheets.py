@@ -1,0 +1,224 @@
+"""``site prepare``: what is to be typed once, for whom, and what only the administrators know."""
+
+import pytest
+
+from sbf_service.drivers.registry import EDGE_PLATFORMS, SWITCH_PLATFORMS
+from sbf_service.preparation.platforms import PLATFORMS
+from sbf_service.preparation.sheets import BackboneDevice, make_sheets
+from sbf_service.preparation.templates import PLACEHOLDERS, fill_templates
+from virtcloud.model.errors import BadInput, Conflict, NotFound
+from virtcloud.model.site import PreparationSheet, PreparationSide
+from virtcloud.model.topology import Topology
+from virtcloud.model.transport import TransportKind
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+
+POOL = VlanSet.parse("100-149,160")
+
+
+def site(name: str, *attachments: dict[str, str]) -> dict[str, object]:
+    """Describe a site with a switch and a provider edge."""
+    number = {"brno": 1, "praha": 2}[name]
+    edge = {"name": f"{name}-pe1", "platform": "linux_edge", "ports": ["ac"], "core_port": "core"}
+    return {
+        "name": name,
+        "attachments": attachments,
+        "switches": [{"name": f"{name}-sw1", "platform": "cisco_ios", "ports": ["Gi1/0/1", "Gi1/0/24"]}],
+        "edges": [{**edge, "loopback": f"10.255.0.{number}"}],
+    }
+
+
+def topology(kind: dict[str, object], port: str) -> Topology:
+    """Describe two sites that are joined by one transport, attached at ``port`` of a switch or an edge."""
+    sites = [site(name, {"transport": "core", "port": f"{name}-{port}"}) for name in ("brno", "praha")]
+    links = [{"a": f"{name}-sw1:Gi1/0/1", "b": f"{name}-pe1:ac"} for name in ("brno", "praha")]
+    return Topology.model_validate(
+        {"name": "two", "transports": [{"name": "core", **kind}], "sites": sites, "links": links}
+    )
+
+
+QINQ = topology({"kind": "qinq", "s_tag": 2000}, "sw1:Gi1/0/24")
+DIRECT = topology({"kind": "direct"}, "sw1:Gi1/0/24")
+EVPN = topology({"kind": "evpn", "asn": 65000, "vnis": "10000-10999"}, "pe1:ac")
+S_TAGS = topology({"kind": "qinq", "s_tags": "2000-2099"}, "pe1:ac")
+
+
+def sheets(made: Topology, **asked: str) -> tuple[PreparationSheet, PreparationSheet]:
+    """Give the site's own sheet and the backbone's."""
+    ours, theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(**asked)).sheets
+    assert (ours.side, theirs.side) == (PreparationSide.SITE, PreparationSide.BACKBONE)
+    return ours, theirs
+
+
+def test_the_sites_uplink_is_a_trunk_whose_list_is_empty_with_room_for_the_tag() -> None:
+    ours, _ = sheets(QINQ)
+    assert (ours.device, ours.platform) == ("brno-sw1:Gi1/0/24", "cisco_ios")
+    assert ours.lines == (
+        "configure terminal",
+        "interface Gi1/0/24",
+        "switchport",
+        "switchport trunk allowed vlan none",
+        "exit",
+        "interface Gi1/0/24",
+        "switchport trunk encapsulation dot1q",
+        "switchport mode trunk",
+        "exit",
+        "system mtu 1504",
+        "end",
+        "write memory",
+    )
+    unknown = "Not every model knows 'switchport' and 'switchport trunk encapsulation dot1q': go on where it says no."
+    assert unknown in ours.notes
+
+
+def test_the_backbones_port_is_a_tunnel_into_the_service_vlan() -> None:
+    _, theirs = sheets(QINQ, platform="cisco_nxos", port="Ethernet1/7", core_port="Ethernet1/49")
+    assert theirs.lines == (
+        "configure terminal",
+        "vlan 2000",
+        "name virtcloud-core",
+        "exit",
+        "interface Ethernet1/7",
+        "description virtcloud brno",
+        "switchport",
+        "switchport mode dot1q-tunnel",
+        "switchport access vlan 2000",
+        "spanning-tree bpdufilter enable",
+        "mtu 9216",
+        "no shutdown",
+        "exit",
+        "interface Ethernet1/49",
+        "switchport trunk allowed vlan add 2000",
+        "mtu 9216",
+        "end",
+        "copy running-config startup-config",
+    )
+    assert theirs.to_fill == {}
+
+
+def test_what_only_the_administrators_know_stands_in_angle_brackets_and_is_listed() -> None:
+    _, theirs = sheets(QINQ, platform="dell_force10")
+    assert "member <port>" in theirs.lines
+    assert theirs.to_fill == {
+        "<port>": "the backbone's port that the site is attached to",
+        "<core_port>": "the device's port towards the rest of the backbone",
+    }
+
+
+def test_force10s_ethertype_is_said_and_what_follows_from_it() -> None:
+    _, theirs = sheets(QINQ, platform="dell_force10")
+    assert any("0x9100" in note and "dropped in silence" in note for note in theirs.notes)
+
+
+def test_a_procurve_is_refused_with_the_reason() -> None:
+    with pytest.raises(Conflict, match="changing its QinQ mode reboots the switch and erases its configuration"):
+        sheets(QINQ, platform="hp_procurve")
+
+
+def test_without_a_platform_words_say_what_must_hold_and_which_platforms_have_lines() -> None:
+    _, theirs = sheets(QINQ)
+    assert theirs.lines == ()
+    assert "goes into the service VLAN 2000" in theirs.notes[0]
+    assert "arista_eos, cisco_ios, cisco_nxos, dell_force10, hp_comware" in theirs.notes[1]
+
+
+def test_a_dedicated_circuit_passes_the_sites_vlans_as_the_platform_writes_lists() -> None:
+    _, theirs = sheets(DIRECT, platform="hp_comware", port="Ten-GigabitEthernet1/0/1")
+    assert "port trunk permit vlan 100 to 149 160" in theirs.lines
+    assert not any("qinq" in line for line in theirs.lines)
+
+
+def test_an_evpn_edge_gets_its_sessions_with_all_other_edges_from_the_topology() -> None:
+    ours, theirs = sheets(EVPN)
+    assert ours.device == "brno-sw1:Gi1/0/1"
+    assert theirs.device == "provider edge brno-pe1"
+    assert "ip address add 10.255.0.1/32 dev lo" in theirs.lines
+    sessions = [line for line in theirs.lines if "neighbor 10." in line]
+    assert sessions == ["  -c 'neighbor 10.255.0.2 peer-group virtcloud' \\"]
+    assert theirs.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
+
+
+def test_an_edge_with_a_service_vlan_for_each_cluster_gets_only_its_way_into_the_backbone() -> None:
+    _, theirs = sheets(S_TAGS)
+    assert theirs.lines == ("ip link set core mtu 1508 up",)
+    assert "the service VLANs 2000-2099 pass between all edges" in theirs.notes[0]
+
+
+@pytest.mark.parametrize("platform", sorted(SWITCH_PLATFORMS))
+def test_every_switch_that_sbf_drives_has_a_text_for_its_uplink_or_says_that_there_is_none(platform: str) -> None:
+    document = QINQ.model_dump(mode="json")
+    document["sites"][0]["switches"][0]["platform"] = platform
+    made = Topology.model_validate(document)
+    ours = make_sheets(made, made.sites[0], POOL, BackboneDevice()).sheets[0]
+    assert ours.lines or any(f"There is no text for {platform} here" in note for note in ours.notes)
+    assert bool(ours.lines) == (platform != "cisco_iosxr")
+
+
+KINDS = {
+    TransportKind.QINQ: {"kind": "qinq", "s_tags": "2000-2099"},
+    TransportKind.VPLS: {"kind": "vpls", "asn": 65000, "vpn_ids": "10000-10999"},
+    TransportKind.EVPN: {"kind": "evpn", "asn": 65000, "vnis": "10000-10999"},
+}
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind"), [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.facts.kinds)]
+)
+def test_every_edge_that_sbf_drives_has_a_text_for_each_transport_that_it_makes(
+    platform: str, kind: TransportKind
+) -> None:
+    document = topology(KINDS[kind], "pe1:ac").model_dump(mode="json")
+    for one in document["sites"]:
+        one["edges"][0]["platform"] = platform
+    made = Topology.model_validate(document)
+    theirs = make_sheets(made, made.site("brno"), POOL, BackboneDevice(core_port="core9")).sheets[1]
+    assert theirs.lines
+    assert theirs.to_fill == {}
+
+
+def test_unknown_platforms_and_transports_and_sites_without_any_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"expected a platform of the backbone \(arista_eos, .*\), got cisco_catos"):
+        sheets(QINQ, platform="cisco_catos")
+    with pytest.raises(NotFound, match="transport vpls1 is not known; known are: core"):
+        sheets(QINQ, transport="vpls1")
+    alone = QINQ.model_copy(update={"sites": (QINQ.sites[0].model_copy(update={"attachments": ()}),)})
+    with pytest.raises(Conflict, match="site brno is not attached to any transport"):
+        make_sheets(alone, alone.sites[0], POOL, BackboneDevice(transport=None))
+
+
+def test_a_platform_of_the_backbone_is_refused_where_the_topology_says_all_edges() -> None:
+    with pytest.raises(BadInput, match=r"platform: expected none, since brno is attached at provider edges only \("):
+        sheets(EVPN, platform="arista_eos")
+
+
+def test_one_transport_can_be_asked_for() -> None:
+    made = make_sheets(QINQ, QINQ.site("praha"), POOL, BackboneDevice(transport=Name("core")))
+    assert made.sheets[0].device == "praha-sw1:Gi1/0/24"
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_every_word_of_every_text_is_known_or_explained(name: str) -> None:
+    """A template's word that nobody fills would be a KeyError in front of the user."""
+    words = PLATFORMS[name]
+    texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
+    known = {"site", "transport", "s_tag", "asn", "uplink", "ac"}
+    for text in texts:
+        assert fill_templates(text, dict.fromkeys(known, "x")).to_fill.keys() <= {f"<{word}>" for word in PLACEHOLDERS}
+
+
+@pytest.mark.parametrize("name", PLATFORMS)
+def test_no_text_says_all_vlans_or_leaves_a_list_open(name: str) -> None:
+    """Never ``all VLANs`` on a trunk (DESIGN.md §7.4)."""
+    words = PLATFORMS[name]
+    for line in (*words.uplink, *words.tunnel, *words.passing):
+        assert "allowed vlan all" not in line
+        assert not line.endswith("permit vlan all")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
+)
+def test_a_trunk_has_its_list_before_it_is_one(name: str) -> None:
+    """Not for an instant does it carry all VLANs (DESIGN.md §7.4)."""
+    passing = PLATFORMS[name].passing
+    assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")

@@ -1,0 +1,76 @@
+"""What a provider edge's read-back means, and the last guard before one."""
+
+import pytest
+
+from sbf_service.drivers.contract import EdgeScope
+from sbf_service.reconcile.read_back import check_edge_read_back, check_edge_scope, has_edge_drifted
+from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortName, VlanId
+from virtcloud.model.vlans import VlanSet
+
+EDGE = Name("pe3")
+EVPN = Transport.model_validate({"name": "evpn", "kind": "evpn", "vnis": "10100-10199", "asn": 65000})
+MANAGED = EdgeScope((PortName("ac"),), VlanSet.parse("100-199"), (EVPN,))
+
+
+def circuit(vlan: int = 100, service: int = 10100, port: str = "ac", transport: str = "evpn") -> Circuit:
+    return Circuit(transport=Name(transport), port=PortName(port), vlan=VlanId(vlan), service=service)
+
+
+def test_a_difference_within_what_is_managed_passes() -> None:
+    half = CircuitRemnant(transport=Name("evpn"), service=10199)
+    alone = CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, port=PortName("ac"), vlan=VlanId(100))
+    check_edge_scope(EDGE, MANAGED, EdgeDifference(clear=(half, alone), remove=(circuit(199),), add=(circuit(),)))
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        EdgeDifference(add=(circuit(vlan=200),)),
+        EdgeDifference(add=(circuit(service=10200),)),
+        EdgeDifference(remove=(circuit(port="core"),)),
+        EdgeDifference(remove=(circuit(transport="theirs"),)),
+        EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=10099),)),
+        EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=10100, vlan=VlanId(99)),)),
+        EdgeDifference(clear=(CircuitRemnant(transport=Name("evpn"), service=NO_SERVICE, vlan=VlanId(100)),)),
+    ],
+    ids=[
+        "foreign VLAN",
+        "foreign service",
+        "foreign port",
+        "foreign transport",
+        "foreign part",
+        "part of foreign VLAN",
+        "part of no service anywhere",
+    ],
+)
+def test_a_difference_that_touches_anything_else_is_unsafe(difference: EdgeDifference) -> None:
+    with pytest.raises(
+        Unsafe, match=r"is not ours to change \(ours: VLAN 100-199 on ac, services 10100-10199 of evpn\)"
+    ):
+        check_edge_scope(EDGE, MANAGED, difference)
+
+
+def test_what_is_missing_too_much_or_half_made_after_a_change_is_named() -> None:
+    found = EdgeObserved(
+        circuits=(circuit(113, 10113),), parts=(CircuitRemnant(transport=Name("evpn"), service=10114),)
+    )
+    with pytest.raises(Refused) as caught:
+        check_edge_read_back(EDGE, EdgeWanted(circuits=(circuit(112, 10112),)), found)
+    assert str(caught.value) == (
+        "edge pe3: wanted VLAN 112 on port ac in service 10112 of evpn, found none; "
+        "wanted no VLAN 113 on port ac in service 10113 of evpn, found it; found service 10114 of evpn, incomplete: "
+        "read back after the change; look at its configuration"
+    )
+
+
+def test_an_edge_that_is_behind_has_not_drifted_by_carrying_something_else() -> None:
+    more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
+    assert not has_edge_drifted(EdgeWanted(circuits=(circuit(),)), more, behind=True)
+    assert has_edge_drifted(EdgeWanted(circuits=(circuit(),)), more, behind=False)
+
+
+def test_an_edge_that_lost_what_it_was_confirmed_to_carry_has_drifted_in_any_case() -> None:
+    assert has_edge_drifted(EdgeWanted(circuits=(circuit(),)), EdgeObserved(), behind=True)

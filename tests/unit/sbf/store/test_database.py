@@ -1,0 +1,44 @@
+"""The file of a SQLite database."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sbf_service.store.database import make_engine
+
+
+def _modes(folder: Path) -> dict[str, int]:
+    return {one.name: one.stat().st_mode & 0o777 for one in folder.iterdir()}
+
+
+@pytest.fixture
+def ordinary_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("ordinary_umask")
+def test_a_new_database_is_read_by_its_owner_only(tmp_path: Path) -> None:
+    """Its file, and what SQLite keeps beside it while it is open."""
+    with make_engine(f"sqlite:///{tmp_path}/sbf.db").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (n INTEGER)")
+        assert _modes(tmp_path) == {"sbf.db": 0o600, "sbf.db-wal": 0o600, "sbf.db-shm": 0o600}
+
+
+def test_a_database_that_everybody_reads_becomes_its_owners(tmp_path: Path) -> None:
+    """An older version left it so; what SQLite wrote beside it holds the same."""
+    for name in ("sbf.db", "sbf.db-wal", "sbf.db-shm"):
+        (tmp_path / name).touch()
+        (tmp_path / name).chmod(0o644)
+    make_engine(f"sqlite:///{tmp_path}/sbf.db")
+    assert _modes(tmp_path) == {"sbf.db": 0o600, "sbf.db-wal": 0o600, "sbf.db-shm": 0o600}
+
+
+def test_the_file_of_a_database_that_is_there_stays_as_its_administrator_has_it(tmp_path: Path) -> None:
+    (tmp_path / "sbf.db").touch()
+    (tmp_path / "sbf.db").chmod(0o640)
+    make_engine(f"sqlite:///{tmp_path}/sbf.db")
+    assert _modes(tmp_path) == {"sbf.db": 0o640}

@@ -1,0 +1,95 @@
+"""Requests of many threads in one transaction: what they share, and what they do not."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Event
+from time import monotonic, sleep
+
+import pytest
+
+from sbf_service.store.unit_of_work import GroupCommit
+from virtcloud.model.errors import Conflict, DatabaseUnavailable
+
+
+@dataclass
+class Transactions:
+    """Keeps the rows of transactions that ended well; the first transaction waits until it is told to go on."""
+
+    committed: list[list[str]] = field(default_factory=list)
+    started: Event = field(default_factory=Event)
+    go_on: Event = field(default_factory=Event)
+
+    @contextmanager
+    def change(self) -> Iterator[list[str]]:
+        self.started.set()
+        assert self.go_on.wait(10)
+        rows: list[str] = []
+        yield rows
+        self.committed.append(rows)
+
+
+def add(name: str) -> Callable[[list[str]], str]:
+    def work(rows: list[str]) -> str:
+        rows.append(name)
+        return name
+
+    return work
+
+
+def refuse(rows: list[str]) -> str:
+    rows.append("half")
+    raise Conflict("no")
+
+
+def lose(_rows: list[str]) -> str:
+    raise DatabaseUnavailable("it went away")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    ends = monotonic() + 10
+    while not holds():
+        assert monotonic() < ends
+        sleep(0.001)
+
+
+@contextmanager
+def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]], str]) -> Iterator[list[Future[str]]]:
+    """Let all of ``works`` wait, in their order, while a first one has the turn; then let them go on."""
+    together = GroupCommit[list[str]]()
+    with ThreadPoolExecutor(1 + len(works)) as threads:
+        first = threads.submit(together.do, transactions.change, add("first"))
+        assert transactions.started.wait(10)
+        futures = []
+        for number, work in enumerate(works, start=1):
+            futures.append(threads.submit(together.do, transactions.change, work))
+            wait_until(lambda count=number: len(together._waiting) == count)
+        transactions.go_on.set()
+        assert first.result(10) == "first"
+        yield futures
+
+
+def test_those_who_wait_at_the_same_moment_share_one_transaction() -> None:
+    transactions = Transactions()
+    with behind_a_first_one(transactions, add("a"), add("b"), add("c")) as futures:
+        assert [one.result(10) for one in futures] == ["a", "b", "c"]
+    assert transactions.committed == [["first"], ["a", "b", "c"]]
+
+
+def test_who_is_refused_is_refused_alone_and_leaves_nothing() -> None:
+    transactions = Transactions()
+    with behind_a_first_one(transactions, add("a"), refuse, add("c")) as futures:
+        assert [futures[0].result(10), futures[2].result(10)] == ["a", "c"]
+        with pytest.raises(Conflict, match=r"^no$"):
+            futures[1].result(10)
+    assert transactions.committed == [["first"], ["a"], ["c"]]
+
+
+def test_a_database_that_went_away_is_asked_once_for_all_of_them() -> None:
+    transactions = Transactions()
+    with behind_a_first_one(transactions, add("a"), lose, add("c")) as futures:
+        for one in futures:
+            with pytest.raises(DatabaseUnavailable):
+                one.result(10)
+    assert transactions.committed == [["first"]]

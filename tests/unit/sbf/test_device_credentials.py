@@ -1,0 +1,135 @@
+"""Where secrets are, and that what fails names the place and never the secret."""
+
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from sbf_service.device_credentials import find_credential_faults, make_login
+from sbf_service.secret_source import SecretSource, fetch_secret
+from sbf_service.settings import ServiceSettings, read_settings
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import BadDocument, Refused
+
+SECRET = "hunter2"  # noqa: S105 - the tests look for it
+SWITCH = Switch.model_validate({"name": "sw1", "platform": "fake", "ports": ["p1"], "credential": "site"})
+
+
+def command(code: str) -> SecretSource:
+    return SecretSource(command=(sys.executable, "-c", code))
+
+
+def test_a_secret_is_in_a_file_the_environment_or_a_commands_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p").write_text(f"{SECRET}\n")
+    monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
+    sources = [SecretSource(file=tmp_path / "p"), SecretSource(env="SWITCH_PASSWORD"), command(f"print('{SECRET}')")]
+    assert [fetch_secret(source, 30).reveal() for source in sources] == [SECRET] * 3
+
+
+def test_a_space_at_its_end_is_a_part_of_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "p").write_text(" a b \r\n")
+    assert fetch_secret(SecretSource(file=tmp_path / "p"), 1).reveal() == " a b "
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (SecretSource(file=Path("/none")), "file /none cannot be read: No such file or directory"),
+        (SecretSource(env="NO_SUCH"), "the service's environment variable NO_SUCH: expected a secret, got nothing"),
+        (SecretSource(command=("/none", SECRET)), "command /none cannot be run: No such file or directory"),
+        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "ended with 1; run it by hand"),
+        (command(f"import sys; sys.stdout.buffer.write(b'{SECRET}' + bytes([255]))"), r"printed no text \(utf-8\)"),
+        (command("pass"), "expected a secret, got nothing"),
+    ],
+)
+def test_what_fails_names_the_place_and_not_what_was_found(source: SecretSource, words: str) -> None:
+    with pytest.raises(Refused, match=words) as raised:
+        fetch_secret(source, 30)
+    seen = raised.value
+    assert SECRET not in f"{seen!r} {seen.__cause__!r}"
+
+
+def test_a_command_that_hangs_is_given_up() -> None:
+    with pytest.raises(Refused, match=re.escape(f"command {sys.executable} took longer than 0.2 s")) as raised:
+        fetch_secret(command(f"import time; print('{SECRET}', flush=True); time.sleep(60)"), 0.2)
+    assert SECRET not in repr(raised.value.__cause__)
+
+
+@pytest.mark.parametrize("given", [{}, {"file": "/x", "env": "X"}, {"command": []}, {"env": ""}, {"vault": "x"}])
+def test_a_source_is_one_place(given: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        SecretSource.model_validate(given)
+
+
+def test_a_secret_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "sbf.toml"
+    path.write_text(f'[credentials.site]\nusername = "sbf"\npassword = "{SECRET}"\n')
+    with pytest.raises(BadDocument) as raised:
+        read_settings(path)
+    assert str(raised.value) == (
+        f"{path}: credentials.site.password: expected where the secret is, "
+        "{file = …}, {env = …} or {command = […]}, got something else"
+    )
+
+
+def test_a_login_shows_no_secret_in_its_words_nor_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
+    credential = {"username": "sbf", "password": {"env": "SWITCH_PASSWORD"}, "enable": {"env": "SWITCH_PASSWORD"}}
+    settings = ServiceSettings.model_validate({"credentials": {"site": credential}})
+    with caplog.at_level(logging.DEBUG):
+        login = make_login(SWITCH, settings)
+    assert login.password is not None
+    assert login.password.reveal() == SECRET
+    assert SECRET not in f"{login!r} {login} {settings!r} {settings.model_dump_json()} {caplog.text}"
+
+
+def test_a_secret_that_cannot_be_had_is_told_with_device_and_credential() -> None:
+    settings = ServiceSettings.model_validate(
+        {"credentials": {"site": {"username": "x", "password": {"env": "NO_SUCH"}}}}
+    )
+    with pytest.raises(Refused) as raised:
+        make_login(SWITCH, settings)
+    assert str(raised.value) == (
+        "switch sw1: a secret of credential site: the service's environment variable NO_SUCH: "
+        "expected a secret, got nothing"
+    )
+
+
+@pytest.mark.parametrize("key", ["key_file", "known_hosts", "ca_file"])
+def test_a_missing_credential_file_is_named_not_the_device(tmp_path: Path, key: str) -> None:
+    credential = {"username": "x", key: str(tmp_path / "absent")}
+    with pytest.raises(Refused) as raised:
+        make_login(SWITCH, ServiceSettings.model_validate({"credentials": {"site": credential}}))
+    assert str(raised.value) == (
+        f"switch sw1: credential site: {key} {tmp_path}/absent cannot be read: No such file or directory; "
+        "put the file there, readable by the service's user, or correct the service's settings"
+    )
+
+
+def test_every_fault_of_a_credential_shows_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ABSENT", raising=False)
+    good = tmp_path / "good"
+    good.write_text("secret")
+    credentials = {
+        "a": {"username": "x", "key_file": str(good), "password": {"file": str(good)}},
+        "b": {"username": "x", "known_hosts": str(tmp_path / "absent"), "password": {"env": "ABSENT"}},
+        "c": {
+            "username": "x",
+            "password": {"file": str(tmp_path / "absent")},
+            "enable": {"command": ["absent"]},
+        },
+    }
+    found = find_credential_faults(ServiceSettings.model_validate({"credentials": credentials}))
+    assert [(name, fault.split()[0]) for name, fault in found] == [
+        ("b", "known_hosts"),
+        ("b", "password.env"),
+        ("c", "password.file"),
+        ("c", "enable.command"),
+    ]

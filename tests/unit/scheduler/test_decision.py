@@ -1,0 +1,260 @@
+"""Deciding which clusters are ended, with no I/O."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from batch_fakes.scheduler import NOW, cluster, job
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from virtcloud.model.cluster import WANTED_STATES, ClusterState
+from virtcloud.scheduler.decision import (
+    AlertName,
+    ClusterEnd,
+    Decision,
+    DoubtMemory,
+    DoubtRules,
+    Observation,
+    compute_extension,
+    decide,
+)
+from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, parse_job_number, parse_seconds_or_zero
+from virtcloud.scheduler.job_states import SchedulerServer as PbsServer
+
+RULES = DoubtRules(looks=2, grace_s=100, grace_empty_s=900)
+
+
+def seen(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
+    return Observation(clusters, {one.key: one for one in jobs}, empty)  # type: ignore[arg-type]
+
+
+def after(looks: Sequence[tuple[float, Observation]]) -> Decision:
+    """Decide at each look, with the memory of the one before."""
+    memory: DoubtMemory = {}
+    verdict = Decision()
+    for now, one in looks:
+        verdict = decide(one, memory, now, RULES)
+        memory = verdict.memory
+    return verdict
+
+
+GONE = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE))
+RUNS = seen([cluster("12.pbssrv")], job(12))
+
+
+def test_a_cluster_whose_job_is_gone_is_ended_at_the_second_look_past_the_grace() -> None:
+    assert after([(0, GONE), (100, GONE)]).ends == (ClusterEnd("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
+
+
+@pytest.mark.parametrize("looks", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
+def test_a_cluster_is_kept_at_the_first_look_within_the_grace_and_after_its_job_was_seen(
+    looks: list[tuple[float, Observation]],
+) -> None:
+    assert after(looks).ends == ()
+
+
+def test_without_a_grace_it_still_takes_as_many_looks_as_the_rules_say() -> None:
+    rules, memory, ends = DoubtRules(looks=3, grace_s=0), {}, []
+    for now in range(3):
+        verdict = decide(GONE, memory, now, rules)
+        memory, ends = dict(verdict.memory), [*ends, len(verdict.ends)]
+    assert ends == [0, 0, 1]
+
+
+@pytest.mark.parametrize("standing", [JobPhase.PENDING, JobPhase.GONE])
+def test_a_job_without_hosts_has_no_cluster(standing: JobPhase) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, standing))
+    assert [end.key for end in after([(0, one), (100, one)]).ends] == ["12.pbssrv"]
+
+
+@pytest.mark.parametrize("standing", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
+def test_the_cluster_of_a_job_with_hosts_or_of_which_nothing_can_be_read_is_kept(standing: JobPhase) -> None:
+    one = seen([cluster("12.pbssrv")], job(12, standing))
+    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+
+
+def test_a_cluster_whose_job_was_not_spoken_of_is_kept() -> None:
+    one = seen([cluster("12.pbssrv")])
+    assert after([(0, one), (100, one), (1000, one)]).ends == ()
+
+
+def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
+    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, words="runs"))
+    assert after([(0, one), (100, one)]).ends == (
+        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as its attempt 3, the cluster is of attempt 2", "alice"),
+    )
+
+
+@pytest.mark.parametrize("attempt", [1, 2, None])
+def test_the_cluster_of_the_attempt_or_of_one_that_is_just_starting_is_kept(attempt: int | None) -> None:
+    one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
+    assert after([(0, one), (100, one)]).ends == ()
+
+
+def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
+    later = seen([cluster("12.pbssrv", attempt=2)], job(12, JobPhase.GONE))
+    assert after([(0, GONE), (100, later)]).ends == ()
+
+
+def test_a_cluster_that_is_ending_already_is_left_alone() -> None:
+    one = seen([cluster("12.pbssrv", ClusterState.DRAINING)], job(12, JobPhase.GONE))
+    assert after([(0, one), (100, one)]).ends == ()
+
+
+def test_where_the_scheduler_has_no_job_at_all_the_grace_is_longer() -> None:
+    one = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
+    assert [after([(0, one), (now, one)]).ends == () for now in (100, 899, 900)] == [True, True, False]
+
+
+@pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
+def test_administrators_are_told_of_a_job_that_runs_without_a_cluster(left: tuple[object, ...]) -> None:
+    one = seen(left, job(12, words="runs"))
+    assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
+        (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and there is no cluster of it")
+    ]
+
+
+def test_administrators_are_told_of_a_script_that_has_not_begun_long_after_any_barrier_has_ended() -> None:
+    """The first host's MoM was started anew while the cluster was being made: PBS never starts the script."""
+    one = seen([cluster("12.pbssrv")], job(12, words="runs", begun=False))
+    assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
+    (alert,) = after([(0, one), (900, one)]).alerts
+    words = "job 12.pbssrv runs, its cluster is up, and its script does not begin: qrerun -W force 12.pbssrv"
+    assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
+
+
+def test_a_script_may_wait_as_long_as_its_cluster_is_being_made() -> None:
+    one = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, words="runs", begun=False))
+    assert after([(0, one), (900, one)]).alerts == ()
+
+
+@pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, JobPhase.EXITING), job(12, JobPhase.PENDING)])
+def test_a_job_that_wants_none_or_has_no_use_for_it_may_be_without_a_cluster(other: SchedulerJob) -> None:
+    one = seen([], other)
+    assert after([(0, one), (100, one)]).alerts == ()
+
+
+def test_administrators_are_told_at_once_of_a_job_that_cannot_be_read() -> None:
+    one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, words="it is not JSON"))
+    assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
+        (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left alone")
+    ]
+
+
+numbers = st.integers(1, 3)
+attempts = st.integers(1, 3)
+jobs = st.builds(job, numbers, st.sampled_from(JobPhase), st.one_of(st.none(), attempts))
+clusters = st.builds(
+    lambda number, state, attempt: cluster(f"{number}.pbssrv", state, attempt),
+    numbers,
+    st.sampled_from(sorted(WANTED_STATES | {ClusterState.DRAINING, ClusterState.FAILING})),
+    attempts,
+)
+good = st.builds(
+    lambda some, many, empty: seen(list({one.key: one for one in some}.values()), *many, empty=empty),
+    st.lists(clusters, max_size=4), st.lists(jobs, max_size=4), st.booleans(),
+)  # fmt: skip
+steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_size=8)
+
+
+@settings(deadline=None)
+@given(steps)
+def test_nothing_is_ended_that_had_a_running_job_in_either_of_the_last_two_good_looks(
+    looked: list[tuple[float, Observation | None]],
+) -> None:
+    memory: DoubtMemory = {}
+    now, recent = 0.0, []
+    for pause, one in looked:
+        now += pause
+        if one is None:
+            memory = {}  # a look that failed
+            continue
+        recent = [*recent[-1:], one]
+        verdict = decide(one, memory, now, RULES)
+        memory = verdict.memory
+        for end in verdict.ends:
+            alive = [job for look in recent if (job := look.jobs.get(end.key)) and may_run(job, end.attempt)]
+            assert (alive, len(recent)) == ([], 2)
+
+
+def may_run(found: SchedulerJob, attempt: int) -> bool:
+    running = found.standing in {JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE}
+    overtaken = found.standing is JobPhase.RUNNING and found.attempt is not None and found.attempt > attempt
+    return running and not overtaken
+
+
+@settings(deadline=None)
+@given(steps)
+def test_nothing_is_ended_at_a_look_after_one_that_failed(looked: list[tuple[float, Observation | None]]) -> None:
+    now, memory, fresh = 0.0, {}, True
+    for pause, one in looked:
+        now += pause
+        verdict = Decision() if one is None else decide(one, memory, now, RULES)
+        assert not (fresh and verdict.ends)
+        memory, fresh = dict(verdict.memory), one is None
+
+
+@settings(deadline=None)
+@given(good)
+def test_what_is_doubted_for_long_enough_is_ended(one: Observation) -> None:
+    doubted = {(about.key, about.attempt) for about in decide(one, {}, 0, RULES).memory if about.subject == "cluster"}
+    assert {(end.key, end.attempt) for end in after([(0, one), (900, one)]).ends} == doubted
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "when-something-fails.md"
+
+
+@pytest.mark.parametrize("name", AlertName)
+def test_every_alert_is_explained_with_what_to_do(name: AlertName) -> None:
+    (row,) = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| `{name}` |")]
+    assert all(len(cell) > 8 for cell in row.strip("|").split("|"))
+
+
+@pytest.mark.parametrize(
+    ("lease_s", "walltime_s", "used_s", "wanted"),
+    [
+        (4200, 3600, 0, None),  # as it was asked for
+        (4200, 7200, 0, 8100),  # qalter -l walltime=2:00:00
+        (3700, 3600, 0, 4500),
+        (3720, 3600, 0, None),
+        (100, 3600, 3600, 900),  # past its walltime, and not yet ended
+        (1000, 3600, 3000, None),
+        (700, 3600, 3000, 1500),  # it was suspended meanwhile
+        (100, 0, 0, 900),  # a walltime that cannot be read
+    ],
+)
+def test_a_lease_covers_what_is_left_of_the_walltime(
+    lease_s: float, walltime_s: int, used_s: int, wanted: float | None
+) -> None:
+    found = compute_extension(cluster("12.pbssrv", lease_s=lease_s), job(12, walltime_s=walltime_s, used_s=used_s), NOW)
+    assert found == wanted
+
+
+def test_a_lease_that_was_just_extended_is_not_extended_at_the_next_look() -> None:
+    held = cluster("12.pbssrv", lease_s=8100)
+    assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
+
+
+@pytest.mark.parametrize("standing", [JobPhase.EXITING, JobPhase.PENDING, JobPhase.GONE, JobPhase.UNREADABLE])
+def test_only_for_a_running_job(standing: JobPhase) -> None:
+    assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, standing), NOW) is None
+
+
+def test_not_for_an_earlier_attempt_nor_for_a_cluster_that_is_ending() -> None:
+    assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, attempt=2), NOW) is None
+    assert compute_extension(cluster("12.pbssrv", ClusterState.DRAINING, lease_s=1), job(12), NOW) is None
+
+
+@pytest.mark.parametrize(("text", "read"), [("168:00:00", 604800), ("90", 90), ("soon", 0), (None, 0), ("1:30", 90)])
+def test_times_are_read_as_pbs_writes_them(text: object, read: int) -> None:
+    assert parse_seconds_or_zero(text) == read
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("12.pbssrv.example.org", "12"), ("12.pbssrv", None), ("demo", None), ("12.other.example.org", None)],
+)
+def test_a_cluster_is_a_jobs_of_this_server_by_its_key(key: str, number: str | None) -> None:
+    assert parse_job_number(key, PbsServer("PBSsrv.example.org", empty=False)) == number

@@ -1,0 +1,149 @@
+"""Answering for jobs that hosts begin, from what Torque's server says."""
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+from batch_fakes.scheduler import SERVER, FakeCommands, FakeLog
+
+from virtcloud.model.errors import NotFound, SchedulerUnavailable, ServiceUnreachable, VirtcloudError
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import JobStatement
+from virtcloud.scheduler.job_confirmation import (
+    OLD_SBF_PAUSE_S,
+    PAUSE_S,
+    RETRY_S,
+    answer_questions,
+    answer_until_stopped,
+)
+from virtcloud.scheduler.job_states import SchedulerServer
+from virtcloud.scheduler.torque_adapter import TorqueScheduler
+
+JOB = (
+    "<Data><Job><Job_Id>7.pbssrv</Job_Id><Job_Owner>alice@n1</Job_Owner><job_state>{state}</job_state>"
+    "<Resource_List>{resources}<walltime>00:10:00</walltime></Resource_List>{more}"
+    "<exec_host>n2.example/0+n2.example/1+n1/0-3</exec_host></Job></Data>"
+)
+VCLUSTER = "<vcluster>image=a:net=lab</vcluster>"
+
+
+def word(resources: str = VCLUSTER, state: str = "R", more: str = "", code: int = 0, err: str = "") -> JobStatement:
+    out = JOB.format(resources=resources, state=state, more=more) if code == 0 else ""
+    return TorqueScheduler(FakeCommands({"qstat -x 7": (code, out, err)})).word("7", SERVER, {"n1": "brno-h1"})
+
+
+def test_a_running_job_is_told_with_its_owner_hosts_and_network() -> None:
+    assert word() == JobStatement(runs=True, owner="alice", hosts=("brno-h1", "n2"), network="lab", words="runs")
+
+
+@pytest.mark.parametrize(
+    ("resources", "network"),
+    [
+        ("<other>vcluster=image=a</other>", None),
+        ("<net>private</net>", None),
+        ("<net>lab</net>", "lab"),
+        ("<other>vcluster=image=a:net=lab</other>", "lab"),
+    ],
+)
+def test_the_network_is_the_one_that_the_job_asked_for(resources: str, network: str | None) -> None:
+    found = word(resources)
+    assert (found.runs, found.network) == (True, network)
+
+
+def test_the_owner_is_whom_the_job_runs_as() -> None:
+    assert word(more="<euser>bob</euser>").owner == "bob"
+
+
+@pytest.mark.parametrize(
+    ("state", "resources", "words"),
+    [
+        ("Q", VCLUSTER, "is queued"),
+        ("C", VCLUSTER, "has finished"),
+        ("R", "<nodect>1</nodect>", "runs, and asked for no cluster"),
+        ("R", "<net>No Name</net>", "runs, and cannot have a cluster: expected a cluster key"),
+    ],
+)
+def test_a_job_that_may_have_no_cluster_is_told_so(state: str, resources: str, words: str) -> None:
+    found = word(resources, state)
+    assert (found.runs, found.words[: len(words)]) == (False, words)
+
+
+def test_a_job_that_the_server_does_not_know_is_told_so() -> None:
+    found = word(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
+    assert found == JobStatement(runs=False, words="is not known to pbssrv")
+
+
+def test_a_server_that_does_not_answer_says_nothing() -> None:
+    with pytest.raises(SchedulerUnavailable):
+        word(code=1, err="qstat: cannot connect to server")
+
+
+class FakeAnswers:
+    """A batch server that runs every job."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.failing: VirtcloudError | None = None
+
+    def server(self) -> SchedulerServer:
+        if self.failing:
+            raise self.failing
+        return SERVER
+
+    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+        self.asked.append(f"{number} of {server.name} {dict(names)}")
+        return JobStatement(runs=True, owner="alice", hosts=("n1",))
+
+
+class FakeAsked:
+    """An SBF that asks about some jobs."""
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = [ClusterKey(key) for key in keys]
+        self.answered: list[str] = []
+        self.stop = threading.Event()
+
+    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+        assert (server, wait) == ("pbssrv", 30.0)
+        return self.keys
+
+    def answer_for_job(self, key: str, word: JobStatement) -> None:
+        self.answered.append(f"{key} {word.owner}")
+        self.stop.set()
+
+
+def test_each_job_that_is_asked_about_is_answered_for() -> None:
+    answers, asked = FakeAnswers(), FakeAsked("7.pbssrv", "8.pbssrv", "x.pbssrv")
+    assert answer_questions(answers, asked, {"n1": "h"}, FakeLog()) == PAUSE_S
+    assert answers.asked == ["7 of pbssrv {'n1': 'h'}", "8 of pbssrv {'n1': 'h'}"]
+    assert asked.answered == ["7.pbssrv alice", "8.pbssrv alice"]
+
+
+@pytest.mark.parametrize(
+    ("error", "pause"),
+    [
+        (SchedulerUnavailable("x"), RETRY_S),
+        (ServiceUnreachable("x"), RETRY_S),
+        (NotFound("no such route"), OLD_SBF_PAUSE_S),
+    ],
+)
+def test_what_does_not_answer_is_tried_again_later(error: VirtcloudError, pause: float) -> None:
+    answers, log = FakeAnswers(), FakeLog()
+    answers.failing = error
+    assert answer_questions(answers, FakeAsked("7.pbssrv"), {}, log) == pause
+    assert len(log.events) == 1
+
+
+def test_a_fault_of_ours_does_not_end_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("virtcloud.scheduler.job_confirmation.RETRY_S", 0.01)
+    answers, asked, faults = FakeAnswers(), FakeAsked("7.pbssrv"), [ZeroDivisionError()]
+    right = answers.word
+
+    def broken(number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+        if faults:
+            raise faults.pop()
+        return right(number, server, names)
+
+    monkeypatch.setattr(answers, "word", broken)
+    answer_until_stopped(answers, asked, {}, FakeLog(), asked.stop)
+    assert asked.answered == ["7.pbssrv alice"]

@@ -1,0 +1,175 @@
+"""What OpenPBS 23.06 printed, read. Names of hosts and users are made neutral."""
+
+import json
+
+import pytest
+from batch_fakes.scheduler import SERVER, FakeCommands
+
+from virtcloud.model.errors import SchedulerUnavailable
+from virtcloud.scheduler.command import CommandResult
+from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, SchedulerServer
+from virtcloud.scheduler.openpbs_adapter import (
+    OpenPbsScheduler,
+    parse_job_numbers,
+    parse_jobs,
+    parse_nodes,
+    parse_server,
+)
+
+HEAD = '{\n\t"timestamp":\t1795233147,\n\t"pbs_version":\t"23.06.06",\n\t"pbs_server":\t"pbssrv"'
+NOTHING = HEAD + "\n}\n"
+RUNNING = (
+    HEAD
+    + """,
+	"Jobs":	{
+		"7.pbssrv":	{
+			"Job_Name":	"123",
+			"Job_Owner":	"alice@pbssrv",
+			"resources_used":	{
+				"cpupercent":	0,
+				"walltime":	"00:00:27"
+			},
+			"job_state":	"R",
+			"exec_vnode":	"(n1:ncpus=1)",
+			"Resource_List":	{
+				"ncpus":	1,
+				"vcluster":	"image=a",
+				"walltime":	"00:10:00"
+			},
+			"substate":	42,
+			"Variable_List":	{
+				"PBS_O_HOME":	"/home/alice",
+				"BAR":	7,
+				"FOO":	"a\\\\\\"b\\\\\\\\c",
+				"BIG":	1.2345678901234568e+29
+			},
+			"queue_rank":	1.79523314396754e+15,
+			"run_version":	3
+		}
+	}
+}
+"""
+)
+UNKNOWN = "qstat: Unknown Job Id 99.pbssrv\n"
+FINISHED = "qstat: 4.pbssrv Job has finished, use -x or -H to obtain historical job information\n"
+STATUS = json.dumps({"Server": {"pbssrv": {"server_state": "Active", "total_jobs": 8, "server_host": "pbssrv"}}})
+
+
+def asked(out: str = NOTHING, err: str = "", code: int = 0) -> dict[str, SchedulerJob]:
+    return {str(key): one for key, one in parse_jobs(CommandResult("qstat -f", code, out, err), SERVER).items()}
+
+
+def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
+    assert asked(RUNNING) == {
+        "7.pbssrv": SchedulerJob("7.pbssrv", JobPhase.RUNNING, "runs", 3, wants_cluster=True, walltime_s=600, used_s=27)  # type: ignore[arg-type]
+    }
+
+
+def test_a_job_whose_script_was_not_started_yet_is_told_from_one_that_runs() -> None:
+    found = asked(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
+    assert (found.standing, found.begun) == (JobPhase.RUNNING, False)
+
+
+def test_jobs_that_are_gone_are_told_by_name_beside_the_others() -> None:
+    found = asked(RUNNING, FINISHED + UNKNOWN, 153)
+    assert {key: one.words for key, one in found.items()} == {
+        "4.pbssrv": "has finished",
+        "7.pbssrv": "runs",
+        "99.pbssrv": "is not known to pbssrv",
+    }
+
+
+def test_what_is_asked_for_and_passed_over_in_silence_is_no_answer_at_all() -> None:
+    commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NOTHING, "")})
+    with pytest.raises(SchedulerUnavailable, match=r"qstat said nothing of job 7 \(1 in all\): it must run as root"):
+        OpenPbsScheduler(commands).jobs(SERVER, {"7"})
+
+
+@pytest.mark.parametrize(
+    ("code", "err"),
+    [
+        (255, "Connection refused\nqstat: cannot connect to server pbssrv (errno=15010)\n"),
+        (0, "Connection refused\n"),
+        (153, UNKNOWN + "Connection refused\n"),
+        (1, "qstat: illegally formed job identifier: 99.other\n"),
+        (153, "qstat: Unknown queue 99.pbssrv\n"),
+        (-9, ""),
+    ],
+)
+def test_any_other_complaint_is_a_failure_of_the_whole(code: int, err: str) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        asked(RUNNING, err, code)
+
+
+def test_a_job_whose_environment_breaks_the_json_is_unreadable_and_the_others_are_read() -> None:
+    broken = RUNNING.replace("7.pbssrv", "8.pbssrv").replace('"BAR":	7', '"BAR":	007')
+    both = {"qstat -f -F json 7 8": (0, broken, ""), "qstat -f -F json 8": (0, broken, "")}
+    commands = FakeCommands(
+        {"qselect": (0, "7.pbssrv\n8.pbssrv\n", ""), "qstat -f -F json 7": (0, RUNNING, ""), **both}
+    )
+    found = OpenPbsScheduler(commands).jobs(SERVER, set())
+    assert {str(key): one.standing for key, one in found.items()} == {
+        "7.pbssrv": JobPhase.RUNNING,
+        "8.pbssrv": JobPhase.UNREADABLE,
+    }
+
+
+def test_control_characters_within_strings_are_let_pass() -> None:
+    assert asked(RUNNING.replace("/home/alice", "a\x01\n\tb"))["7.pbssrv"].standing is JobPhase.RUNNING
+
+
+@pytest.mark.parametrize("facts", ['"R"', '{"job_state": "Y"}', '{"job_state": "M"}', '{"Resource_List": "x"}'])
+def test_a_job_that_is_not_as_expected_or_was_moved_away_is_unreadable(facts: str) -> None:
+    commands = FakeCommands({"qselect": (0, "", ""), "qstat": (0, f'{{"Jobs": {{"7.pbssrv": {facts}}}}}', "")})
+    assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].standing is JobPhase.UNREADABLE  # type: ignore[index]
+
+
+def test_jobs_are_asked_for_by_their_numbers_a_hundred_at_once() -> None:
+    gone = "".join(f"qstat: Unknown Job Id {number}.pbssrv\n" for number in range(1, 151))
+    commands = FakeCommands({"qselect": (0, "", ""), "qstat": (153, NOTHING, gone)})
+    OpenPbsScheduler(commands).jobs(SERVER, {str(number) for number in range(1, 151)})
+    assert [len(line.split()) - 4 for line in commands.ran[1:]] == [100, 50]
+
+
+def test_running_jobs_that_want_a_cluster_are_selected_without_arrays() -> None:
+    ended = CommandResult("qselect", 0, "7.pbssrv\n10[].pbssrv\n10[2].pbssrv\n8.pbssrv\n", "")
+    assert parse_job_numbers(ended) == {"7", "8"}
+
+
+@pytest.mark.parametrize(("code", "out", "err"), [(0, "", "qselect: x"), (170, "", ""), (0, "7.pbssrv\nsorry", "")])
+def test_a_selection_that_failed_is_no_selection(code: int, out: str, err: str) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        parse_job_numbers(CommandResult("qselect", code, out, err))
+
+
+def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
+    assert parse_server(CommandResult("qstat -B", 0, STATUS, "")) == SchedulerServer("pbssrv", empty=False)
+    assert parse_server(CommandResult("qstat -B", 0, STATUS.replace("8", "0"), "")).empty
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "said"),
+    [
+        (255, "", "qstat -B ended with 255: it said nothing"),
+        (0, "", "expected one server with its state"),
+        (0, STATUS[:-9], "expected one server with its state"),
+        (0, NOTHING, "expected one server with its state"),
+        (0, STATUS.replace("Active", "Hot_Start"), "server pbssrv is Hot_Start, not at work"),
+        (0, STATUS.replace("Active", "Terminating"), "server pbssrv is Terminating, not at work"),
+        (0, STATUS.replace('"pbssrv": {', f'"{"x" * 268}": {{'), "expected one server with its state"),
+    ],
+)
+def test_a_server_that_is_not_at_work_or_does_not_say_so_is_silent(code: int, out: str, said: str) -> None:
+    with pytest.raises(SchedulerUnavailable, match=said):
+        parse_server(CommandResult("qstat -B", code, out, ""))
+
+
+def test_nodes_are_known_by_their_hosts() -> None:
+    nodes = {"n1": {"Mom": "n1.example.org"}, "n1[0]": {"Mom": "n1.example.org"}, "n2": {"Mom": "n2,n2-ib"}, "n3": {}}
+    assert parse_nodes(CommandResult("pbsnodes", 0, json.dumps({"nodes": nodes}), "")) == {"n1.example.org", "n2", "n3"}
+
+
+@pytest.mark.parametrize(("code", "out"), [(1, "{}"), (0, "pbsnodes: Server has no node list"), (0, '{"nodes": []}')])
+def test_nodes_that_cannot_be_read_are_not_none(code: int, out: str) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        parse_nodes(CommandResult("pbsnodes", code, out, ""))

@@ -1,0 +1,197 @@
+"""The agent with the scheduler's role, as a process, beside a real SBF; only the batch system's commands are fakes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from real_sbf import running_sbf
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.errors import BadInput, Forbidden, JobUnproven, NotFound
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
+from virtcloud.scheduler.status import SchedulerStatus, read_status
+
+SITE = {
+    "name": "brno",
+    "switches": [{"name": "sw", "ports": ["p1"], "platform": "linux_bridge", "address": "127.0.0.1:1"}],
+    "hosts": [{"name": "n1", "ports": ["eth0"]}],
+}
+TOPOLOGY = Topology.model_validate({"name": "small", "sites": [SITE], "links": [{"a": "sw:p1", "b": "n1:eth0"}]})
+SPEC = ClusterSpec.model_validate({"owner": "alice", "hosts": ["n1"], "deadline_s": 600, "lease_s": 60})
+SERVER = {"Server": {"pbssrv": {"server_state": "Active", "total_jobs": 1}}}
+BOTH = 2
+RUNS = {"job_state": "R", "run_version": 1, "Resource_List": {"vcluster": "image=a", "walltime": "02:00:00"}}
+QSTAT = """#!/bin/sh
+# Job 1 runs; no other is known.
+[ -e {folder}/away ] && {{ echo "Connection refused" >&2; exit 255; }}
+case "$1" in
+-B) echo '{server}' ;;
+*) echo '{jobs}'
+   shift 3; for number; do [ $number = 1 ] || echo "qstat: Unknown Job Id $number.pbssrv" >&2; done; exit 153 ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with running_sbf() as found:
+        yield found
+
+
+@pytest.fixture
+def sbf(address: str) -> Iterator[SbfClient]:
+    with SbfClient(address) as client:
+        client.put_topology(TOPOLOGY)
+        client.put_pool("brno", Pool(vlans=VlanSet.parse("100-109")))
+        token = client.create_token("pbssrv", "scheduler").token
+        with SbfClient(address, token=lambda: token) as hook:
+            for key in ("1.pbssrv", "2.pbssrv", "2.other"):
+                hook.put_cluster(key, ClusterRequest(spec=SPEC, attempt=1))
+        client.put_cluster("99.pbssrv", ClusterRequest(spec=SPEC))
+        yield client
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> Path:
+    text = QSTAT.format(folder=tmp_path, server=json.dumps(SERVER), jobs=json.dumps({"Jobs": {"1.pbssrv": RUNS}}))
+    nodes = json.dumps({"nodes": {"n7": {"Mom": "n7"}}})
+    scripts = {"qstat": text, "qselect": "#!/bin/sh\necho 1.pbssrv\n", "pbsnodes": f"#!/bin/sh\necho '{nodes}'\n"}
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def agent(address: str, sbf: SbfClient, commands: Path) -> Iterator["subprocess.Popen[str]"]:
+    text = f"""
+    sbf = "{address}"
+    state = "{commands}/state"
+    [scheduler]
+    commands = "{commands}"
+    status = "{commands}/status.json"
+    interval = 0.1
+    grace = 0.3
+    """
+    (commands / "agent.toml").write_text(text)
+    argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(commands / "agent.toml")]
+    process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=os.environ)  # noqa: S603
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def status(folder: Path, wanted: Callable[[SchedulerStatus], bool]) -> SchedulerStatus:
+    """Wait for a status that is as it is wanted."""
+    found: list[SchedulerStatus] = []
+
+    def reached() -> bool:
+        if (folder / "status.json").exists():
+            found.append(read_status(folder / "status.json"))
+        return bool(found) and wanted(found[-1])
+
+    until(reached)
+    return found[-1]
+
+
+def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "subprocess.Popen[str]") -> None:
+    """It ends what has no job, extends the lease of what has, names a strange node, waits out an absence, and stops.
+
+    What another server's job has, and what somebody asked for under a job's key, it leaves alone.
+    """
+    until(lambda: sbf.cluster("2.pbssrv").state is ClusterState.DRAINING)
+    told = status(commands, lambda one: len(one.report.deeds) == BOTH and one.report.good).report
+    assert [(one.name, one.about) for one in told.alerts] == [("host-unknown", "n7")]
+    assert sorted((one.what, one.cluster) for one in told.deeds) == [("ended", "2.pbssrv"), ("extended", "1.pbssrv")]
+    lives = {key: sbf.cluster(key) for key in ("1.pbssrv", "2.other", "99.pbssrv")}
+    assert {one.state for one in lives.values()} == {ClusterState.CONFIGURING}
+    assert lives["1.pbssrv"].lease_ends - lives["99.pbssrv"].lease_ends > timedelta(hours=2)
+    (commands / "away").touch()
+    assert "Connection refused" in status(commands, lambda one: not one.report.good).report.alerts[-1].text
+    (commands / "away").unlink()
+    status(commands, lambda one: one.report.good)
+    agent.send_signal(signal.SIGTERM)
+    log = agent.communicate(timeout=30)[1]
+    assert agent.returncode == 0
+    assert "cluster_ended cluster=2.pbssrv attempt=1 why='job 2.pbssrv is not known to pbssrv'" in log
+
+
+def test_a_status_is_late_when_the_next_look_should_long_have_been(tmp_path: Path) -> None:
+    text = '{"kind":"openpbs","sbf":"x","interval_s":30,"report":{"at":"2026-07-01T12:00:00Z","good":true}}'
+    (tmp_path / "s.json").write_text(text)
+    found = read_status(tmp_path / "s.json")
+    late = [found.late(found.report.at + timedelta(seconds=seconds)) for seconds in (150, 151)]
+    assert late == [False, True]
+
+
+def test_a_status_that_is_not_there_or_not_ours_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"no 'virtcloud agent' with \[scheduler\] has run since the start"):
+        read_status(tmp_path / "s.json")
+    (tmp_path / "s.json").write_text("{}")
+    with pytest.raises(BadInput, match="not a status of this version"):
+        read_status(tmp_path / "s.json")
+
+
+TORQUE_QSTAT = """#!/bin/sh
+# Job 7 of alice runs on n1.
+case "$1" in
+-B) printf 'Server: torque\\n    server_state = Active\\n    total_jobs = 1\\n' ;;
+*) echo '<Data><Job><Job_Id>7.torque</Job_Id><Job_Owner>alice@n1</Job_Owner><job_state>R</job_state>\
+<exec_host>n1/0</exec_host><Resource_List><other>vcluster=image=a</other></Resource_List></Job></Data>' ;;
+esac
+"""
+
+
+def test_an_agent_at_torques_server_answers_for_the_job_that_a_host_begins(
+    address: str, sbf: SbfClient, tmp_path: Path
+) -> None:
+    """The host's call waits for the answer; for another owner's network there is none."""
+    for name, script in {"qstat": TORQUE_QSTAT, "pbsnodes": "#!/bin/sh\necho '<Data></Data>'\n"}.items():
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    keys = f'kind = "torque"\ncommands = "{tmp_path}"\nstatus = "{tmp_path}/status.json"'
+    (tmp_path / "agent.toml").write_text(f'sbf = "{address}"\nstate = "{tmp_path}/state"\n[scheduler]\n{keys}\n')
+    token = sbf.create_token("n1", "job-starter").token
+    argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(tmp_path / "agent.toml")]
+    with (
+        subprocess.Popen(argv, stderr=subprocess.DEVNULL, env=os.environ) as agent,  # noqa: S603
+        SbfClient(address, token=lambda: token) as host,
+    ):
+        try:
+            await_cluster(host, "7.torque", SPEC)
+            with pytest.raises(Forbidden, match="the job asked for no network to join"):
+                await_cluster(host, "7.torque", SPEC.model_copy(update={"joins": ClusterKey("99.pbssrv")}), attempt=2)
+        finally:
+            agent.terminate()
+    assert sbf.cluster("7.torque").created_by == "job-starter@n1"
+
+
+def await_cluster(host: SbfClient, key: str, spec: ClusterSpec, attempt: int = 1) -> None:
+    """Ask for a cluster as a prologue does, until the batch server has answered for its job."""
+
+    def made() -> bool:
+        try:
+            host.put_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
+        except JobUnproven:
+            return False
+        return True
+
+    until(made)

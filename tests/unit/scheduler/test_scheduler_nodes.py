@@ -1,0 +1,33 @@
+from virtcloud.model.topology import Topology
+from virtcloud.scheduler.decision import AlertName
+from virtcloud.scheduler.scheduler_nodes import find_unfit_nodes
+
+SWITCH = {"name": "sw", "ports": ["p1"], "platform": "linux_bridge"}
+HOSTS = [{"name": "brno-h1", "ports": ["eth0"]}]
+TOPOLOGY = Topology.model_validate(
+    {
+        "name": "small",
+        "sites": [{"name": "brno", "switches": [SWITCH], "hosts": HOSTS}],
+        "links": [{"a": "sw:p1", "b": "brno-h1:eth0"}],
+    }
+)
+
+
+def test_nodes_that_sbf_can_give_a_cluster_to_are_passed_over() -> None:
+    assert find_unfit_nodes({"n1.example.org"}, TOPOLOGY, {"n1.example.org": "brno-h1"}, ()) == []
+    assert find_unfit_nodes({"Brno-H1.example.org"}, TOPOLOGY, {}, ()) == []
+
+
+def test_a_node_that_sbf_does_not_know_is_named() -> None:
+    (found,) = find_unfit_nodes({"n7"}, TOPOLOGY, {}, ())
+    assert (found.name, found.about) == (AlertName.HOST_UNKNOWN, "n7")
+    assert found.text.startswith("host n7 is n7 to SBF, which knows nothing of that name: add it to the topology")
+
+
+def test_a_node_that_is_something_else_to_sbf_is_named() -> None:
+    (found,) = find_unfit_nodes({"sw"}, TOPOLOGY, {}, ())
+    assert (found.name, "a switch of that name" in found.text) == (AlertName.HOST_UNKNOWN, True)
+
+
+def test_nodes_that_take_no_part_are_not_asked_after() -> None:
+    assert find_unfit_nodes({"login1", "login2"}, TOPOLOGY, {}, ("login*",)) == []

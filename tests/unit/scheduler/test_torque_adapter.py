@@ -1,0 +1,94 @@
+"""What Torque prints, according to its documentation, read."""
+
+import pytest
+from batch_fakes.scheduler import SERVER, FakeCommands
+
+from virtcloud.model.errors import SchedulerUnavailable
+from virtcloud.scheduler.command import CommandResult
+from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, SchedulerServer
+from virtcloud.scheduler.torque_adapter import TorqueScheduler, parse_nodes, parse_server
+
+JOB = (
+    "<Job><Job_Id>{number}.pbssrv</Job_Id><Job_Name>sim</Job_Name><Job_Owner>alice@n1</Job_Owner>"
+    "<resources_used><walltime>00:00:27</walltime></resources_used><job_state>{state}</job_state>"
+    "<Resource_List><nodect>1</nodect><vcluster>image=a</vcluster><walltime>00:10:00</walltime></Resource_List></Job>"
+)
+LIST = f"<Data>{JOB.format(number=7, state='R')}{JOB.format(number=8, state='C')}</Data>\n"
+STATUS = "Server: pbssrv\n    server_state = Active\n    scheduling = True\n    total_jobs = 3\n    state_count = x\n"
+
+
+def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, str, str]) -> dict[str, SchedulerJob]:
+    alone = {f"qstat -x {key.removeprefix('j')}": answer for key, answer in single.items()}
+    found = TorqueScheduler(FakeCommands({"qstat -x": listed, **alone})).jobs(SERVER, numbers)
+    return {str(key): one for key, one in found.items()}
+
+
+def test_all_jobs_are_listed_and_what_is_not_among_them_is_asked_for() -> None:
+    found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
+    assert {key: (one.standing, one.words) for key, one in found.items()} == {
+        "7.pbssrv": (JobPhase.RUNNING, "runs"),
+        "8.pbssrv": (JobPhase.GONE, "has finished"),
+        "9.pbssrv": (JobPhase.GONE, "is not known to pbssrv"),
+    }
+
+
+def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
+    found = look(set(), (0, LIST, ""))["7.pbssrv"]
+    assert (found.wants_cluster, found.walltime_s, found.used_s, found.attempt) == (True, 600, 27, None)
+
+
+def test_an_empty_list_says_nothing_of_a_job_that_is_not_denied_by_name() -> None:
+    assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].standing is JobPhase.UNREADABLE
+
+
+@pytest.mark.parametrize("listed", [(0, LIST[:-9], ""), (1, "", "qstat: cannot connect to server"), (0, LIST, "x")])
+def test_a_list_that_is_not_whole_is_no_list(listed: tuple[int, str, str]) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        look({"7"}, listed)
+
+
+def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
+    assert parse_server(CommandResult("qstat -B", 0, STATUS, "")) == SchedulerServer("pbssrv", empty=False)
+
+
+@pytest.mark.parametrize(("code", "out"), [(1, STATUS), (0, ""), (0, STATUS.replace("Active", "Terminating"))])
+def test_a_server_that_is_not_at_work_is_silent(code: int, out: str) -> None:
+    with pytest.raises(SchedulerUnavailable):
+        parse_server(CommandResult("qstat -B", code, out, ""))
+
+
+def test_nodes_are_read() -> None:
+    assert parse_nodes(
+        CommandResult("pbsnodes", 0, "<Data><Node><name>n1</name><state>free</state></Node></Data>", "")
+    ) == {"n1"}
+
+
+def test_a_request_that_only_travels_is_one_too() -> None:
+    travels = JOB.replace("<vcluster>image=a</vcluster>", "<other>vcluster=image=a</other>")
+    other = JOB.replace("<vcluster>image=a</vcluster>", "<other>fast</other>")
+    listed = f"<Data>{travels.format(number=7, state='R')}{other.format(number=8, state='R')}</Data>\n"
+    assert [one.wants_cluster for one in look(set(), (0, listed, "")).values()] == [True, False]
+
+
+def test_control_characters_in_one_users_environment_blind_nobody() -> None:
+    """Torque writes users' text into its XML as it is, but for ``<>&"'``; such characters are none of XML's."""
+    prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
+    listed = (
+        f"<Data>{JOB.format(number=7, state='R').replace('</Job>', prompt)}{JOB.format(number=8, state='R')}</Data>"
+    )
+    assert set(look(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
+
+
+def test_a_job_of_another_server_is_not_taken_for_ours_of_the_same_number() -> None:
+    """A queue may route jobs here from elsewhere; one that has finished would end another's cluster."""
+    found = look(
+        {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
+    )
+    assert found["8.pbssrv"].words == "is not known to pbssrv"
+
+
+@pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
+def test_jobs_that_are_not_called_by_the_servers_name_are_told(suffix: str) -> None:
+    """As of a server with ``display_job_server_suffix`` or ``job_suffix_alias``: their clusters would not be seen."""
+    with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
+        look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

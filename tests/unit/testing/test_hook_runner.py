@@ -1,0 +1,300 @@
+"""One run of a hook on one event: what it is given, what it may set, how it ends.
+
+What is expected was seen with OpenPBS 23.06: a probe as a hook of a real server and a real MoM.
+"""
+
+import pytest
+
+from virtcloud.testing.fakepbs import (
+    HookDidNotRunError,
+    HookEvent,
+    HookFailure,
+    HookJob,
+    HookOutcome,
+    HookVnode,
+    run_hook,
+)
+
+JOB = HookJob(
+    "12.pbssrv",
+    attributes={"run_version": 2, "euser": "alice"},
+    resources={"walltime": "0:01:30", "select": "2:ncpus=1", "mem": "10mb", "vcluster": "image=a"},
+    variables={"PBS_O_WORKDIR": "/home/alice"},
+)
+SAY = """
+import time
+import pbs
+e = pbs.event()
+def say(it):
+    pbs.logmsg(pbs.LOG_DEBUG, str(it))
+def attempt(do):
+    try:
+        do()
+        say("done")
+    except Exception as error:
+        say("%s: %s" % (type(error).__name__, error))
+"""
+
+
+def said(hook: str, kind: str = "queuejob", **more: object) -> list[str]:
+    """Give what a hook logged."""
+    outcome = run_hook(SAY + hook, HookEvent(kind, **({"job": JOB} | more)))  # type: ignore[arg-type]
+    assert outcome.failure is None, outcome.traceback
+    return [text for _, text in outcome.log]
+
+
+def ended(hook: str, **more: object) -> HookOutcome:
+    return run_hook(SAY + hook, HookEvent("queuejob", **({"job": JOB} | more)))  # type: ignore[arg-type]
+
+
+def test_interpreter_is_bare() -> None:
+    """No site-packages, no asserts; the hook's name is that of the builtins, as in PBS."""
+    hook = (
+        "import sys; assert False; say(sys.flags.isolated); say(sys.flags.no_site)\n"
+        "say(__name__); say('__file__' in globals())\n"
+    )
+    assert said(hook) == ["1", "1", "builtins", "False"]
+
+
+def test_a_hook_finds_nothing_of_virtcloud() -> None:
+    """What is not in the standard library is not there."""
+    assert said("attempt(lambda: __import__('virtcloud'))") == ["ModuleNotFoundError: No module named 'virtcloud'"]
+
+
+def test_a_hook_that_says_nothing_accepts() -> None:
+    """Falling off the end is an accept."""
+    assert ended("").accepted
+
+
+def test_reject_has_its_words() -> None:
+    """What reject() is given is what the user reads."""
+    outcome = ended("e.reject('vcluster: no')")
+    assert (outcome.accepted, outcome.message, outcome.failure) == (False, "vcluster: no", None)
+
+
+def test_reject_raises_system_exit() -> None:
+    """A hook that swallows SystemExit goes on after its own reject, and stays rejected."""
+    outcome = ended("try:\n    e.reject('no')\nexcept SystemExit:\n    say('went on')\n")
+    assert (outcome.accepted, outcome.log) == (False, ((5, "went on"),))
+
+
+def test_nothing_is_set_after_accept() -> None:
+    """As in PBS: the event is decided."""
+    hook = "try:\n    e.accept()\nexcept SystemExit:\n    attempt(lambda: setattr(e.job, 'comment', 'x'))\n"
+    assert said(hook)[0].startswith("AssertionError: Not permitted to modify attributes (name=comment)")
+
+
+def test_an_exception_rejects_without_a_word() -> None:
+    """PBS tells the user nothing of it; here the traceback is kept."""
+    outcome = ended("1/0")
+    assert (outcome.accepted, outcome.message, outcome.failure) == (False, None, HookFailure.EXCEPTION)
+    assert outcome.traceback is not None
+    assert "ZeroDivisionError" in outcome.traceback
+
+
+def test_alarm_comes_as_keyboard_interrupt() -> None:
+    """``except Exception`` misses it; who catches it can still say why."""
+    assert ended("time.sleep(9)", alarm=0.2).failure is HookFailure.ALARM
+    outcome = ended("try:\n    time.sleep(9)\nexcept KeyboardInterrupt:\n    e.reject('too slow')\n", alarm=0.2)
+    assert (outcome.failure, outcome.message) == (None, "too slow")
+
+
+def test_a_hook_that_outlives_its_alarm_is_killed() -> None:
+    """A second after it, here; a real MoM may be quicker."""
+    loop = "while True:\n    try:\n        time.sleep(9)\n    except KeyboardInterrupt: pass\n"
+    assert ended(loop, alarm=0.1).failure is HookFailure.KILLED
+
+
+def test_values_have_types_of_pbs() -> None:
+    """A time is a number of seconds that prints as it was given; sizes add and compare; None is what is not set."""
+    hook = (
+        "r = e.job.Resource_List\n"
+        "say(r['walltime'] + 1); say(r['walltime'])\n"
+        "say(r['mem'] + pbs.size('1gb')); say(r['mem'] == pbs.size('10240kb'))\n"
+        "say(r['ncpus']); say(r['vcluster']); say(type(r['vcluster']).__name__)\n"
+        "say(r['select']); say('nonsense' in r)\n"
+        "attempt(lambda: r['nonsense'])\n"
+    )
+    assert said(hook) == [
+        "91",
+        "0:01:30",
+        "1034mb",
+        "True",
+        "None",
+        "image=a",
+        "pbs_str",
+        "2:ncpus=1",
+        "False",
+        "AttributeError: 'Resources' object has no attribute 'nonsense'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [
+        ("pbs.duration('x')", "BadResourceValueError: input value x not of the right format for 'walltime'"),
+        ("pbs.size('4x')", "TypeError: 4x: bad value for _size"),
+        (
+            "pbs.place('scatter:bad')",
+            "BadResourceValueError: input value scatter:bad not of the right format for 'place'",
+        ),
+        ("pbs.hold_types('z')", "BadAttributeValueError: input value z not of the right format for 'Hold_Types'"),
+        ("pbs.select('')", "BadResourceValueError: input value  not of the right format for 'select'"),
+        ("hash(pbs.size('4gb'))", "TypeError: unhashable type: 'size'"),
+    ],
+)
+def test_types_refuse(value: str, refusal: str) -> None:
+    """With PBS's exceptions and words."""
+    assert said(f"attempt(lambda: {value})") == [refusal]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "answer"),
+    [
+        ("queuejob", "comment", "'c'", "done"),
+        ("queuejob", "run_version", "3", "BadAttributeValueError: job attribute 'run_version' is readonly"),
+        ("queuejob", "nosuch", "3", "UnsetAttributeNameError: job attribute 'nosuch' not found"),
+        ("queuejob", "Execution_Time", "1", "BadAttributeValueError: exec_time '"),
+        ("runjob", "Hold_Types", "pbs.hold_types('s')", "done"),
+        ("runjob", "Execution_Time", "2 ** 31", "done"),
+        ("runjob", "comment", "'c'", "AssertionError: Can only set job's (Hold_Types|Execution_Time|project|"),
+        (
+            "runjob",
+            "Hold_Types",
+            "'s'",
+            "BadAttributeValueTypeError: value for class <_job> attribute <Hold_Types> must",
+        ),
+        ("execjob_begin", "comment", "'c'", "done"),
+        ("execjob_begin", "run_version", "7", "done"),
+        ("execjob_attach", "comment", "'c'", "AssertionError: nothing is settable inside an execjob_attach hook!"),
+        ("jobobit", "comment", "'c'", "AssertionError: Unexpected event"),
+        (
+            "queuejob",
+            "Variable_List",
+            "{}",
+            "BadAttributeValueError: attribute 'Variable_List' cannot be directly set.",
+        ),
+    ],
+)
+def test_what_may_be_set(kind: str, name: str, value: str, answer: str) -> None:
+    """It depends on the event."""
+    (heard,) = said(f"attempt(lambda: setattr(e.job, {name!r}, {value}))", kind)
+    assert heard.startswith(answer)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "answer"),
+    [
+        ("queuejob", "place", "pbs.place('scatter:excl')", "done"),
+        (
+            "queuejob",
+            "place",
+            "'scatter'",
+            "BadResourceValueTypeError: value for class <pbs_resource> attribute <place>",
+        ),
+        ("queuejob", "nosuch", "'x'", "UnsetResourceNameError: resource attribute 'nosuch' not found"),
+        ("execjob_begin", "nosuch", "'x'", "done"),
+        ("runjob", "vcluster", "'x'", "done"),
+    ],
+)
+def test_what_may_be_set_of_resources(kind: str, name: str, value: str, answer: str) -> None:
+    """A server knows its resources; a MoM takes any."""
+    (heard,) = said(f"attempt(lambda: e.job.Resource_List.__setitem__({name!r}, {value}))", kind)
+    assert heard.startswith(answer)
+
+
+def test_changes_are_told_as_pbs_writes_them() -> None:
+    """Attributes, resources and variables, by name."""
+    hook = (
+        "e.job.Hold_Types = pbs.hold_types('u') + pbs.hold_types('s')\n"
+        "e.job.Resource_List['place'] = pbs.place('scatter:excl')\n"
+        "e.job.Variable_List['A'] = '1'\n"
+    )
+    assert ended(hook).changed == {"Hold_Types": "us", "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}
+
+
+def test_variables_of_pbs_cannot_be_set_for_a_job() -> None:
+    """They are PBS's own."""
+    assert said("attempt(lambda: e.job.Variable_List.__setitem__('PBS_O_WORKDIR', '/'))") == [
+        "BadAttributeValueError: env variable 'PBS_O_WORKDIR' is readonly"
+    ]
+
+
+def test_the_job_before_a_change_is_read_only() -> None:
+    """``job_o`` is for comparing."""
+    hook = "say(e.job_o.id); attempt(lambda: setattr(e.job_o, 'comment', 'x'))"
+    assert said(hook, "modifyjob", job_o=JOB) == [
+        "12.pbssrv",
+        "BadAttributeValueError: attribute 'comment' is part of a readonly object",
+    ]
+
+
+def test_parameters_depend_on_the_event() -> None:
+    """What an event has not, it says by name."""
+    assert said("attempt(lambda: e.env)", "execjob_begin") == ['EventIncompatibleError: "env" not found in self._param']
+
+
+def test_a_launch_can_change_program_and_environment() -> None:
+    """A lone backslash is doubled, as PBS does; nothing else of the text is touched."""
+    hook = "e.progname = '/bin/true'\ne.argv.append('x')\ne.env['A'] = '1,2 \\\\d'\ne.env['PBS_JOBID'] = 'y'\n"
+    outcome = run_hook(SAY + hook, HookEvent("execjob_launch", job=JOB, env={"PBS_JOBID": "12.pbssrv"}))
+    assert (outcome.progname, outcome.argv) == ("/bin/true", ("-sh", "x"))
+    assert outcome.env == {"PBS_JOBID": "y", "A": "1,2 \\\\d"}
+
+
+def test_a_mom_hook_asks_for_rerun_and_a_server_hook_cannot() -> None:
+    """``rerun()`` and ``delete()`` are for hooks of MoMs."""
+    assert run_hook("import pbs; pbs.event().job.rerun()", HookEvent("execjob_launch", job=JOB)).rerun
+    assert said("attempt(e.job.rerun)") == ["NotImplementedError: rerun(): only for mom hooks"]
+
+
+def test_periodic_has_the_jobs_of_the_host() -> None:
+    """By identifier, without a job of its own."""
+    assert said(
+        "say(sorted(e.job_list)); say(e.job_list['12.pbssrv'].run_version)", "exechost_periodic", job_list=(JOB,)
+    ) == [
+        "['12.pbssrv']",
+        "2",
+    ]
+
+
+def test_configuration_is_a_file() -> None:
+    """Its name is ``pbs.hook_config_filename``; without one that is None."""
+    assert said("say(open(pbs.hook_config_filename).read())", config='{"a": 1}') == ['{"a": 1}']
+    assert said("say(pbs.hook_config_filename)") == ["None"]
+
+
+def test_what_is_said_of_a_job_is_kept_apart() -> None:
+    """``logjobmsg`` names the job."""
+    assert ended("pbs.logjobmsg(e.job.id, 'waits')").job_log == (("12.pbssrv", "waits"),)
+
+
+def test_server_knows_its_jobs_and_vnodes() -> None:
+    """Read-only, and None for what it does not know."""
+    hook = (
+        "s = pbs.server(); say(s.name); say(s.job('12.pbssrv').euser); say(s.job('9.x')); say(len(list(s.jobs())))\n"
+        "say(s.vnode('n1').resources_available['mem']); attempt(lambda: setattr(s.job('12.pbssrv'), 'comment', 'x'))\n"
+    )
+    vnodes = (HookVnode("n1", resources={"mem": "8gb"}),)
+    assert said(hook, server_jobs=(JOB,), server_vnodes=vnodes) == [
+        "pbssrv",
+        "alice",
+        "None",
+        "1",
+        "8gb",
+        "BadAttributeValueError: attribute 'comment' is part of a readonly object",
+    ]
+
+
+def test_events_that_are_none_are_refused() -> None:
+    """With the names of those that are."""
+    with pytest.raises(ValueError, match=r"^event execjob_start: no event of PBS; expected one of queuejob, "):
+        HookEvent("execjob_start", job=JOB)
+    with pytest.raises(ValueError, match=r"^event queuejob: expected a job, got none$"):
+        HookEvent("queuejob")
+
+
+def test_an_interpreter_that_is_not_there_is_named() -> None:
+    """It is the caller's fault, and not an outcome of the hook."""
+    with pytest.raises(HookDidNotRunError, match="no-such-python"):
+        run_hook("", HookEvent("queuejob", job=JOB), "no-such-python")

@@ -1,0 +1,1 @@
+"""The guests of a machine: libvirt domains, images, and guests' files."""

@@ -1,0 +1,169 @@
+"""Guests on this machine: started, stopped, read. Everything may be repeated."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from virtcloud.agent.difference import ObservedGuest, digest
+from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
+from virtcloud.agent.guests.domains import DomainEnvironment, render_domain
+from virtcloud.agent.guests.guest_files import GuestFiles
+from virtcloud.agent.guests.images import GuestImage, QemuImage, read_image
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import GuestDomain, HypervisorApi
+from virtcloud.model.element import Hypervisor as Kind
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.wanted import GuestWanted, Segment
+
+POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class GuestSettings:
+    """Where images and guests' own folders are, and how guests run here.
+
+    ``stop_grace_s`` is how long a guest may take to end by itself.
+    """
+
+    images: Path
+    folders: Path
+    architecture: str
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    confined: bool = True
+    stop_grace_s: float = 5.0
+    admission: AdmissionRules = NO_RULES
+
+
+class LocalGuests:
+    """The guests of this machine, on all its hypervisors."""
+
+    def __init__(
+        self,
+        hypervisors: Mapping[Kind, HypervisorApi],
+        settings: GuestSettings,
+        pause: Callable[[float], None],
+    ) -> None:
+        """Run guests on ``hypervisors``; ``pause`` waits some seconds, or raises when the agent is to stop."""
+        self._hypervisors = hypervisors
+        self._settings = settings
+        self._pause = pause
+        self._traces = GuestFiles(settings.folders)
+
+    def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
+        """Return the guests that bear our mark, and an error for each hypervisor that does not answer."""
+        domains, silent = self._domains()
+        carried = (
+            ObservedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
+            for _, one in domains
+            if one.owner
+        )
+        return tuple(carried), tuple(silent)
+
+    def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
+        """Start a guest unless it runs.
+
+        Raises :class:`Unsafe` when a domain of that name is not ours, :class:`Refused` when the image is missing or
+        libvirt says no, :class:`Unreachable` when libvirt does not answer.
+        """
+        name, wanted = names.domain_name(segment.id, guest.name), digest(segment, guest)
+        self._settings.admission.check(segment, guest, self._settings.images)
+        image = read_image(self._settings.images, guest.image)
+        hypervisor = self._hypervisor(image, guest)
+        for existing in self._existing(name, hypervisor):
+            _check_ours(existing, segment)
+            if existing.running and existing.owner and existing.owner.digest == wanted:
+                return
+            self.ensure_no_guests(segment.id, (guest.name,))
+        site = self._site(image, hypervisor, self._traces.ensure(name, image))
+        hypervisor.start(render_domain(segment, guest, image, wanted, site))
+
+    def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
+        """Stop guests, all at a time: each is asked to end, and ended when its grace is over.
+
+        Raise :class:`Unreachable` when one was not found and may run on a hypervisor that does not answer.
+        """
+        domains, silent = self._domains()
+        ours = [
+            (hypervisor, one)
+            for hypervisor, one in domains
+            if one.owner and one.owner.cluster == cluster and one.owner.guest in guests
+        ]
+        for hypervisor, domain in ours:
+            hypervisor.shut_down(domain.name)
+        self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
+        for hypervisor, domain in ours:
+            hypervisor.destroy(domain.name)
+        for _, domain in ours:
+            self._traces.ensure_none(domain.name)
+        if silent and len(ours) < len(guests):
+            raise Unreachable("; ".join(silent))
+
+    def ensure_no_traces(self, cluster: str) -> None:
+        """Remove the disks and logs of a cluster that has left, also of guests that ended by themselves."""
+        self._traces.ensure_none_of_cluster(cluster)
+
+    def sweep(self) -> bool:
+        """Remove the disks and logs of guests that no domain runs any more; return False where that is unknown."""
+        domains, silent = self._domains()
+        if silent:
+            return False
+        self._traces.ensure_none_but(one.name for _, one in domains)
+        return True
+
+    def _await_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
+        waited = 0.0
+        while waited < self._settings.stop_grace_s and any(_is_running(*one) for one in leaving):
+            self._pause(POLL_S)
+            waited += POLL_S
+
+    def _domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
+        """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
+        found: list[tuple[HypervisorApi, GuestDomain]] = []
+        silent: list[str] = []
+        for hypervisor in self._hypervisors.values():
+            try:
+                found += [(hypervisor, one) for one in hypervisor.domains()]
+            except Unreachable as error:
+                silent.append(str(error))
+        return found, silent
+
+    def _existing(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
+        """Yield the domains of this name; raise Unreachable when the guest's ``own`` hypervisor does not answer.
+
+        A silent other hypervisor is passed over: the kernel refuses a second interface with the name of the guest's.
+        """
+        for hypervisor in self._hypervisors.values():
+            try:
+                found = hypervisor.domain(name)
+            except Unreachable:
+                if hypervisor is own:
+                    raise
+                continue
+            if found:
+                yield found
+
+    def _hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
+        kind = Kind(image.kind)
+        if kind not in self._hypervisors:
+            raise Refused(
+                f"guest {guest.name}: image {guest.image} is of kind {kind}, and this agent has no such hypervisor; "
+                f'add {kind} = "{kind}:///system" under [hypervisors] in its settings'
+            )
+        return self._hypervisors[kind]
+
+    def _site(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
+        accelerated = isinstance(image, QemuImage) and (
+            self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.accelerates())
+        )
+        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined)
+
+
+def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
+    domain = hypervisor.domain(name)
+    return domain is not None and domain.running
+
+
+def _check_ours(domain: GuestDomain, segment: Segment) -> None:
+    if domain.owner is None or domain.owner.cluster != segment.id:
+        raise Unsafe(f"domain {domain.name} was not made by virtcloud; it was left alone. Rename or remove it")

@@ -1,0 +1,182 @@
+"""Images in their folder: ``<images>/<name>/image.yaml`` says what kind they are and which files they have.
+
+The images of a folder, with who may use each: whoever may read its description (the scheduler's hook asks that).
+"""
+
+import grp
+import os
+import pwd
+import stat
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from virtcloud.model.document import Document, read_document
+from virtcloud.model.errors import BadDocument, BadInput, Refused, VirtcloudError
+
+IMAGE_FILE = "image.yaml"
+
+
+class LxcImage(Document):
+    """A root file system that guests share without writing to it; each has its own empty ``/run`` and ``/tmp``."""
+
+    kind: Literal["lxc"]
+    rootfs: Path = Path("rootfs")
+    init: str = "/sbin/init"
+    arguments: tuple[str, ...] = ()
+
+
+class QemuImage(Document):
+    """A kernel that is booted directly. A guest's own disk is an overlay over ``disk``, gone when the guest stops."""
+
+    kind: Literal["qemu"]
+    kernel: Path
+    initrd: Path | None = None
+    cmdline: str = "console=ttyS0"
+    disk: Path | None = None
+    disk_format: Annotated[str, Field(pattern="raw|qcow2")] = "qcow2"
+
+
+GuestImage = LxcImage | QemuImage
+IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
+
+
+def read_image(folder: Path, name: str) -> GuestImage:
+    """Read the image ``name``; its files are given as absolute paths.
+
+    Raise :class:`Refused` when there is none, a file of it is missing, or its description is malformed: a repeated
+    attempt does not help, so a cluster that needs the image fails after a few refusals and not at its deadline.
+    """
+    path = folder / name / IMAGE_FILE
+    _check_trusted(path)
+    try:
+        text = path.read_text(errors="replace")
+    except OSError as error:
+        known = ", ".join(sorted(one.parent.name for one in folder.glob(f"*/{IMAGE_FILE}"))) or "none"
+        raise Refused(f"image {name}: cannot read {path}: {error.strerror}; this machine has: {known}") from error
+    try:
+        image = _parse(text, path)
+    except BadDocument as error:
+        faults = "; ".join(str(error).splitlines())
+        raise Refused(f"image {name}: its description is malformed: {faults}; correct {path}") from error
+    return image.model_copy(update=_resolve_files(image, path.parent))
+
+
+def _check_trusted(path: Path) -> None:
+    """Raise Refused for an image whose description anybody could write: it may name any file, which root then reads.
+
+    It must belong to root, to this process's user or to who has the folder of all images; what is not there is told
+    elsewhere.
+    """
+    try:
+        keepers = {0, os.geteuid(), path.parent.parent.stat().st_uid}
+        found = {one: one.stat() for one in (path.parent, path)}
+    except OSError:
+        return
+    for one, status in found.items():
+        if status.st_uid not in keepers or status.st_mode & stat.S_IWOTH:
+            raise Refused(
+                f"image {path.parent.name}: {one} can be written by others than the images' administrators, and may "
+                "name any file of this machine: chown it to root, chmod o-w"
+            )
+
+
+class _Kind(Document):
+    """The key that decides which other keys an image has."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    kind: Literal["lxc", "qemu"]
+
+
+def _parse(text: str, path: Path) -> GuestImage:
+    try:
+        return read_document(text, str(path), IMAGE_KINDS[read_document(text, str(path), _Kind).kind])
+    except RecursionError as error:
+        raise BadDocument(f"{path}:1: expected a flat mapping, got one that is nested too deeply") from error
+
+
+def _resolve_files(image: GuestImage, folder: Path) -> dict[str, Path]:
+    files = {key: folder / value for key, value in image if isinstance(value, Path)}
+    for key, path in files.items():
+        if not path.exists():
+            raise Refused(f"image {folder.name}: its {key} {path} does not exist; correct {folder / IMAGE_FILE}")
+    return files
+
+
+READABLE_BY_ALL = "everybody"
+
+
+class ImageView(Document):
+    """An image; ``readable`` says whether the caller may use it, ``trouble`` why a guest of it would not start."""
+
+    name: str
+    kind: str | None = None
+    readable_by: str
+    readable: bool
+    trouble: str | None = None
+
+
+def list_images(folder: Path) -> list[ImageView]:
+    """Give the images of a folder by name; raises BadInput when the folder cannot be read."""
+    try:
+        names = sorted(one.name for one in folder.iterdir() if one.is_dir())
+    except OSError as error:
+        raise BadInput(
+            f"{folder}: expected the folder of this machine's images: {error.strerror}; name it with --images, or look "
+            "on a host that runs guests"
+        ) from error
+    return [_describe_image(folder, name) for name in names if _is_image(folder / name)]
+
+
+def _is_image(path: Path) -> bool:
+    """Say whether a folder has a description, or may have one that the caller is not let see."""
+    try:
+        return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
+    except PermissionError:
+        return True
+
+
+def _describe_image(folder: Path, name: str) -> ImageView:
+    path = folder / name / IMAGE_FILE
+    readable = os.access(path, os.R_OK, effective_ids=True)
+    made = ImageView(name=name, readable_by=describe_readers(path), readable=readable)
+    if not readable:
+        return made
+    try:
+        return made.model_copy(update={"kind": read_image(folder, name).kind})
+    except VirtcloudError as error:
+        return made.model_copy(update={"trouble": str(error)})
+
+
+def describe_readers(path: Path) -> str:
+    """Say who may read a file, as far as modes say it: everybody, a group, or one user; root may always."""
+    try:
+        file, *folders = (one.stat() for one in (path, path.parent, path.parent.parent))
+    except PermissionError:
+        return "others"
+    if file.st_mode & stat.S_IROTH and all(one.st_mode & stat.S_IXOTH for one in folders):
+        return READABLE_BY_ALL
+    if file.st_mode & stat.S_IRGRP and all(_is_searchable(one, file.st_gid) for one in folders):
+        return f"group {_group_name(file.st_gid)}"
+    return _user_name(file.st_uid)
+
+
+def _is_searchable(folder: os.stat_result, group: int) -> bool:
+    bit = stat.S_IXGRP if folder.st_gid == group else stat.S_IXOTH
+    return bool(folder.st_mode & bit)
+
+
+def _group_name(number: int) -> str:
+    try:
+        return grp.getgrgid(number).gr_name
+    except KeyError:
+        return str(number)
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

@@ -1,0 +1,226 @@
+"""What a host of guests needs, checked on this machine: ``virtcloud doctor --host``.
+
+Nothing is changed: the kernel is tried in a network namespace that is gone afterwards, everything else is read.
+"""
+
+import ctypes
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+
+from virtcloud.agent.bootstrap import sbf_client
+from virtcloud.agent.guests.images import list_images
+from virtcloud.agent.settings import AgentSettings, read_settings
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.errors import Refused, VirtcloudError
+
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+ANSWER_S = 5.0
+LEAST_MTU, LEAST_FREE_GIB, MOST_CLOCK_S = 1500, 1, 30
+INSTALL = "pip install 'virtcloud[agent]'"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """One thing that a host needs. ``found`` describes what is there; ``needed``: no cluster runs here without it."""
+
+    group: str
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    needed: bool = True
+
+
+def check_host(config: Path) -> tuple[HostCheck, ...]:
+    """Check this machine by the agent's settings in ``config``; raise nothing: a check that fails is a finding."""
+    return tuple(_checks(config))
+
+
+def _checks(config: Path) -> Iterator[HostCheck]:
+    root = os.geteuid() == 0
+    yield HostCheck(
+        "rights", "root", root, "root" if root else f"user {os.geteuid()}", "run it as root, as the agent runs"
+    )
+    try:
+        settings = read_settings(config)
+    except VirtcloudError as error:
+        words = str(error).replace(f"{config}: ", "")
+        yield HostCheck("settings", str(config), ok=False, found=words, remedy="correct the file, or name it: --config")
+        return
+    yield HostCheck("settings", str(config), ok=True, found=f"element {settings.element or 'none'}")
+    missing = [one for one in ("libvirt", "pyroute2") if find_spec(one) is None]
+    yield HostCheck(
+        "python", "libvirt, pyroute2", not missing, f"missing: {', '.join(missing)}" if missing else "", INSTALL
+    )
+    yield from _folders(settings)
+    if not missing:
+        yield from _kernel(settings)
+        yield from _hypervisors(settings)
+    yield from _sbf(settings, links=not missing)
+    yield _agent(settings)
+
+
+def _attempt(group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, needed: bool = True) -> HostCheck:
+    """Make a check of an attempt that returns what it found."""
+    try:
+        return HostCheck(group, name, ok=True, found=attempt(), needed=needed)
+    except VirtcloudError as error:
+        return HostCheck(group, name, ok=False, found=str(error), remedy=remedy, needed=needed)
+    except OSError as error:
+        found = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+        return HostCheck(group, name, ok=False, found=found, remedy=remedy, needed=needed)
+
+
+def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
+    yield _attempt("folders", f"images {settings.images}", lambda: _count(settings.images), "make it, or set 'images'")
+    try:
+        broken = [one for one in list_images(settings.images) if one.trouble]
+    except (VirtcloudError, OSError):
+        broken = []
+    for one in broken:
+        yield HostCheck("folders", f"image {one.name}", ok=False, found=one.trouble or "", needed=False)
+    remedy = f"free {LEAST_FREE_GIB} GiB there, or set 'state' to another folder"
+    yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
+
+
+def _count(folder: Path) -> str:
+    return f"{len(list_images(folder))} images"
+
+
+def _free_space(folder: Path) -> str:
+    """Return how much room there is; raise Refused where it is too little, or nothing can be written."""
+    place = next(one for one in (folder, *folder.parents) if one.exists())
+    if not os.access(place, os.W_OK, effective_ids=True):
+        raise Refused(f"{place} cannot be written to")
+    free = shutil.disk_usage(place).free >> 30
+    if free < LEAST_FREE_GIB:
+        raise Refused(f"{free} GiB free; guests' disks grow there")
+    return f"{free} GiB free"
+
+
+def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
+    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
+    remedy = "modprobe 8021q bridge veth, and name them in /etc/modules-load.d/virtcloud.conf"
+    yield _attempt("kernel", "802.1Q interfaces, bridges, veth", _create_test_interfaces, remedy)
+    with closing(NetlinkKernel()) as kernel:
+        filters = kernel.filters()
+    accepted = settings.bridged_frames_filtered == "accept"
+    found = f"{', '.join(filters)} set" + (" (accepted by the settings)" if accepted else "") if filters else ""
+    yield HostCheck(
+        "kernel",
+        "bridged frames stay out of the packet filter",
+        accepted or not filters,
+        found,
+        f"sysctl -w {' '.join(f'{one}=0' for one in filters)}, and so in /etc/sysctl.d/; Docker sets them",
+    )
+
+
+def _create_test_interfaces() -> str:
+    """Make what a segment is made of, where nothing of the host is; raise Refused or OSError."""
+
+    def enter() -> None:
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+            number = ctypes.get_errno()
+            raise OSError(number, f"cannot make a network namespace: {os.strerror(number)}")
+
+    def build() -> str:
+        from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
+        enter()
+        with closing(NetlinkKernel()) as kernel:
+            kernel.add_pair("vctry0", "vctry1", threading.get_native_id(), LEAST_MTU)
+            (uplink,) = [one for one in kernel.links() if one.name == "vctry0"]
+            kernel.add_vlan("vctry0.2", uplink, 2)
+            kernel.add_bridge("vctry2")
+        return ""
+
+    with ThreadPoolExecutor(1) as thread:  # a network namespace is a thread's own
+        return thread.submit(build).result()
+
+
+def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
+    from virtcloud.agent.guests.hypervisor import LibvirtDeadlines, LibvirtHypervisor  # noqa: PLC0415 - libvirt may be missing
+
+    for kind, uri in settings.hypervisors.items():
+        hypervisor = LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))
+
+        def listed(one: LibvirtHypervisor = hypervisor) -> str:
+            return f"{len(one.domains())} domains"
+
+        yield _attempt("libvirt", f"{kind} at {uri}", listed, f"install libvirt's {kind} driver, and start libvirtd")
+        hypervisor.close()
+    if Hypervisor.QEMU in settings.hypervisors:
+        program = shutil.which("qemu-img")
+        yield HostCheck(
+            "libvirt", "qemu-img", program is not None, program or "not found", "apt-get install qemu-utils"
+        )
+
+
+def _sbf(settings: AgentSettings, *, links: bool) -> Iterator[HostCheck]:
+    if settings.element is None:
+        return
+    try:
+        sbf = sbf_client(settings, settings.token_file, ANSWER_S)
+    except VirtcloudError as error:
+        yield HostCheck("sbf", settings.sbf, ok=False, found=str(error))
+        return
+    with sbf:
+        wanted = _attempt("sbf", settings.sbf, lambda: _revision(sbf, settings))
+        yield wanted
+        if not wanted.ok:
+            return
+        yield _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
+        if links:
+            ports = sorted({one.port for one in sbf.wanted(str(settings.element)).wanted.segments})
+            yield from (_attempt("uplinks", port, _check_uplink(port)) for port in ports)
+
+
+def _revision(sbf: SbfClient, settings: AgentSettings) -> str:
+    document = sbf.wanted(str(settings.element))
+    return f"element {settings.element}: revision {document.revision} wanted, {document.confirmed_revision} confirmed"
+
+
+def _clock(sbf: SbfClient) -> str:
+    ahead = (datetime.now(UTC) - sbf.clock()).total_seconds()
+    words = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} SBF's"
+    if abs(ahead) > MOST_CLOCK_S:
+        raise Refused(words)
+    return words
+
+
+def _check_uplink(port: str) -> Callable[[], str]:
+    def look() -> str:
+        from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
+        with closing(NetlinkKernel()) as kernel:
+            link = next((one for one in kernel.links() if one.name == port), None)
+        if link is None:
+            raise Refused("this machine has no such interface; correct the topology, or name the interface so")
+        if not link.up:
+            raise Refused(f"it is down; ip link set {port} up")
+        if link.mtu < LEAST_MTU:
+            raise Refused(f"MTU {link.mtu}, and guests expect {LEAST_MTU}; ip link set {port} mtu {LEAST_MTU}")
+        return f"up, MTU {link.mtu}"
+
+    return look
+
+
+def _agent(settings: AgentSettings) -> HostCheck:
+    def ask() -> str:
+        with socket.socket(socket.AF_UNIX) as talk:
+            talk.settimeout(ANSWER_S)
+            talk.connect(str(settings.socket))
+        return f"listens at {settings.socket}"
+
+    return _attempt("agent", "running", ask, "systemctl start virtcloud-agent", needed=False)

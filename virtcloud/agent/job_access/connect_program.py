@@ -1,0 +1,91 @@
+"""Asks a job's relay for a TCP connection to a guest: what ssh has as its ProxyCommand.
+
+A copy of it lies in the job's folder, and is run by itself (``python3 -I -S connect [--hand-over] [--wait S] SOCKET
+HOST PORT``) by whatever Python the job's user has: the standard library only, and the language of Python 3.6. With
+``--hand-over`` it gives the connection to its parent and ends (``ProxyUseFdpass``, ssh_config(5)); without, it carries
+its input there and what comes back to its output. ``--wait``: try again so long while nothing listens there, for a
+guest may be up before its sshd is.
+"""
+
+import argparse
+import array
+import os
+import socket
+import sys
+import threading
+import time
+from errno import ECONNREFUSED, EIO
+from typing import Sequence
+
+RETRY_S = 0.2
+CHUNK = 65536
+DESCRIPTOR = array.array("i").itemsize
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Give the exit code: 0, or 1 with a line that says why."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hand-over", action="store_true")
+    parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("socket")
+    parser.add_argument("host")
+    parser.add_argument("port")
+    wanted = parser.parse_args(arguments)
+    try:
+        with _connect_with_retry(wanted.socket, f"{wanted.host} {wanted.port}", wanted.wait) as link:
+            (_pass_descriptor if wanted.hand_over else _copy_streams)(link)
+    except OSError as error:
+        sys.stderr.write(f"virtcloud: {error.strerror or error}\n")
+        return 1
+    return 0
+
+
+def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
+    ends = time.monotonic() + wait_s
+    while True:
+        try:
+            return request_connection(path, line)
+        except ConnectionRefusedError:
+            if time.monotonic() >= ends:
+                raise
+        time.sleep(RETRY_S)
+
+
+def request_connection(path: str, line: str) -> socket.socket:
+    """Give the connection; raises OSError with the relay's words, ConnectionRefusedError when nothing listens there."""
+    with socket.socket(socket.AF_UNIX) as relay:
+        try:
+            relay.connect(path)
+        except OSError as error:
+            raise OSError(EIO, f"the job's relay {path}: {error.strerror}; has the job ended?") from error
+        relay.sendall(f"{line}\n".encode())
+        words, ancillary, _, _ = relay.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
+    if ancillary:
+        return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
+    said = words.decode(errors="replace").strip() or "the job's relay ended"
+    if said.startswith("refused"):
+        raise ConnectionRefusedError(ECONNREFUSED, said)
+    raise OSError(EIO, said)
+
+
+def _pass_descriptor(link: socket.socket) -> None:
+    with socket.socket(fileno=os.dup(1)) as parent:
+        parent.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [link.fileno()]))])
+
+
+def _copy_streams(link: socket.socket) -> None:
+    """Carry both ways; the end of the input is the end of one way only."""
+    threading.Thread(target=_copy_input, args=(link,), daemon=True).start()
+    for data in iter(lambda: link.recv(CHUNK), b""):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _copy_input(link: socket.socket) -> None:
+    for data in iter(lambda: os.read(0, CHUNK), b""):
+        link.sendall(data)
+    link.shutdown(socket.SHUT_WR)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,254 @@
+"""A connection to SBF: addresses, timeouts, and errors made into the model's exceptions. Only this knows of httpx."""
+
+import json
+import re
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import httpcore
+import httpx
+from pydantic import ValidationError
+
+from virtcloud import __version__
+from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.model.document import Document
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    ElementError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unauthenticated,
+    Unreachable,
+    VirtcloudError,
+)
+
+LONGEST_WAIT_S = 60.0
+CONNECT_S = 5.0
+PROBLEM = "urn:virtcloud:problem:"
+USER_AGENT = f"virtcloud/{__version__}"
+"""This client's name (RFC 9110, 10.1.5). Without one SBF takes it for the client of 0.1, which names only httpx."""
+ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: BadInput,
+    422: BadInput,
+    429: TooManyRequests,
+    502: ElementError,
+    503: ServiceUnreachable,
+    504: Unreachable,
+}
+"""What a problem of a type is that a later SBF has and this client does not."""
+NO_SUCH_CALL = ("no-such-route", "no-such-method")
+UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's reasons when what answers is no TLS record; the second since OpenSSL 3.2."""
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsTrust:
+    """Whose certificates are believed (``None``: as this machine does), and which is shown where one is wanted."""
+
+    ca_file: str | Path | None = None
+    certificate: str | Path | None = None
+
+
+SYSTEM_TRUST = TlsTrust()
+
+
+@dataclass(frozen=True, slots=True)
+class SbfResponse:
+    """What SBF answered to a call that succeeded."""
+
+    url: str
+    path: str
+    content: bytes
+    etag: str | None = None
+    date: str | None = None
+
+    def read(self, parse: Callable[[bytes], R]) -> R:
+        """Parse the answer. Raise :class:`ServiceUnreachable` for an answer that no SBF of this version sends."""
+        try:
+            return parse(self.content)
+        except ValidationError as error:
+            raise ServiceUnreachable(
+                f"what answers at {self.url} for {self.path} is not an SBF of this version: "
+                f"{error.errors()[0]['msg']}; check the address, and upgrade the older side"
+            ) from error
+
+
+class Connection:
+    """Calls to the service at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
+
+    def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: TlsTrust = SYSTEM_TRUST) -> None:
+        """Prepare; nothing is sent yet."""
+        self.url = url
+        self._timeout = timeout
+        self._token = token
+        self._http = _http(url, trust)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def send(  # noqa: PLR0913 - what a call may have
+        self,
+        method: str,
+        path: str,
+        body: Document | None = None,
+        *,
+        query: Mapping[str, str | float | None] | None = None,
+        wait: float = 0,
+        if_match: str | None = None,
+    ) -> SbfResponse:
+        """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
+        content = None if body is None else body.model_dump_json(exclude_none=True).encode()
+        headers = {"user-agent": USER_AGENT} | ({} if content is None else {"content-type": "application/json"})
+        if if_match is not None:
+            headers["if-match"] = if_match
+        token = self._token()
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
+        params = {key: value for key, value in (query or {}).items() if value is not None}
+        timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
+        try:
+            answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
+        except httpx.RequestError as error:
+            raise ServiceUnreachable(_unreachable(self.url, error)) from error
+        if not answer.is_success:
+            raise _error_of_response(self.url, answer)
+        return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
+
+    def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
+        """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""
+        if after is None:
+            return self.send("GET", path, query=query)
+        wait = min(wait, LONGEST_WAIT_S)
+        return self.send("GET", path, query={**(query or {}), "after": after, "wait": wait}, wait=wait)
+
+
+def _http(url: str, trust: TlsTrust) -> httpx.Client:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadInput(f"{url!r} is no address of SBF: {error}; expected http://host:port or unix:///path") from error
+    if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
+        return httpx.Client(transport=_unix(parsed.path), base_url="http://sbf", trust_env=False)
+    if parsed.scheme in {"http", "https"} and parsed.host:
+        return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, trust))
+    raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
+
+
+def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
+    """Make our side of TLS 1.2 or later."""
+    if scheme != "https":
+        return False
+    try:
+        context = ssl.create_default_context(cafile=trust.ca_file)
+    except OSError as error:
+        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if trust.certificate is not None:
+            context.load_cert_chain(trust.certificate, password=lambda: "")
+    except OSError as error:
+        raise BadInput(
+            f"certificate file {trust.certificate}: expected a certificate and its key (PEM, the key without a "
+            f"password): {error}"
+        ) from error
+    return context
+
+
+def _unix(path: str) -> httpx.HTTPTransport:
+    transport = httpx.HTTPTransport()
+    transport._pool = httpcore.ConnectionPool(uds=path, network_backend=_TidyBackend())  # noqa: SLF001 - no other way
+    return transport
+
+
+class _TidyBackend(httpcore.SyncBackend):
+    """httpcore 1.0 leaves its socket open when nobody listens on a path: so it is only asked when somebody does."""
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
+    ) -> httpcore.NetworkStream:
+        """Connect."""
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(path)
+        except OSError as error:
+            raise httpcore.ConnectError(error) from error
+        return super().connect_unix_socket(path, timeout, socket_options)
+
+
+def _unreachable(url: str, error: httpx.RequestError) -> str:
+    why = (
+        "it took too long"
+        if isinstance(error, httpx.TimeoutException)
+        else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
+    )
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
+        return (
+            f"what answers at {url} closed the connection without an answer: the service stopped during the "
+            f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
+        )
+    if _is_denied(error):
+        return (
+            f"SBF's socket at {url} may not be opened by you: {why}; SBF may run well. Ask its administrator for "
+            "membership of the socket's group, or use its TCP address with a token (--url or VIRTCLOUD_URL)"
+        )
+    if UNTRUSTED_CERTIFICATE in why:
+        return (
+            f"SBF at {url} shows a certificate that is not believed: {why.rpartition(': ')[2]}; nothing was told to "
+            "it. Name the file of its authority with --ca-file or VIRTCLOUD_CA_FILE"
+        )
+    if any(reason in why for reason in NO_TLS):
+        return (
+            f"what answers at {url} does not use TLS: if that SBF listens without TLS, use --url "
+            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token across a network that way"
+        )
+    return (
+        f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
+        "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
+    )
+
+
+def _is_denied(error: BaseException) -> bool:
+    """Return whether the operating system denied access, here or in a cause of ``error``."""
+    causes = (error.__cause__, error.__context__)
+    return isinstance(error, PermissionError) or any(_is_denied(one) for one in causes if one is not None)
+
+
+def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
+    """Make the exception again that the service raised."""
+    try:
+        problem = json.loads(answer.content)
+        slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ServiceUnreachable(
+            f"what answers at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
+            "check the address (--url or VIRTCLOUD_URL)"
+        )
+    if slug in NO_SUCH_CALL:
+        return VirtcloudError(
+            f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
+            "upgrade SBF first"
+        )
+    return _errors_by_slug(VirtcloudError).get(slug, ERRORS_BY_STATUS.get(answer.status_code, VirtcloudError))(detail)
+
+
+def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
+    found = {root.slug: root}
+    for kind in root.__subclasses__():
+        found |= _errors_by_slug(kind)
+    return found

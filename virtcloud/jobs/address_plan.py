@@ -1,0 +1,101 @@
+"""Which addresses the guests of a job get, when they are not written out.
+
+=====================================  ========================================================================
+asked for                              got
+=====================================  ========================================================================
+a network (``10.0.0.0/24``)            its addresses from the first on
+an address in it (``10.0.0.50/24``)    from that address on
+nothing, in a network of one's own     a plan: ``10.0.0.0/24``, widened until there is room
+nothing, in a network that runs        in that network's own subnets, after the highest address that is in use;
+                                       once its end is reached, whatever is free
+=====================================  ========================================================================
+
+Addresses that are in use, or written out for a guest, are passed over.
+"""
+
+import ipaddress
+from itertools import chain, islice
+from typing import Collection, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+from virtcloud.jobs.request_values import RequestError
+
+DEFAULT_SUBNET = "10.0.0.0/24"
+SPARE_ADDRESSES = 16
+"""So many addresses of a plan stay free, for ports of hosts and for the machines that a user brings."""
+WIDEST_PREFIX = 8
+IPV4 = 4
+
+
+class Subnet:
+    """A subnet, and where to begin in it."""
+
+    def __init__(self, text: str) -> None:
+        """Read ``address/prefix``."""
+        interface = ipaddress.ip_interface(text)
+        self.text = text
+        self.network = interface.network
+        lowest, highest = int(self.network.network_address), int(self.network.broadcast_address)
+        if highest - lowest > 1:  # RFC 3021 and RFC 6164: of two, both are for hosts
+            lowest, highest = lowest + 1, highest - (1 if self.network.version == IPV4 else 0)
+        self.lowest, self.highest = lowest, highest
+        self.start = max(lowest, int(interface.ip))
+
+    def free(self, start: int, used: Collection[str]) -> Iterator[str]:
+        """Give the addresses from ``start`` on that are not used, each with its prefix length."""
+        return self._each(range(start, self.highest + 1), used)
+
+    def after(self, used: Collection[str]) -> Iterator[str]:
+        """Give the free addresses after the highest that is used, then those below."""
+        inside = [int(one) for one in map(ipaddress.ip_address, used) if one in self.network]
+        top = max(inside, default=self.lowest - 1)
+        return self._each(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
+
+    def _each(self, numbers: Iterable[int], used: Collection[str]) -> Iterator[str]:
+        kind = type(self.network.network_address)
+        for address in (str(kind(number)) for number in numbers):
+            if address not in used:
+                yield "%s/%d" % (address, self.network.prefixlen)
+
+
+def plan_addresses(
+    count: int, subnets: Sequence[str], used: Collection[str], own: Sequence[str] = (), default: Optional[str] = None
+) -> List[Tuple[str, ...]]:
+    """Give the addresses of so many guests, in order.
+
+    ``subnets`` were asked for; ``used`` are the network's addresses without prefix length, ``own`` its subnets.
+    Raises RequestError when there is no room.
+    """
+    if count == 0:
+        return []
+    used = frozenset(used)
+    if subnets:
+        rows = [_take(Subnet(one).free(Subnet(one).start, used), count, one) for one in subnets]
+    elif own:
+        rows = [_take(Subnet(one).after(used), count, one) for one in own]
+    else:
+        wide = _widen(default or DEFAULT_SUBNET, count + len(used) + SPARE_ADDRESSES)
+        rows = [_take(wide.free(wide.start, used), count, wide.text)]
+    return list(zip(*rows))
+
+
+def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
+    """Give the subnets of addresses with prefix length: the first of each family, for a guest gets one of each."""
+    networks = [ipaddress.ip_interface(one).network for one in addresses]
+    first = {one.version: str(one) for one in reversed(networks)}
+    return tuple(first[version] for version in sorted(first))
+
+
+def _take(free: Iterator[str], count: int, subnet: str) -> List[str]:
+    found = list(islice(free, count))
+    if len(found) < count:
+        raise RequestError(
+            "subnet: expected room for %d guests, got %s with %d free addresses" % (count, subnet, len(found))
+        )
+    return found
+
+
+def _widen(text: str, count: int) -> Subnet:
+    subnet = Subnet(text)
+    while subnet.highest - subnet.start + 1 < count and subnet.network.prefixlen > WIDEST_PREFIX:
+        subnet = Subnet(str(subnet.network.supernet()))
+    return subnet

@@ -1,0 +1,111 @@
+"""From a request and the hosts that a job got to the cluster that SBF is asked for."""
+
+import re
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from virtcloud.jobs.address_plan import find_subnets, plan_addresses
+from virtcloud.jobs.request import GuestRequest, JobRequest
+from virtcloud.jobs.request_file import check_host_count
+
+SETUP_S = 600
+MARGIN_S = 300
+"""A job's end and its cluster's removal by the scheduler come first; the lease's end is for when they do not."""
+
+
+class JobRun(NamedTuple):
+    """A run of a job: its key, the elements it got (the script's first), and for how long."""
+
+    key: str
+    owner: str
+    hosts: Tuple[str, ...]
+    walltime_s: int
+    setup_s: int = SETUP_S
+
+
+class JobNetwork(NamedTuple):
+    """A running network that a job joins: its key, its subnets, the addresses in use (without prefix length).
+
+    ``mine`` are the addresses that this job's guests have in it already, by name: a call that is repeated gives the
+    same again.
+    """
+
+    key: str
+    subnets: Tuple[str, ...] = ()
+    used: Tuple[str, ...] = ()
+    mine: Mapping[str, Tuple[str, ...]] = {}
+
+
+def build_cluster_spec(
+    request: JobRequest, job: JobRun, joined: Optional[JobNetwork] = None, plan: Optional[str] = None
+) -> Dict[str, Any]:
+    """Give the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in that order.
+
+    ``plan`` is the subnet where none is asked for. Raises RequestError when a subnet is too small, or the request's
+    file does not fit the number of hosts.
+    """
+    check_host_count(request, len(job.hosts))
+    prefix = "" if request.net is None else "j%s-" % parse_job_number(job.key)
+    places = [(host, wish) for index, host in enumerate(job.hosts) for wish in request.part(index)]
+    named = [(host, wish, wish.name or "%sg%d" % (prefix, n)) for n, (host, wish) in enumerate(places, 1)]
+    network = joined or JobNetwork(request.net or "")
+    given = _assign_addresses(request, [(name, wish) for _, wish, name in named], network, plan)
+    spec = {
+        "owner": job.owner,
+        "hosts": sorted(set(job.hosts)),
+        "guests": [_build_guest(host, wish, name, given[name]) for host, wish, name in named],
+        "lease_s": job.walltime_s + job.setup_s + MARGIN_S,
+    }  # type: Dict[str, Any]
+    spec.update(_network_fields(request, network))
+    return spec
+
+
+def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[JobNetwork]:
+    """Read a network from SBF's answer to ``GET /v1/clusters?network=NAME`` (its root first), for the job ``key``.
+
+    Nothing when no such network runs.
+    """
+    if not clusters:
+        return None
+    guests = [(one["key"], guest) for one in clusters for guest in one["spec"].get("guests", ())]
+    others = [address for whose, guest in guests if whose != key for address in guest.get("addresses", ())]
+    mine = {guest["name"]: tuple(guest.get("addresses", ())) for whose, guest in guests if whose == key}
+    return JobNetwork(clusters[0]["key"], find_subnets(others), tuple(one.partition("/")[0] for one in others), mine)
+
+
+def parse_job_number(key: str) -> str:
+    """Give the part of a job's key that stands in its guests' names: ``12`` of ``12.pbssrv``."""
+    return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
+
+
+def _assign_addresses(
+    request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
+) -> Dict[str, Tuple[str, ...]]:
+    """Give each guest's addresses by its name: written out, the same as before, or the next of the plan."""
+    given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
+    kept = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
+    given.update(kept)
+    open_ = [name for name, _ in named if name not in given]
+    used = tuple(network.used) + tuple(one.partition("/")[0] for many in given.values() for one in many)
+    given.update(zip(open_, plan_addresses(len(open_), request.subnet, used, network.subnets, default)))
+    return given
+
+
+def _build_guest(host: str, wish: GuestRequest, name: str, addresses: Sequence[str]) -> Dict[str, Any]:
+    guest = {
+        "name": name,
+        "host": host,
+        "image": wish.image,
+        "memory_mb": wish.memory_mb,
+        "cpus": wish.cpus,
+        "addresses": list(addresses),
+    }
+    return guest if wish.mac is None else dict(guest, mac=wish.mac)
+
+
+def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:
+    """Give what a spec says of its network, where there is something to say."""
+    if request.net is not None:
+        yield "joins", network.key
+    for key, value in (("name", request.name), ("vlan", request.vlan), ("shares_with", list(request.share))):
+        if value:
+            yield key, value

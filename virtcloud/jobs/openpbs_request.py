@@ -1,0 +1,121 @@
+"""What PBS says of a job, and what a job that wants a cluster must be like (SCHEDULERS: select, place, walltime)."""
+
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
+
+from virtcloud.jobs.request import HostGuests, JobRequest
+from virtcloud.jobs.request_file import check_host_count
+from virtcloud.jobs.request_values import MIB, RequestError
+from virtcloud.jobs.sizes import format_seconds, parse_bytes, parse_seconds
+
+DEFAULT_PLACE = "scatter:excl"
+EXCLUSIVE = ("excl", "exclhost")
+SELECT_WANTED = "use -l select=N:ncpus=\N{HORIZONTAL ELLIPSIS}"
+
+
+class JobShape(NamedTuple):
+    """The attributes of a job that matter here, as PBS writes them; nothing where it has none."""
+
+    select: Optional[str] = None
+    nodes: Optional[str] = None
+    place: Optional[str] = None
+    walltime: Optional[str] = None
+    array: bool = False
+
+
+class Chunk(NamedTuple):
+    """A part of a select: so many hosts, each with these resources."""
+
+    hosts: int
+    resources: Dict[str, str]
+
+
+def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
+    """Give the ``place`` that the job is to have; raises RequestError for a job that cannot have a cluster.
+
+    ``longest_s`` is the longest walltime allowed, in seconds.
+    """
+    if job.array:
+        raise RequestError("job arrays are not supported")
+    if job.nodes is not None or not job.select:
+        raise RequestError(SELECT_WANTED)
+    check_chunks(request, parse_select(job.select))
+    check_walltime(job.walltime, longest_s)
+    return _check_place(job.place)
+
+
+def parse_select(select: str) -> Tuple[Chunk, ...]:
+    """Read a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``; raises RequestError for what is none."""
+    return tuple(_parse_chunk(text) for text in select.split("+"))
+
+
+def _parse_chunk(text: str) -> Chunk:
+    words = text.strip().split(":")
+    count = int(words.pop(0)) if words[0].isdigit() else 1
+    if count < 1 or not all(key and value for key, _, value in (word.partition("=") for word in words)):
+        raise RequestError("%s, got select=%s" % (SELECT_WANTED, text))
+    return Chunk(count, {key: value for key, _, value in (word.partition("=") for word in words)})
+
+
+def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
+    """Refuse guests that are larger than the chunk of their host, and a file that does not fit the number of hosts."""
+    if not request.parts:
+        return  # the request's file was not read yet
+    check_host_count(request, sum(chunk.hosts for chunk in chunks))
+    first = 0
+    for chunk in chunks:
+        last = len(request.parts) - 1
+        for number in sorted({min(first + n, last) for n in range(min(chunk.hosts, last + 1))}):
+            _check_fits(request, number, chunk)
+        first += chunk.hosts
+
+
+def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
+    part = request.parts[number]
+    where = "" if request.spec is None else "%s: hosts.%d: " % (request.spec, number)
+    for wanted, has in _find_shortages(part, chunk):
+        what = "guest wants" if len(part) == 1 else "%d guests want" % len(part)
+        raise RequestError("%s%s %s, its chunk has %s" % (where, what, wanted, has))
+
+
+def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
+    """Give what the guests of a host want more than its chunk has. A chunk that does not say has what there is."""
+    memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
+    wanted = sum(wish.memory_mb for wish in part) * MIB
+    if memory is not None and _parse_size(memory) < wanted:
+        yield _format_size(wanted), memory
+    processors = sum(wish.cpus for wish in part)
+    if cpus is not None and cpus.isdigit() and int(cpus) < processors:
+        yield "ncpus=%d" % processors, "ncpus=%s" % cpus
+
+
+def _parse_size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError:
+        raise RequestError("%s, got mem=%s" % (SELECT_WANTED, text)) from None
+
+
+def _format_size(count: int) -> str:
+    gib = 1 << 30
+    return "%dgb" % (count // gib) if count % gib == 0 else "%dmb" % (count // MIB)
+
+
+def check_walltime(walltime: Optional[str], longest_s: int) -> None:
+    """Refuse a job without an end, or with a late one: its walltime is the lease of its cluster."""
+    text = "a walltime is required, at most %s" % format_seconds(longest_s)
+    try:
+        asked = 0 if walltime is None else parse_seconds(walltime)
+    except ValueError:
+        asked = 0
+    if not 0 < asked <= longest_s:
+        raise RequestError(text)
+
+
+def _check_place(place: Optional[str]) -> str:
+    """Ask for one exclusive host per chunk: other jobs must not share a host with somebody's guests."""
+    if not place:
+        return DEFAULT_PLACE
+    words = place.split(":")
+    if "scatter" not in words or not any(word in EXCLUSIVE for word in words):
+        raise RequestError("needs one exclusive host per chunk (place=%s)" % DEFAULT_PLACE)
+    return place

@@ -1,0 +1,198 @@
+"""The file of a request says the same as the line, and each guest by itself, host by host.
+
+Values are read as on the line; several are a list. It is YAML or JSON.
+"""
+
+import re
+from collections import OrderedDict
+from itertools import chain
+from typing import Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Tuple
+
+from virtcloud.jobs import request_values
+from virtcloud.jobs.request import (
+    REQUEST_KEYS,
+    RESERVED_KEYS,
+    GuestRequest,
+    HostGuests,
+    JobRequest,
+    RequestKey,
+    find_conflicts,
+)
+from virtcloud.jobs.request_values import RequestError, ValueKind
+
+TOP_KEYS = OrderedDict((key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan"))
+GUEST_KEYS = OrderedDict(
+    [
+        ("image", REQUEST_KEYS["image"]._replace(meaning="The guest's image. Required.")),
+        ("name", RequestKey(request_values.NAME, "The guest's name; `g` and its number if not said.", "head")),
+        ("mem", RequestKey(request_values.MEMORY, "Its memory; 256mb if not said.", "4gb")),
+        ("ncpus", RequestKey(request_values.CPUS, "Its processors; one if not said.", "2")),
+        ("mac", RequestKey(request_values.MAC, "Its MAC address; one is made if not said.", "02:00:00:00:00:01")),
+        (
+            "addresses",
+            RequestKey(
+                request_values.ADDRESSES,
+                "Its addresses; the next of `subnet` if not said, none if `[]`.",
+                "[10.0.0.5/24]",
+            ),
+        ),
+    ]
+)
+HOSTS_TEXT = (
+    "The hosts of the job take the parts of `hosts` one after the other; the last part holds for all hosts that are "
+    "left. There may not be more parts than hosts. In a part that holds for several hosts, guests have no `name`, "
+    "`mac` or `addresses`."
+)
+EXAMPLE = """\
+name: mine
+share: [bob, carol]
+subnet: [10.0.0.50/24, "fd00::/64"]
+hosts:
+  - guests:                   # the first host
+      - {image: debian12, name: head, mem: 4gb, ncpus: 2, addresses: [10.0.0.1/24]}
+  - guests:                   # each of the others
+      - {image: debian12, mem: 2gb}
+      - {image: debian12, mem: 2gb}
+"""
+GUEST_FIELDS = {"mem": "memory_mb", "ncpus": "cpus"}
+SINGLE_GUEST_KEYS = ("name", "mac", "addresses")
+"""What only one guest can have."""
+NUMBERED_NAME = re.compile("g[0-9]+")
+
+
+class _FilePosition(NamedTuple):
+    """A place in a file."""
+
+    file: str
+    place: Tuple[str, ...] = ()
+
+    def to(self, *parts: object) -> "_FilePosition":
+        return self._replace(place=self.place + tuple(str(part) for part in parts))
+
+    def wrong(self, expected: str, got: str) -> NoReturn:
+        where = ": ".join(filter(None, (self.file, ".".join(self.place))))
+        raise RequestError("%s: expected %s, got %s" % (where, expected, got))
+
+
+def merge_request_file(request: JobRequest, document: object) -> JobRequest:
+    """Give the request with what its file says; raises RequestError that names file and place.
+
+    A name or a network to join that stands on the line comes before the file's.
+    """
+    at = _FilePosition(request.spec or "spec")
+    top = _check_mapping(document, at, (*TOP_KEYS, "hosts"))
+    read = _parse_values(top, TOP_KEYS, at)
+    if "hosts" not in top:
+        at.to("hosts").wrong("a list, each with the guests of one host", "nothing")
+    parts = tuple(
+        _parse_host(one, at.to("hosts", number)) for number, one in enumerate(_check_list(top["hosts"], at.to("hosts")))
+    )
+    if not parts:
+        at.to("hosts").wrong("the guests of one host at least", "none")
+    line = {key: value for key, value in (("name", request.name), ("net", request.net)) if value}
+    read.update(line)
+    for key, expected in find_conflicts(read):
+        at.to(key).wrong(expected, repr(read[key]))
+    _check_unique(parts, at)
+    _check_numbered(parts, at)
+    return JobRequest(parts=parts, spec=request.spec, **read)
+
+
+def check_host_count(request: JobRequest, count: int) -> None:
+    """Refuse a file with more hosts than the job has, or that gives several hosts what only one guest can have."""
+    if request.spec is None:
+        return
+    at, last = _FilePosition(request.spec), len(request.parts) - 1
+    if count <= last:
+        at.to("hosts").wrong("at most %d, as the job has" % count, str(last + 1))
+    if count > last + 1:
+        for number, wish in enumerate(request.parts[last]):
+            for key in (one for one in SINGLE_GUEST_KEYS if getattr(wish, one)):
+                what = "none, since this stands for %d hosts" % (count - last)
+                at.to("hosts", last, "guests", number, key).wrong(what, _format_value(getattr(wish, key)))
+
+
+def _parse_host(value: object, at: _FilePosition) -> HostGuests:
+    given = _check_mapping(value, at, ("guests",))
+    guests = _check_list(given.get("guests", []), at.to("guests"))
+    if len(guests) > request_values.MAX_GUESTS:
+        at.to("guests").wrong("at most %d guests" % request_values.MAX_GUESTS, str(len(guests)))
+    return tuple(_parse_guest(one, at.to("guests", number)) for number, one in enumerate(guests))
+
+
+def _parse_guest(value: object, at: _FilePosition) -> GuestRequest:
+    read = _parse_values(_check_mapping(value, at, tuple(GUEST_KEYS)), GUEST_KEYS, at)
+    if "image" not in read:
+        at.to("image").wrong("the name of an image (see 'virtcloud image list')", "nothing")
+    return GuestRequest(**{GUEST_FIELDS.get(key, key): one for key, one in read.items()})
+
+
+def _parse_values(given: Mapping[str, object], keys: Mapping[str, RequestKey], at: _FilePosition) -> Dict[str, Any]:
+    return {key: _parse_value(given[key], keys[key].kind, at.to(key)) for key in keys if key in given}
+
+
+def _parse_value(value: object, kind: ValueKind, at: _FilePosition) -> object:
+    if not kind.many:
+        return _parse_single(value, kind, at)
+    several = value if isinstance(value, list) else [value]
+    return tuple(OrderedDict.fromkeys(_parse_single(one, kind, at.to(n)) for n, one in enumerate(several)))
+
+
+def _parse_single(value: object, kind: ValueKind, at: _FilePosition) -> object:
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
+        try:
+            return kind.read(str(value))
+        except ValueError:
+            return at.wrong(kind.expected, repr(value))
+    return at.wrong(kind.expected, repr(value))
+
+
+def _check_mapping(value: object, at: _FilePosition, keys: Tuple[str, ...]) -> Dict[str, object]:
+    if not isinstance(value, dict):
+        at.wrong("a mapping with %s" % ", ".join(keys), "nothing" if value is None else repr(value))
+    for key in value:
+        if key in RESERVED_KEYS:
+            raise RequestError("%s: '%s' is not offered here" % (at.file, key))
+        if key not in keys:
+            at.wrong("one of %s" % ", ".join(keys), repr(key))
+    return value
+
+
+def _check_list(value: object, at: _FilePosition) -> List[object]:
+    return value if isinstance(value, list) else at.wrong("a list", repr(value))
+
+
+def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
+    """Refuse a name, a MAC or an address that two guests have."""
+    seen = {}  # type: Dict[Tuple[str, str], _FilePosition]
+    for number, part in enumerate(parts):
+        for index, wish in enumerate(part):
+            here = at.to("hosts", number, "guests", index)
+            for key, value in chain(
+                [("name", wish.name), ("mac", wish.mac)],
+                [("addresses", one.partition("/")[0]) for one in wish.addresses or ()],
+            ):
+                _check_first_use(seen, key, value, here.to(key))
+
+
+def _check_numbered(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
+    """Refuse a name that a guest without one gets, unless it is the guest with that number."""
+    places = [(number, index, wish) for number, part in enumerate(parts) for index, wish in enumerate(part)]
+    for count, (number, index, wish) in enumerate(places, 1):
+        if wish.name and NUMBERED_NAME.fullmatch(wish.name) and wish.name != "g%d" % count:
+            here = at.to("hosts", number, "guests", index, "name")
+            here.wrong("none such as g1, which guests without a name get", repr(wish.name))
+
+
+def _check_first_use(
+    seen: Dict[Tuple[str, str], _FilePosition], key: str, value: Optional[str], here: _FilePosition
+) -> None:
+    if value is None:
+        return
+    if (key, value) in seen:
+        here.wrong("none that %s has" % ".".join(seen[key, value].place[:-1]), repr(value))
+    seen[key, value] = here
+
+
+def _format_value(value: object) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else repr(value)

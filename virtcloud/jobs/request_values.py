@@ -1,0 +1,104 @@
+"""The kinds of value that a request has, the same on a job's line and in its file.
+
+What is wrong with a job's request, in words for the user who submitted it.
+"""
+
+import ipaddress
+import re
+from typing import Callable, NamedTuple, Tuple
+
+from virtcloud.jobs.sizes import parse_bytes
+
+NAME_PATTERN = r"[a-z][a-z0-9-]{0,31}"
+PRIVATE_NETWORK = "private"
+MAX_GUESTS = 64
+MIN_MEMORY_MB = 16
+MAX_MEMORY_MB = 16 * 1024 * 1024
+MIB = 1 << 20
+_OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
+_MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
+
+
+class ValueKind(NamedTuple):
+    """What a value must be, and how it is read from text: ``read`` raises ValueError for what it is not.
+
+    Of a kind with ``many`` there may be several: joined by ``+`` on a line, a list in a file.
+    """
+
+    expected: str
+    read: Callable[[str], object]
+    many: bool = False
+
+
+def number_between(lowest: int, highest: int) -> ValueKind:
+    """Give the kind of whole numbers between two."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch("[0-9]{1,9}", text) or not lowest <= int(text) <= highest:
+            raise ValueError(text)
+        return int(text)
+
+    return ValueKind("a number from %d to %d" % (lowest, highest), read)
+
+
+def _matcher(pattern: "re.Pattern[str]") -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if pattern.fullmatch(text) is None:
+            raise ValueError(text)
+        return text
+
+    return read
+
+
+def _read_network_name(text: str) -> object:
+    return None if text == PRIVATE_NETWORK else NAME.read(text)
+
+
+def _read_memory(text: str) -> int:
+    found = parse_bytes(text) // MIB
+    if not MIN_MEMORY_MB <= found <= MAX_MEMORY_MB:
+        raise ValueError(text)
+    return found
+
+
+def _read_interface(text: str) -> str:
+    """Write an address with its prefix length the canonical way."""
+    if "/" not in text:
+        raise ValueError(text)
+    return str(ipaddress.ip_interface(text))
+
+
+def _read_path(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError(text)
+    return text
+
+
+NAME = ValueKind("a name that matches " + NAME_PATTERN, _matcher(re.compile(NAME_PATTERN)))
+NETWORK = ValueKind(NAME.expected, _read_network_name)
+OWNERS = ValueKind("names of users such as bob+carol", _matcher(_OWNER), many=True)
+MEMORY = ValueKind("a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB, _read_memory)
+CPUS = number_between(1, 1024)
+GUESTS = number_between(1, MAX_GUESTS)
+VLAN = number_between(2, 4094)
+SUBNET = ValueKind(
+    "a network such as 10.0.0.0/24 or [fd00::/64], or its first address such as 10.0.0.50/24",
+    _read_interface,
+    many=True,
+)
+ADDRESSES = ValueKind("an address with its prefix length such as 10.0.0.5/24", _read_interface, many=True)
+MAC = ValueKind("a unicast MAC address such as 02:00:00:00:00:01", lambda text: _matcher(_MAC)(text.lower()))
+PATH = ValueKind("a path that starts with /", _read_path)
+
+
+def ip_versions(subnets: Tuple[str, ...]) -> Tuple[int, ...]:
+    """Give the version of IP of each."""
+    return tuple(ipaddress.ip_interface(one).version for one in subnets)
+
+
+class RequestError(Exception):
+    """A request that cannot be granted as it is; the message is one line and starts with ``vcluster:``."""
+
+    def __init__(self, text: str) -> None:
+        """Say what is wrong, what was expected, what was seen."""
+        super().__init__("vcluster: " + text)

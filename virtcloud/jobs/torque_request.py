@@ -1,0 +1,143 @@
+"""What Torque says of a job (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and what it must be like.
+
+How a request travels with a Torque job.
+
+Torque tells a host only of resources that it knows itself: ``vcluster`` is none of them and stays with the server.
+``other`` is one that is free for a site's own use, so the submit filter writes the request there too. Sites whose
+Torque has a resource ``net`` (``net=private``, ``net=ID``) use it for a network without guests of ours.
+"""
+
+import re
+from collections import OrderedDict
+from typing import Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from virtcloud.jobs.openpbs_request import Chunk, check_chunks, check_walltime
+from virtcloud.jobs.request import JobRequest
+from virtcloud.jobs.request_values import RequestError
+
+RESOURCE_ITEM = re.compile(r"(?:\[[^\]]*\]|[^,])+")
+NODES_WANTED = "use -l nodes=N:ppn=\N{HORIZONTAL ELLIPSIS}"
+
+
+def parse_resources(text: str) -> Dict[str, str]:
+    """Read a list of resources as Torque writes it for its prologue and as ``-l`` takes it.
+
+    A comma within brackets does not part it.
+    """
+    pairs = (pair.partition("=") for pair in RESOURCE_ITEM.findall(text))
+    return OrderedDict((key.strip(), value.strip()) for key, _, value in pairs if key.strip())
+
+
+def admit_torque_job(
+    request: JobRequest, wanted: Mapping[str, str], longest_s: Optional[int], array: bool = False
+) -> None:
+    """Raise RequestError for a job that cannot have a cluster; ``wanted`` are its resources.
+
+    ``longest_s`` is the longest walltime allowed, in seconds; nothing while a queue may still give one.
+    ``neednodes`` is ``nodes`` again; a list that is too long has one of them only. Torque has no word for hosts
+    that no other job shares: that is for its scheduler's configuration.
+    """
+    check_no_array(array)
+    if request.spec is not None:
+        raise RequestError("spec: expected the request in one line, got a file: it does not travel with a Torque job")
+    check_chunks(request, parse_nodes(wanted.get("nodes") or wanted.get("neednodes", "")))
+    if longest_s is not None:
+        check_walltime(wanted.get("walltime"), longest_s)
+
+
+def check_no_array(array: bool) -> None:
+    """Refuse an array, whose jobs have ids that no cluster can have."""
+    if array:
+        raise RequestError("job arrays are not supported")
+
+
+def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
+    """Read ``3:ppn=4+n7:ppn=8:big``: so many hosts, or one by its name, its processors and its properties."""
+    return tuple(_parse_chunk(text) for text in nodes.split("+"))
+
+
+def _parse_chunk(text: str) -> Chunk:
+    first, *words = text.strip().split(":")
+    pairs = {key: value for key, _, value in (word.partition("=") for word in words)}
+    ppn = pairs.get("ppn", "1")
+    if not first or first == "0" or not ppn.isdigit():
+        raise RequestError("%s, got nodes=%s" % (NODES_WANTED, text) if text else NODES_WANTED)
+    return Chunk(int(first) if first.isdigit() else 1, {"ncpus": ppn} if "ppn" in pairs else {})
+
+
+def parse_nodefile(nodefile: str) -> Tuple[str, ...]:
+    """Give the hosts of a ``PBS_NODEFILE``, which has a line for each processor: each once, in order."""
+    return tuple(OrderedDict.fromkeys(line.strip() for line in nodefile.splitlines() if line.strip()))
+
+
+CARRIER_RESOURCE = "other"
+REQUEST_MARK = "vcluster="
+DIRECTIVE = "#PBS"
+CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
+LINE = re.compile(r"[^\n]*\n|[^\n]+")
+FLAG_OPTIONS = "-[EfhInVxXz]*"
+"""Options of qsub without a value, which may stand before the last one in a word."""
+
+
+def find_request(wanted: Mapping[str, str]) -> Optional[str]:
+    """Give the request among a job's resources: ``vcluster`` itself, or else the one that travels; nothing if none."""
+    carried = wanted.get(CARRIER_RESOURCE, "")
+    return wanted.get("vcluster", carried[len(REQUEST_MARK) :] if carried.startswith(REQUEST_MARK) else None)
+
+
+class QsubSubmission(NamedTuple):
+    """What qsub was given: its resources, whether it makes an array, and whether directives begin with another word."""
+
+    resources: Dict[str, str]
+    array: bool
+    prefixed: bool
+
+
+def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
+    """Read qsub's arguments and the directives of the script; the command line goes before, and the later before."""
+    words = [word for line in _parse_directives(script) for word in line.split()]
+    found = {}  # type: Dict[str, str]
+    for given in (*_option_values(words, "l"), *_option_values(arguments, "l")):
+        found.update(parse_resources(given))
+    array = any(True for given in (words, arguments) for _ in _option_values(given, "t"))
+    return QsubSubmission(found, array, any(one != DIRECTIVE for one in _option_values(arguments, "C")))
+
+
+def add_request_directive(script: str, request: str) -> str:
+    """Give the script with the request in ``other``, in one directive; the same again changes nothing."""
+    lines = [line for line in LINE.findall(script) if not line.startswith(CARRIED_DIRECTIVE)]
+    first = 1 if lines and lines[0].startswith("#!") else 0
+    if first and not lines[0].endswith("\n"):
+        lines[0] += "\n"
+    return "".join([*lines[:first], CARRIED_DIRECTIVE + request + "\n", *lines[first:]])
+
+
+def find_carried_request(script: str) -> Optional[str]:
+    """Give the request that was put into a script."""
+    return next(
+        (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
+        None,
+    )
+
+
+def _parse_directives(script: str) -> Iterator[str]:
+    """Give what stands behind ``#PBS``, up to the first line that a shell would run, as qsub does."""
+    lines = iter(script.replace("\r\n", "\n").split("\n"))
+    for line in lines:
+        text = line.lstrip()
+        if text.startswith(DIRECTIVE):
+            while text.endswith("\\"):
+                text = text[:-1] + next(lines, "")
+            yield text[len(DIRECTIVE) :]
+        elif text and not text.startswith("#") and not line.startswith(":"):
+            return
+
+
+def _option_values(words: Iterable[str], option: str) -> Iterator[str]:
+    """Give the values of an option: ``-l x``, ``-lx``, ``-Il x``."""
+    pattern = re.compile("%s%s(.*)" % (FLAG_OPTIONS, option))
+    rest = iter(words)
+    for word in rest:
+        found = pattern.fullmatch(word)
+        if found is not None:
+            yield (found.group(1) or next(rest, "")).strip("\"'")

@@ -1,0 +1,175 @@
+"""Talking to a running lab from the machine: run a program on a node, control a service, ask for the state."""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from virtcloud.lab.errors import LabFailed, LabIsDown, UnknownInLab
+from virtcloud.lab.fabric.protocol import receive_frame, receive_line, send_frame, send_line
+from virtcloud.lab.state import LabState
+
+CHUNK = 65536
+
+
+def check_node_exists(state: LabState, node: str, service: str | None = None) -> None:
+    """Raise :class:`UnknownInLab` when the running lab has no such node, or the node no such service."""
+    nodes = state.about.get("nodes", {})
+    if nodes and node not in nodes:
+        raise UnknownInLab(f"node {node} is not known; this lab has: {', '.join(nodes)}")
+    if service is not None and service not in nodes.get(node, [service]):
+        known = ", ".join(nodes[node]) or "none"
+        raise UnknownInLab(f"node {node} has no service {service}; it has: {known}")
+
+
+@contextmanager
+def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
+    """Connect to the station; raises :class:`LabIsDown`, and :class:`LabFailed` when the lab falls silent."""
+    with socket.socket(socket.AF_UNIX) as link:
+        try:
+            link.connect(str(state.socket))
+        except OSError as error:
+            raise LabIsDown("no lab is up; start one with: virtcloud lab up") from error
+        link.settimeout(timeout_s)
+        try:
+            yield link
+        except (ConnectionError, TimeoutError) as error:
+            raise LabFailed(f"the lab does not answer: {error}; see {state.folder}/supervisor.log") from error
+
+
+def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
+    """Send one request that has one answer; raises :class:`LabFailed` with the lab's words."""
+    with connect_to_lab(state, timeout_s) as link:
+        send_line(link, {**request, "token": state.about.get("token", "")})
+        answer = receive_line(link)
+    if "error" in answer:
+        raise LabFailed(answer["error"])
+    return answer
+
+
+def run_program(
+    state: LabState, node: str, argv: Sequence[str], given: bytes = b"", timeout_s: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program on a node to its end; a negative exit code is the signal it died of."""
+    seen = {b"o": bytearray(), b"r": bytearray()}
+    with connect_to_lab(state, timeout_s) as link:
+        _request_program(link, state, node, argv)
+        for start in range(0, len(given), CHUNK):
+            send_frame(link, b"i", given[start : start + CHUNK])
+        send_frame(link, b"e")
+        while True:
+            letter, payload = receive_frame(link)
+            if letter in seen:
+                seen[letter] += payload
+            else:
+                return subprocess.CompletedProcess(
+                    list(argv), _exit_code(letter, payload), bytes(seen[b"o"]), bytes(seen[b"r"])
+                )
+
+
+def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: bool) -> int:
+    """Run a program on a node with this process's own streams; gives the exit code as a shell would."""
+    with connect_to_lab(state) as link:
+        _request_program(link, state, node, argv, tty=terminal)
+        with _raw_terminal(link) if terminal else contextlib.nullcontext():
+            code = _copy_streams(link)
+    return code if code >= 0 else 128 - code
+
+
+def _request_program(
+    link: socket.socket, state: LabState, node: str, argv: Sequence[str], *, tty: bool = False
+) -> None:
+    check_node_exists(state, node)
+    request: dict[str, Any] = {"do": "exec", "node": node, "argv": list(argv), "token": state.about.get("token", "")}
+    if tty:
+        environment = {"TERM": os.environ.get("TERM", "linux"), "PS1": f"{node}:\\w# "}
+        request |= {"tty": True, "window": _window(), "environment": environment}
+    send_line(link, request)
+
+
+def _exit_code(letter: bytes, payload: bytes) -> int:
+    if letter == b"x":
+        return int(json.loads(payload))
+    raise LabFailed(str(json.loads(payload)))
+
+
+def _copy_streams(link: socket.socket) -> int:
+    """Carry our input there and the output here until the program ends."""
+    outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
+    with selectors.DefaultSelector() as selector:
+        selector.register(link, selectors.EVENT_READ)
+        watched = _watch_input(selector, link)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not link:
+                    watched = _pass_input(selector, link, watched)
+                    continue
+                letter, payload = receive_frame(link)
+                if letter not in outputs:
+                    return _exit_code(letter, payload)
+                if not _write_output(outputs[letter], payload):
+                    return -signal.SIGPIPE
+
+
+def _write_output(output: BinaryIO, payload: bytes) -> bool:
+    """Write, and say whether anybody still reads."""
+    try:
+        output.write(payload)
+        output.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
+        return False
+    return True
+
+
+def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
+    try:
+        selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+    except (OSError, ValueError):  # a plain file or /dev/null cannot be waited for: it is read at once
+        with contextlib.suppress(OSError, ValueError):
+            while data := os.read(sys.stdin.fileno(), CHUNK):
+                send_frame(link, b"i", data)
+        send_frame(link, b"e")
+        return False
+    return True
+
+
+def _pass_input(selector: selectors.BaseSelector, link: socket.socket, watched: bool) -> bool:
+    data = os.read(sys.stdin.fileno(), CHUNK)
+    if data:
+        send_frame(link, b"i", data)
+        return watched
+    send_frame(link, b"e")
+    selector.unregister(sys.stdin.fileno())
+    return False
+
+
+def _window() -> tuple[int, int]:
+    size = shutil.get_terminal_size()
+    return size.lines, size.columns
+
+
+@contextmanager
+def _raw_terminal(link: socket.socket) -> Iterator[None]:
+    """Let every key through while it lasts, and tell the node when the window changes its size."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window()).encode()))
+    try:
+        tty.setraw(sys.stdin, termios.TCSADRAIN)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGWINCH, handler)

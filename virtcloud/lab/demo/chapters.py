@@ -1,0 +1,234 @@
+"""Chapters: two clusters come to be, and what the switches say of it.
+
+Chapters: a cluster's guests reach each other over the provider core; the other cluster's hear nothing of it.
+
+Chapter: a switch is cut off half-way through a creation, and all returns to what was before.
+
+Chapter: all clusters are deleted, and the elements are asked whether anything is left.
+
+The story, chapter by chapter. Each claim is read from the real thing, never from SBF's own view of it.
+"""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab.demo.context import ABSENT_ADDRESS, NETWORK, DemoContext, capture_frames, ping_from_guest
+from virtcloud.lab.demo.report import DemoReport
+from virtcloud.lab.lab import Lab
+from virtcloud.lab.snapshot import read_switch_vlans, switch_names, take_snapshot
+from virtcloud.lab.state import find_remains
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.values import Name
+from virtcloud.model.views import ClusterView, PlacementProgress
+from virtcloud.model.vlans import VlanSet
+
+SET_UP_S = 60.0
+
+
+def create_clusters(stage: DemoContext) -> None:
+    """Ask for both clusters at once and follow them until they are active."""
+    report = stage.report
+    with report.chapter("Two clusters of three guests each, one per site, with the same IP addresses"):
+        views = [stage.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
+        for view in views:
+            reached = stage.follow(
+                view, lambda seen: seen.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING}, SET_UP_S
+            )
+            stage.clusters[view.key] = reached
+            report.claim(
+                f"{view.key} is active", reached.state is ClusterState.ACTIVE, f"{reached.state}: {reached.reason}"
+            )
+        a, b = stage.clusters.values()
+        report.claim(
+            f"they have VLANs of their own: {_vlans(a)} and {_vlans(b)}",
+            not VlanSet(a.vlans.values()) & VlanSet(b.vlans.values()),
+        )
+
+
+def _vlans(view: ClusterView) -> str:
+    return f"{view.key} {VlanSet(view.vlans.values())}"
+
+
+def check_switches(stage: DemoContext) -> None:
+    """Read every switch and compare it with what lies on the way between the guests."""
+    report = stage.report
+    with report.chapter("Each switch's VLANs, as read from the switch"):
+        for name in switch_names(stage.topology):
+            ports = read_switch_vlans(stage.lab, name)
+            report.say(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
+            expected = _expected(stage, name)
+            report.claim(
+                f"{name} carries exactly that on the ports on the way, nothing elsewhere", ports == expected, str(ports)
+            )
+
+
+def _expected(stage: DemoContext, switch: Name) -> dict[str, str]:
+    """Say which ports of a switch must carry both clusters: those to the site's first host and to the core."""
+    site = stage.topology.site_of[switch]
+    uplink = site.attachments[0].port
+    host = next(link for link in stage.topology.links if site.hosts[0].name in {end.element for end in link.ends})
+    ports = [end.port for end in (*host.ends, uplink) if end.element == switch]
+    numbers = VlanSet(view.vlans[site.name] for view in stage.clusters.values())
+    return dict.fromkeys(ports, str(numbers))
+
+
+def check_connectivity(stage: DemoContext) -> None:
+    """Let the first guest of each cluster ping the others, while a capture runs on the core."""
+    report = stage.report
+    with report.chapter("Guests of one cluster reach each other over the core"), ThreadPoolExecutor() as pool:
+        core = stage.topology.transports[0]
+        for view in stage.clusters.values():
+            capture = capture_frames(stage, pool, core.name, "br0", "icmp or vlan")
+            for number in range(2, len(view.spec.guests) + 1):
+                answer = ping_from_guest(stage, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
+                report.claim(f"{view.key}: n1 reaches n{number}: {answer.words}", answer.answered, answer.words)
+            frames = capture.result()
+            tagged = [frame for frame in frames if _both_tags(frame, core.s_tag, view)]
+            report.say(tagged[0] if tagged else "no frame with both tags was seen")
+            report.claim(
+                f"on the core {len(tagged)} frames of {view.key} carry both tags: S-tag {core.s_tag} and C-tag "
+                f"{next(iter(view.vlans.values()))}",
+                bool(tagged),
+                "; ".join(frames[:3]) or "no frame at all",
+            )
+
+
+def _both_tags(frame: str, s_tag: int | None, view: ClusterView) -> bool:
+    customer = next(iter(view.vlans.values()))
+    return bool(re.search(rf"0x88a8.*vlan {s_tag}, .*vlan {customer}, ", frame))
+
+
+def check_isolation(stage: DemoContext) -> None:
+    """Let a guest of one cluster ask all of its segment, and listen on every segment of both."""
+    report = stage.report
+    speaking, silent = stage.clusters.values()
+    with report.chapter("The other cluster's guests hear none of it"), ThreadPoolExecutor() as pool:
+        ears = {
+            (view.key, guest.host): capture_frames(
+                stage, pool, guest.host, f"br{vlan}", "arp", "and", "host", ABSENT_ADDRESS
+            )
+            for view in (speaking, silent)
+            for guest in view.spec.guests
+            for vlan in {view.vlans[stage.topology.site_of[guest.host].name]}
+        }
+        ping_from_guest(stage, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
+        report.say(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT_ADDRESS}")
+        for (key, host), ear in ears.items():
+            heard = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
+            if key == speaking.key:
+                report.claim(f"{key} on {host} hears it ({len(heard)} frames)", bool(heard), "nothing")
+            else:
+                report.claim(f"{key} on {host} hears nothing", not heard, "; ".join(heard))
+
+
+DEADLINE_S = 6.0
+LIMIT_S = 60.0
+
+
+def check_failed_creation(stage: DemoContext) -> None:
+    """Cut the second site's switch off, ask for a cluster, and watch it fail without a trace."""
+    report, lab = stage.report, stage.lab
+    first, victim = switch_names(stage.topology)[:2]
+    with report.chapter(f"A creation fails: {victim} is cut off half-way"), ThreadPoolExecutor() as pool:
+        before = take_snapshot(lab, stage.topology)
+        steady = stage.clusters["demo-a"]
+        pinging = pool.submit(ping_from_guest, stage, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
+        lab.run(victim, ("ip", "link", "set", "mgmt0", "down"), check=True)
+        report.say(f"{victim}'s management port is down; demo-c is asked for, to be up within {DEADLINE_S:.0f} s")
+        view = stage.request("demo-c", DEADLINE_S)
+        view = stage.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
+        number = view.vlans[stage.topology.site_of[first].name]
+        carried = [port for port, vlans in read_switch_vlans(lab, first).items() if str(number) in vlans]
+        report.claim(f"half-way: {first} carries VLAN {number} on {', '.join(carried)} already", bool(carried))
+        view = stage.follow(
+            view, lambda seen: seen.state in {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}, LIMIT_S
+        )
+        report.claim("demo-c has failed in time, and says why", view.state is not ClusterState.ACTIVE, str(view.state))
+        report.say(f"reason: {view.reason}")
+        lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
+        report.say(f"{victim}'s management port is up again")
+        view = stage.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
+        after = take_snapshot(lab, stage.topology)
+        report.claim("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
+        sites = stage.client.sites()
+        report.claim(
+            f"VLAN {number} is free again at every site",
+            all(number in site.free for site in sites if site.name in view.vlans),
+        )
+        for key in stage.clusters:
+            seen = stage.follow(stage.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
+            report.claim(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
+        answer = pinging.result()
+        report.claim(f"demo-a did not lose a frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
+
+
+def _confirmed(view: ClusterView, element: str) -> bool:
+    return any(one.element == element and one.progress is PlacementProgress.CONFIRMED for one in view.placements)
+
+
+REMOVAL_LIMIT_S = 60.0
+
+
+def remove_clusters(stage: DemoContext) -> None:
+    """Delete both clusters and compare every element with what it carried before the first one."""
+    report = stage.report
+    with report.chapter("Both clusters are deleted"):
+        views = [stage.client.delete_cluster(key) for key in stage.clusters]
+        for view in views:
+            ended = stage.follow(view, lambda seen: seen.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
+            report.claim(f"{ended.key} is released", ended.state is ClusterState.RELEASED, str(ended.state))
+        after = take_snapshot(stage.lab, stage.topology)
+        for what in ("switches", "hosts", "guests", "cores"):
+            same = getattr(after, what) == getattr(stage.before, what)
+            report.claim(f"{_NOTHING[what]}", same, stage.before.differs(after))
+        report.claim(
+            "no site has a number in use", not any(site.claimed | site.quarantined for site in stage.client.sites())
+        )
+
+
+_NOTHING = {
+    "switches": "no switch port carries any VLAN",
+    "hosts": "no host has an interface more than before",
+    "guests": "no guest runs on any host",
+    "cores": "the provider core is configured as it was",
+}
+
+
+CHAPTERS = (
+    create_clusters,
+    check_switches,
+    check_connectivity,
+    check_isolation,
+    check_failed_creation,
+    remove_clusters,
+)
+
+
+DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
+"""Seconds for SBF; a switch that is cut off is given up sooner than in earnest."""
+
+
+def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
+    """Tell the whole story; gives whether every claim was checked and holds. The lab is taken down in any case."""
+    with report.chapter("Three sites are built: switches with sshd, an 802.1ad core, hosts with libvirt, SBF, agents"):
+        lab = bring_up()
+    try:
+        _run_chapters(report, lab)
+    finally:
+        with report.chapter("The lab is taken down"):
+            lab.down()
+            report.claim(
+                "nothing of the lab is left on this machine", not find_remains(lab.state), str(find_remains(lab.state))
+            )
+    return report.holds
+
+
+def _run_chapters(report: DemoReport, lab: Lab) -> None:
+    services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
+    report.claim(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
+    with SbfClient(f"unix://{lab.sbf_socket}") as client:
+        stage = DemoContext(report, lab, client, client.topology(), take_snapshot(lab, client.topology()))
+        for chapter in CHAPTERS:
+            chapter(stage)

@@ -1,0 +1,105 @@
+"""What the chapters play on: the lab, SBF, and the clusters of the story.
+
+Guests that ping, and captures of frames as they are.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab.demo.report import DemoReport
+from virtcloud.lab.lab import Lab
+from virtcloud.lab.snapshot import Snapshot, read_guests
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, Guest
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.topology import Topology
+from virtcloud.model.views import ClusterView, PlacementProgress
+
+POLL_S = 10.0
+NETWORK = "10.0.0."
+
+
+@dataclass(slots=True)
+class DemoContext:
+    """The lab, the client, what was there before, and how to write about it."""
+
+    report: DemoReport
+    lab: Lab
+    client: SbfClient
+    topology: Topology
+    before: Snapshot
+    clusters: dict[str, ClusterView] = field(default_factory=dict)
+
+    def first_hosts(self) -> list[str]:
+        """Give the first host of each site."""
+        return [site.hosts[0].name for site in self.topology.sites]
+
+    def request(self, key: str, deadline_s: float) -> ClusterView:
+        """Ask SBF for a cluster of one guest per site; every cluster gets the same addresses."""
+        guests = tuple(
+            Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"{NETWORK}{i}/24",))
+            for i, host in enumerate(self.first_hosts(), start=1)
+        )
+        spec = ClusterSpec(owner="alice", guests=guests, deadline_s=deadline_s)
+        return self.client.put_cluster(key, ClusterRequest(spec=spec))
+
+    def follow(self, view: ClusterView, until: Callable[[ClusterView], bool], limit_s: float) -> ClusterView:
+        """Print every step that SBF reports until ``until`` holds; raises VirtcloudError after ``limit_s`` seconds."""
+        start, told = time.monotonic(), set[str]()
+        while True:
+            told |= self._tell(view, told, time.monotonic() - start)
+            if until(view):
+                return view
+            if time.monotonic() - start > limit_s:
+                raise VirtcloudError(f"cluster {view.key} is still {view.state} after {limit_s:.0f} s: {view.reason}")
+            view = self.client.cluster(view.key, after=view.version, wait=POLL_S)
+
+    def _tell(self, view: ClusterView, told: set[str], seconds: float) -> set[str]:
+        done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
+        steps = [f"{one.element} {one.progress}" for one in view.placements if one.progress in done]
+        news = [step for step in [*steps, f"cluster is {view.state}"] if step not in told]
+        if news:
+            self.report.say(f"{seconds:5.1f} s  {view.key}: {', '.join(news)}")
+        return set(news)
+
+
+WINDOW_S = 6
+ENTER_CONTAINER = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
+"""Runs a command in a guest: its first process is the only child of its libvirt_lxc."""
+ABSENT_ADDRESS = "10.0.0.77"
+"""An address that no guest has: the question for it goes to every guest of the cluster, and to nobody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingResult:
+    """What ping said: its exit code and its last lines."""
+
+    answered: bool
+    words: str
+
+
+def ping_from_guest(stage: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
+    """Let the cluster's guest number ``guest`` (from 0) ping ``address``."""
+    chosen = view.spec.guests[guest]
+    domain = next(
+        name for name in read_guests(stage.lab, chosen.host) if view.id in name and name.endswith(chosen.name)
+    )
+    done = stage.lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options, address))
+    return PingResult(done.returncode == 0, " ".join(done.stdout.split("\n")[-3:]).strip() or done.stderr.strip())
+
+
+def capture_frames(
+    stage: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *words: str
+) -> Future[list[str]]:
+    """Capture on a node's interface for some seconds; the result is a line per frame."""
+    command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
+
+    def capture() -> list[str]:
+        said = stage.lab.run(node, command)
+        if "listening on" not in said.stderr:
+            raise RuntimeError(f"tcpdump on {node} {interface}: {said.stderr.strip()}")
+        return said.stdout.splitlines()
+
+    return pool.submit(capture)

@@ -1,0 +1,250 @@
+"""Runs one program on a node for someone at the other end of a connection.
+
+Answers those who want something of a node: run a program, control a service, tell the state.
+"""
+
+import contextlib
+import hmac
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from virtcloud.lab.fabric.node_init import set_window
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, ProgramNotStarted, RunningProgram
+from virtcloud.lab.fabric.protocol import receive_frame, receive_line, send_frame, send_line
+from virtcloud.lab.fabric.service_control import ENVIRONMENT, ServiceControl
+
+CHUNK = 65536
+CLOSE_TIMEOUT_S = 5.0
+
+
+def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
+    """Run ``request["argv"]``; the streams go over the connection, and the exit code last."""
+    session = _terminal(request) if request.get("tty") else _pipes()
+    environment = {**ENVIRONMENT, **request.get("environment", {})}
+    try:
+        running = handle.spawn(request["argv"], session.child_ends, environment, tty=bool(request.get("tty")))
+    except ProgramNotStarted as fault:
+        session.close()
+        send_frame(connection, b"r", f"{fault}\n".encode())
+        send_frame(connection, b"x", json.dumps(fault.exit).encode())
+        _await_end(connection)
+        return
+    finally:
+        session.close_child_ends()
+    lock = threading.Lock()
+    pumps = [
+        threading.Thread(target=_pump, args=(connection, lock, letter, end), daemon=True)
+        for letter, end in session.outputs.items()
+    ]
+    threading.Thread(target=_feed, args=(connection, session, handle, running), daemon=True).start()
+    for pump in pumps:
+        pump.start()
+    running.ended.wait()
+    for pump in pumps:
+        pump.join(timeout=1)  # a daemon it left behind may hold the pipe open
+    with lock, contextlib.suppress(OSError):
+        send_frame(connection, b"x", json.dumps(running.exit).encode())
+
+
+def _await_end(connection: socket.socket) -> None:
+    """Read what the other side still sends: closing before would reset the connection, and our last words be lost."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(CLOSE_TIMEOUT_S)
+        while connection.recv(CHUNK):
+            continue
+
+
+class ProgramStreams:
+    """The ends of a program's standard streams, the program's and ours."""
+
+    def __init__(self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int]) -> None:
+        """Hold descriptors; ``outputs`` maps the frame's letter to the end we read."""
+        self.child_ends = child_ends
+        self.stdin = stdin
+        self.outputs = outputs
+
+    def close_child_ends(self) -> None:
+        """Close what the program has got by now."""
+        for end in set(self.child_ends):
+            os.close(end)
+
+    def close(self) -> None:
+        """Close our ends."""
+        for end in {self.stdin, *self.outputs.values()}:
+            os.close(end)
+
+    def close_stdin(self) -> None:
+        """Say that no more input comes; a terminal gets its end-of-file character."""
+        if self.stdin in self.outputs.values():
+            os.write(self.stdin, b"\x04")
+        elif self.stdin >= 0:
+            os.close(self.stdin)
+            self.stdin = -1
+
+
+def _pipes() -> ProgramStreams:
+    (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = os.pipe(), os.pipe(), os.pipe()
+    return ProgramStreams((stdin, stdout, stderr), to_stdin, {b"o": from_stdout, b"r": from_stderr})
+
+
+def _terminal(request: Mapping[str, Any]) -> ProgramStreams:
+    ours, theirs = pty.openpty()
+    rows, columns = request.get("window", (24, 80))
+    set_window(ours, rows, columns)
+    return ProgramStreams((theirs, theirs, theirs), ours, {b"o": ours})
+
+
+def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
+    with contextlib.suppress(OSError):  # a terminal whose program ended reads as an error
+        while data := os.read(end, CHUNK):
+            with lock:
+                send_frame(connection, letter, data)
+    os.close(end)
+
+
+def _feed(connection: socket.socket, session: ProgramStreams, handle: NodeHandle, running: RunningProgram) -> None:
+    """Pass input on until the other side is gone; then the program is, too."""
+    try:
+        while True:
+            letter, payload = receive_frame(connection)
+            with contextlib.suppress(OSError):  # the program closed its input; that is its affair
+                _input(session, letter, payload)
+    except OSError:
+        if running.exit is None:
+            handle.signal(running.pid, signal.SIGHUP, group=True)
+            if not running.ended.wait(1):
+                handle.signal(running.pid, signal.SIGKILL, group=True)
+
+
+def _input(session: ProgramStreams, letter: bytes, payload: bytes) -> None:
+    if letter == b"w":
+        rows, columns = json.loads(payload)
+        set_window(session.stdin, rows, columns)
+    elif letter == b"e":
+        session.close_stdin()
+    else:
+        while payload:
+            payload = payload[os.write(session.stdin, payload) :]
+
+
+ControlRequest = dict[str, Any]
+Services = Mapping[tuple[str, str], ServiceControl]
+
+
+class ControlServer:
+    """Serves the nodes of one kernel; what it does not have it relays to the other one (``relay``), if there is one."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, NodeHandle],
+        services: Services,
+        token: str,
+        relay: Callable[[], socket.socket] | None = None,
+    ) -> None:
+        """Serve ``nodes`` and ``services`` to callers that know ``token``."""
+        self._nodes = nodes
+        self._services = services
+        self._token = token
+        self._relay = relay
+
+    def listen(self, listener: socket.socket) -> None:
+        """Accept callers until the listener is closed, each in its own thread."""
+        while True:
+            connection, _ = listener.accept()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            request = receive_line(connection)
+            if not hmac.compare_digest(str(request.get("token", "")), self._token):
+                send_line(connection, {"error": "the lab does not know this caller"})
+                return
+            try:
+                self._answer(connection, request)
+            except (NodeFailed, OSError) as error:
+                _send_error(connection, request, str(error))
+
+    def _answer(self, connection: socket.socket, request: ControlRequest) -> None:
+        if request["do"] == "status":
+            send_line(connection, self._status())
+        elif request["node"] not in self._nodes and self._relay:
+            self._pass_on(connection, request)
+        elif request["do"] == "exec":
+            execute_program(connection, self._node(request), request)
+        else:
+            self._service(request)
+            send_line(connection, {"ok": True})
+
+    def _node(self, request: ControlRequest) -> NodeHandle:
+        if request["node"] not in self._nodes:
+            raise NodeFailed(f"node {request['node']} is not known; virtcloud lab status lists all nodes")
+        return self._nodes[request["node"]]
+
+    def _service(self, request: ControlRequest) -> None:
+        self._node(request)
+        control = self._services.get((request["node"], request["service"]))
+        if control is None:
+            known = ", ".join(name for node, name in self._services if node == request["node"]) or "none"
+            raise NodeFailed(f"node {request['node']} has no service {request['service']}; it has: {known}")
+        {"start": control.start, "stop": control.stop, "kill": control.kill}[request["do"]]()
+
+    def _status(self) -> ControlRequest:
+        own = {
+            name: {
+                "kind": handle.node.kind,
+                "address": handle.node.address,
+                "services": {which: one.state for (node, which), one in self._services.items() if node == name},
+            }
+            for name, handle in self._nodes.items()
+        }
+        return {"nodes": {**own, **self._far_status()}}
+
+    def _far_status(self) -> ControlRequest:
+        if self._relay is None:
+            return {}
+        with self._relay() as far:
+            send_line(far, {"token": self._token, "do": "status"})
+            nodes: ControlRequest = receive_line(far)["nodes"]
+            return nodes
+
+    def _pass_on(self, connection: socket.socket, request: ControlRequest) -> None:
+        if self._relay is None:
+            return
+        with self._relay() as far:
+            send_line(far, request)
+            there = threading.Thread(target=_copy, args=(connection, far), daemon=True)
+            there.start()
+            _copy(far, connection)
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError), source.makefile("rb", buffering=0) as stream:
+        shutil.copyfileobj(stream, _Sender(target), 65536)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+class _Sender:
+    """A socket as something to write to."""
+
+    def __init__(self, target: socket.socket) -> None:
+        self._target = target
+
+    def write(self, data: bytes) -> None:
+        self._target.sendall(data)
+
+
+def _send_error(connection: socket.socket, request: ControlRequest, words: str) -> None:
+    with contextlib.suppress(OSError):
+        if request["do"] == "exec":
+            send_frame(connection, b"f", json.dumps(words).encode())
+        else:
+            send_line(connection, {"error": words})

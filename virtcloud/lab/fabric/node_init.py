@@ -1,0 +1,199 @@
+"""The first process of a node: makes the node's file tree and network, then starts programs as it is told.
+
+It talks to the fabric over a packet socket: one JSON object per packet, file descriptors of a program's standard
+streams beside it. Requests: ``network``, ``spawn``, ``signal``. Everything else it does is to reap.
+"""
+
+import array
+import contextlib
+import fcntl
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import termios
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from virtcloud.lab.fabric import syscalls
+from virtcloud.lab.fabric.plan import LabNode
+
+PACKET = 1 << 20
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+def set_up_node(node: LabNode) -> None:
+    """Give this mount namespace the node's own places to write, its files and its name."""
+    syscalls.mount_private()
+    sources = [(os.open(source, os.O_PATH), target) for source, target in node.binds if Path(source).exists()]
+    for place in node.tmpfs:
+        if Path(place).is_dir():
+            syscalls.mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place.endswith("tmp") else "mode=755")
+    for descriptor, target in sources:
+        syscalls.bind(f"/proc/self/fd/{descriptor}", target)
+        os.close(descriptor)
+    for name, text in node.files.items():
+        _write(Path(name), text)
+    for name in sorted(node.files):
+        if name.startswith("/run/etc/") and Path(name.removeprefix("/run")).exists():
+            syscalls.bind(name, name.removeprefix("/run"))
+    syscalls.mount("proc", "/proc", "proc")
+    syscalls.mount("sysfs", "/sys", "sysfs")
+    _own_cgroups()
+    socket.sethostname(node.name)
+    for name, value in node.sysctls.items():
+        with contextlib.suppress(OSError):
+            Path("/proc/sys", name.replace(".", "/")).write_text(value)
+
+
+def _own_cgroups() -> None:
+    with contextlib.suppress(OSError):  # a machine without cgroup v2: guests then do without limits
+        syscalls.mount("cgroup2", str(CGROUPS), "cgroup2")
+        delegate_controllers(CGROUPS)
+
+
+def delegate_controllers(group: Path) -> None:
+    """Let the groups below this one have all controllers it has."""
+    for controller in (group / "cgroup.controllers").read_text().split():
+        with contextlib.suppress(OSError):  # one that is not there to be had does not keep the others away
+            (group / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o600 if "key" in path.name else 0o644)
+
+
+def run_batch(program: str, lines: tuple[str, ...]) -> str:
+    """Run ``ip``, ``bridge`` or ``tc`` once for many lines; gives its complaint, nothing when all went well."""
+    if not lines:
+        return ""
+    done = subprocess.run(  # noqa: S603 - the programs are ours, the lines come from the plan
+        [program, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True, check=False
+    )
+    return f"{program}: {done.stderr.strip()}" if done.returncode else ""
+
+
+def _disable_offloads(port: str) -> str:
+    """Turn a port's offloads off; gives the complaint."""
+    command = ["ethtool", "-K", port, "tx", "off", "txvlan", "off", "rxvlan", "off"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port is the plan's
+    return f"ethtool: {done.stderr.strip()}" if done.returncode else ""
+
+
+class NodeInit:
+    """Starts and reaps the programs of one node."""
+
+    def __init__(self, node: LabNode, channel: socket.socket) -> None:
+        """Serve ``node`` on ``channel``."""
+        self._node = node
+        self._channel = channel
+        self._calls: dict[int, int] = {}
+        self._wakeup = socket.socketpair()
+        self._verbs: Mapping[str, Callable[[dict[str, Any], list[int]], None]] = {
+            "network": self._network,
+            "spawn": self._spawn,
+            "signal": self._signal,
+        }
+
+    def run(self) -> NoReturn:
+        """Answer until the fabric goes away."""
+        for end in self._wakeup:
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            readable, _, _ = select.select([self._channel, self._wakeup[0]], [], [])
+            if self._wakeup[0] in readable:
+                self._wakeup[0].recv(4096)
+                self._reap()
+            if self._channel in readable:
+                self._answer()
+
+    def _answer(self) -> None:
+        packet, descriptors, _, _ = socket.recv_fds(self._channel, PACKET, 8)
+        if not packet:
+            os._exit(0)
+        request = json.loads(packet)
+        try:
+            self._verbs[request["do"]](request, descriptors)
+        except ProgramNotExecutable as error:
+            self._say({"id": request["id"], "error": str(error), "code": error.exit})
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._say({"id": request["id"], "error": str(error)})
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._channel.send(json.dumps(message).encode())
+
+    def _network(self, request: dict[str, Any], _: list[int]) -> None:
+        node = self._node
+        faults = [
+            *(_disable_offloads(port) for port in node.plain),
+            run_batch("ip", node.ip),
+            run_batch("bridge", node.bridge),
+            run_batch("tc", node.tc),
+        ]
+        fault = "; ".join(one for one in faults if one)
+        self._say({"id": request["id"], "error": fault} if fault else {"id": request["id"]})
+
+    def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        child = _child(request, descriptors)
+        child.returncode = 0  # reaped below, not by subprocess
+        self._calls[child.pid] = request["id"]
+        self._say({"id": request["id"], "spawned": child.pid})
+
+    def _signal(self, request: dict[str, Any], _: list[int]) -> None:
+        target = -request["pid"] if request.get("group") else request["pid"]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(target, request["number"])
+        self._say({"id": request["id"]})
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                call = self._calls.pop(found[0], None)
+                if call is not None:
+                    self._say({"id": call, "exit": os.waitstatus_to_exitcode(found[1])})
+
+
+class ProgramNotExecutable(Exception):
+    """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
+
+    def __init__(self, program: str, error: OSError) -> None:
+        """Say it as a shell does."""
+        missing = isinstance(error, FileNotFoundError)
+        super().__init__(f"{program}: {'not found' if missing else error.strerror}")
+        self.exit = 127 if missing else 126
+
+
+def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
+    stdin, stdout, stderr = streams
+    try:
+        return subprocess.Popen(  # noqa: S603 - running what it is told is its purpose
+            request["argv"],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            cwd="/",
+            env=request["environment"],
+            start_new_session=True,
+            preexec_fn=_own_terminal if request.get("tty") else None,  # noqa: PLW1509 - there are no threads here
+        )
+    except OSError as error:
+        raise ProgramNotExecutable(request["argv"][0], error) from error
+
+
+def _own_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def set_window(descriptor: int, rows: int, columns: int) -> None:
+    """Tell a terminal its size in characters."""
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, array.array("H", [rows, columns, 0, 0]))

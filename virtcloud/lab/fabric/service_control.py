@@ -1,0 +1,136 @@
+"""The services of the nodes: started in order, stopped, killed, and watched for dying by themselves."""
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, RunningProgram
+from virtcloud.lab.fabric.plan import NodeService
+from virtcloud.lab.fabric.zygote import Zygote
+
+READY_S = 60.0
+STOP_S = 15.0
+POLL_S = 0.05
+ENVIRONMENT = {
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/run/home",
+}
+
+
+class ServiceControl:
+    """One service on one node."""
+
+    def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
+        """Control ``service``; its output goes to the end of ``log``."""
+        self._handle = handle
+        self._service = service
+        self._log = log
+        self._zygote = zygote
+        self._running: RunningProgram | None = None
+        self._stopped = True
+
+    @property
+    def state(self) -> str:
+        """Say ``running``, ``stopped`` (we did it) or ``died`` with the exit code."""
+        if self._running is None or (self._stopped and self._running.exit is not None):
+            return "stopped"
+        return "running" if self._running.exit is None else f"died ({self._running.exit})"
+
+    def start(self) -> None:
+        """Start it, unless it runs, and wait until it may be relied on."""
+        if self.state != "running":
+            self._stopped = False
+            self._running = self._begin()
+        self._await_ready()
+
+    def stop(self) -> None:
+        """Ask it to end and wait; a service that does not end in time is killed."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: int) -> None:
+        self._stopped = True
+        if self._running is None or self._running.exit is not None:
+            return
+        self._send(number)
+        if not self._running.ended.wait(STOP_S):
+            self._send(signal.SIGKILL)
+            self._running.ended.wait(STOP_S)
+
+    def _send(self, number: int) -> None:
+        running = self._running
+        if running is None:
+            return
+        if self._service.module:
+            os.kill(running.pid, number)
+        else:
+            self._handle.signal(running.pid, number)
+
+    def _begin(self) -> RunningProgram:
+        environment = {**ENVIRONMENT, **self._service.environment}
+        if self._service.module and self._zygote:
+            return self._zygote.start(self._handle, self._service, str(self._log), environment)
+        with _streams(self._log) as streams:
+            return self._handle.spawn(self._service.argv, streams, environment)
+
+    def _await_ready(self) -> None:
+        check = readiness_check(self._service.ready, self._handle.pid if self._handle.node.isolated else None)
+        deadline = time.monotonic() + READY_S
+        while not check():
+            if self._running and self._running.exit is not None:
+                raise NodeFailed(f"{self._name} ended with {self._running.exit} at its start; see {self._log}")
+            if time.monotonic() > deadline:
+                raise NodeFailed(f"{self._name} was not ready after {READY_S:.0f} s; see {self._log}")
+            time.sleep(POLL_S)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._handle.node.name}: {self._service.name}"
+
+
+@contextmanager
+def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
+    nothing = os.open("/dev/null", os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        yield (nothing, output, output)
+    finally:
+        os.close(nothing)
+        os.close(output)
+
+
+def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
+    """Give the check for a plan's ``ready`` word; paths are those of the mount namespace of ``pid``."""
+    kind, _, rest = ready.partition(":")
+    if kind == "unix":
+        root = f"/proc/{pid}/root" if pid else ""
+        return lambda: _listens(root + rest)
+    if kind == "tcp":
+        address, _, port = rest.rpartition(":")
+        return lambda: _answers(address, int(port))
+    return lambda: True
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as link:
+        try:
+            link.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def _answers(address: str, port: int) -> bool:
+    try:
+        socket.create_connection((address, port), timeout=1).close()
+    except OSError:
+        return False
+    return True

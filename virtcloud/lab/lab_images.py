@@ -1,0 +1,208 @@
+"""The lab's own images: a busybox container, and a busybox machine for QEMU.
+
+The lab's image ``busybox-ssh``: a busybox container with OpenSSH, in which the lab's users have accounts.
+
+Its programs are this machine's own, copied with the libraries they need. Whoever has the lab's user key may log in as
+any of the lab's users, and as root.
+"""
+
+import gzip
+import lzma
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from virtcloud.lab import addressing
+from virtcloud.lab.guest_kernel import GuestKernel
+
+BUSYBOX = Path("/bin/busybox")
+APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
+
+DISK_LABEL, DISK_BYTES = b"a disk of the lab\n", 1 << 20
+
+CONTAINER_INIT = """#!/bin/sh
+# Addresses are set from outside. Ends at once when told to.
+trap 'exit 0' TERM INT PWR
+hostname "$VIRTCLOUD_GUEST"
+echo "$(hostname): up"
+while :; do sleep 3600 & wait $!; done
+"""
+
+MACHINE_INIT = """#!/bin/sh
+# A guest's whole system: takes the addresses that the kernel's command line gives, then waits. Whoever is on its
+# network gets a shell on port 23 (nc, no password): this image is for trying.
+mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
+for module in /modules/*.ko; do insmod "$module"; done
+for word in $(cat /proc/cmdline); do
+  case "$word" in
+    virtcloud.guest=*) hostname "${word#*=}" ;;
+    virtcloud.address=*) ip addr add "${word#*=}" dev eth0 ;;
+  esac
+done
+ip link set lo up; ip link set eth0 up
+echo "$(hostname): up"
+while :; do nc -ll -p 23 -e /bin/sh; done
+"""
+
+
+def make_container_image(folder: Path) -> None:
+    """Build the image ``busybox`` (kind lxc) in ``folder``/busybox."""
+    root = folder / "busybox" / "rootfs"
+    for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc", "root"):
+        (root / name).mkdir(parents=True, exist_ok=True)
+    install_busybox(root)
+    write_program(root / "sbin/init", CONTAINER_INIT)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (folder / "busybox/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
+
+
+def make_readable(folder: Path) -> None:
+    """Make the images of a folder readable by everybody, whatever the umask: a guest's owner must read it."""
+    for description in folder.glob("*/image.yaml"):
+        description.chmod(0o644)
+        description.parent.chmod(0o755)
+    folder.chmod(0o755)
+
+
+def install_busybox(root: Path) -> None:
+    """Put busybox and all its names into ``root``/bin."""
+    shutil.copy(BUSYBOX, root / "bin/busybox")
+    applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
+    for applet in {*APPLETS, *applets} - {"busybox", "init"}:
+        (root / "bin" / applet).symlink_to("busybox")
+
+
+def write_program(path: Path, text: str) -> None:
+    """Write a file that can be run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
+    """Build the image ``busybox-qemu`` (kind qemu) in ``folder``."""
+    image = folder / "busybox-qemu"
+    image.mkdir()
+    shutil.copy(kernel.image, image / "vmlinuz")
+    (image / "initrd").write_bytes(gzip.compress(_cpio_archive(_machine_tree(image, kernel.modules)), compresslevel=1))
+    shutil.rmtree(image / "tree")
+    (image / "image.yaml").write_text(
+        "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
+    )
+
+
+def make_disk_image(folder: Path) -> None:
+    """Build the image ``busybox-disk`` (kind qemu) in ``folder``: ``busybox-qemu`` with a disk, in raw format."""
+    image = folder / "busybox-disk"
+    image.mkdir()
+    (image / "disk.img").write_bytes(DISK_LABEL + b"\0" * (DISK_BYTES - len(DISK_LABEL)))
+    (image / "image.yaml").write_text(
+        "kind: qemu\nkernel: ../busybox-qemu/vmlinuz\ninitrd: ../busybox-qemu/initrd\n"
+        "cmdline: console=ttyS0 quiet panic=-1\ndisk: disk.img\ndisk_format: raw\n"
+    )
+
+
+def _machine_tree(image: Path, modules: Sequence[Path]) -> Path:
+    tree = image / "tree"
+    for name in ("bin", "proc", "sys", "dev", "modules"):
+        (tree / name).mkdir(parents=True)
+    install_busybox(tree)
+    write_program(tree / "init", MACHINE_INIT)
+    for number, source in enumerate(modules):
+        content = source.read_bytes()
+        plain = lzma.decompress(content) if source.suffix == ".xz" else content
+        (tree / f"modules/{number}-{source.name.removesuffix('.xz')}").write_bytes(plain)
+    return tree
+
+
+def _cpio_archive(tree: Path) -> bytes:
+    """Pack a tree in the kernel's format for an initial file system (cpio, newc), everything owned by root."""
+    entries = [
+        _cpio_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)
+    ]
+    return b"".join(entries) + _cpio_record("TRAILER!!!", 0, 0, b"")
+
+
+def _cpio_entry(path: Path, name: str, number: int) -> bytes:
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return _cpio_record(name, number, mode, str(path.readlink()).encode())
+    return _cpio_record(name, number, mode, path.read_bytes() if path.is_file() else b"")
+
+
+def _cpio_record(name: str, number: int, mode: int, data: bytes) -> bytes:
+    fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+    head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
+    return _cpio_pad(head) + _cpio_pad(data)
+
+
+def _cpio_pad(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+SSH_PROGRAMS = tuple(Path(one) for one in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp", "/usr/bin/ssh-keygen"))
+LIBRARY = re.compile(r"(/\S+) \(0x")
+HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, which has no other that can be written to
+
+SSH_INIT = f"""#!/bin/sh
+# Addresses are set from outside. Ends at once when told to. A host key of its own at each start.
+trap 'exit 0' TERM INT PWR
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+hostname "$VIRTCLOUD_GUEST"
+mkdir -p /run/sshd {HOMES}/root
+for user in {" ".join(addressing.USERS)}; do mkdir {HOMES}/$user; chown $user {HOMES}/$user; done
+ssh-keygen -q -t ed25519 -N '' -f /run/sshd.key
+/usr/sbin/sshd -D -e -r &
+echo "$(hostname): up"
+while :; do sleep 3600 & wait $!; done
+"""
+
+SSHD = """\
+HostKey /run/sshd.key
+AuthorizedKeysFile /etc/ssh/authorized_keys
+PidFile none
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+Subsystem sftp internal-sftp
+"""
+
+
+def make_ssh_image(folder: Path, authorized_key: str) -> None:
+    """Build the image ``busybox-ssh`` (kind lxc) in ``folder``."""
+    root = folder / "busybox-ssh" / "rootfs"
+    for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc/ssh", "home", "root"):
+        (root / name).mkdir(parents=True)
+    install_busybox(root)
+    for file in {*SSH_PROGRAMS, *_libraries(SSH_PROGRAMS)}:
+        copy = root / file.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    write_program(root / "sbin/init", SSH_INIT)
+    for name, text in _files(authorized_key).items():
+        (root / "etc" / name).write_text(text)
+    (folder / "busybox-ssh/image.yaml").write_text("kind: lxc\nrootfs: rootfs\ninit: /sbin/init\n")
+
+
+def _files(authorized_key: str) -> dict[str, str]:
+    people = {"root": 0, "sshd": 101, **addressing.USERS}
+    return {
+        "passwd": "".join(f"{name}:*:{uid}:{uid}::{HOMES}/{name}:/bin/sh\n" for name, uid in people.items()),
+        "group": "".join(f"{name}:x:{uid}:\n" for name, uid in people.items()),
+        "ssh/sshd_config": SSHD,
+        "ssh/ssh_config": "StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n",
+        "ssh/authorized_keys": authorized_key,
+    }
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    """Give the libraries that programs are linked with, and the loader."""
+    said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
+    return {Path(one) for one in LIBRARY.findall(said)}

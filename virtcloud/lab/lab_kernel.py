@@ -1,0 +1,140 @@
+"""Which kernel the lab runs in: the machine's own, or a User-mode Linux one."""
+
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from virtcloud.lab.addressing import FABRIC_ADDRESS, FABRIC_PORT
+from virtcloud.lab.errors import LabImpossible
+
+UML = "/usr/bin/linux.uml"
+MEMORY = "3G"
+XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 keeps
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFeature:
+    """Something a kernel must be able to do, and the commands, run in a fresh network namespace, that show it."""
+
+    name: str
+    tries: tuple[str, ...]
+
+
+FEATURES = (
+    KernelFeature("veth pairs", ("ip link add name t0 type veth peer name t1",)),
+    KernelFeature(
+        "802.1Q interfaces",
+        ("ip link add name t0 type veth peer name t1", "ip link add link t0 name t0.2 type vlan id 2"),
+    ),
+    KernelFeature("VLAN-aware bridges", ("ip link add name t2 type bridge vlan_filtering 1 vlan_default_pvid 0",)),
+    KernelFeature("802.1ad bridges", ("ip link add name t2 type bridge vlan_filtering 1 vlan_protocol 802.1ad",)),
+    KernelFeature(
+        "netem (latency)", ("ip link add name t0 type veth peer name t1", "tc qdisc add dev t0 root netem delay 1ms")
+    ),
+)
+
+
+def missing_features() -> list[KernelFeature]:
+    """Give what the machine's kernel cannot do, each tried for real in a network namespace that is gone afterwards."""
+    return [feature for feature in FEATURES if not has_feature(feature)]
+
+
+def has_feature(feature: KernelFeature) -> bool:
+    """Try one feature."""
+    command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
+    except OSError:
+        return False
+
+
+def find_uml_obstacles() -> list[str]:
+    """Say what keeps User-mode Linux from running here; nothing when it can."""
+    if platform.machine() != "x86_64":
+        return [f"User-mode Linux runs on x86_64 only, this is {platform.machine()}"]
+    faults = []
+    if not Path(UML).exists():
+        faults.append("User-mode Linux is missing: apt-get install user-mode-linux")
+    if not Path("/bin/busybox").exists():
+        faults.append("busybox is missing: apt-get install busybox-static")
+    if not Path("/dev/net/tun").exists():
+        faults.append("/dev/net/tun is missing: modprobe tun")
+    if needs_preload() and find_compiler() is None:
+        faults.append("this processor's state is larger than User-mode Linux expects; it needs: apt-get install gcc")
+    return faults
+
+
+def choose_kernel(wanted: str | None = None) -> str:
+    """Give ``direct`` or ``uml``; raises :class:`LabImpossible` that says what is missing for either."""
+    missing = [] if wanted == "uml" else missing_features()
+    if not missing and wanted != "uml":
+        return "direct"
+    faults = find_uml_obstacles() if wanted != "direct" else ["User-mode Linux was not asked for"]
+    if not faults:
+        return "uml"
+    lacks = ", ".join(feature.name for feature in missing)
+    words = f"this machine's kernel lacks: {lacks}; " if lacks else ""
+    raise LabImpossible(f"no lab can run here: {words}{'; '.join(faults)}")
+
+
+def needs_preload() -> bool:
+    """Say whether the processor's extended state is larger than User-mode Linux knows (AMX makes it so)."""
+    flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
+    return "amx_tile" in flags.split()
+
+
+def find_compiler() -> str | None:
+    """Find a C compiler."""
+    return shutil.which("gcc") or shutil.which("cc")
+
+
+def preload_library(folder: Path) -> str:
+    """Build what lets User-mode Linux run on a processor with a larger state; nothing where there is no need."""
+    if not needs_preload():
+        return ""
+    source = resources.files("virtcloud.lab.fabric").joinpath("xstate.c").read_text(encoding="utf-8")
+    library = folder / "xstate.so"
+    command = [find_compiler() or "gcc", "-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin"]
+    command += ["-x", "c", "-o", str(library), "-"]
+    done = subprocess.run(command, input=source, text=True, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise LabImpossible(f"could not build {library.name} for User-mode Linux: {done.stderr.strip()}")
+    return str(library)
+
+
+def uml_command(state: Path, init: Path) -> tuple[str, ...]:
+    """Give the command that boots User-mode Linux on the machine's own file tree."""
+    return (
+        UML,
+        f"mem={MEMORY}",
+        "root=/dev/root",
+        "rootfstype=hostfs",
+        "rootflags=/",
+        "rw",
+        f"init={init}",
+        f"uml_dir={state}/uml/",
+        "vec0:transport=tap,ifname=kernel0,depth=128,gro=1",
+        "con=null",
+        "con0=null,fd:1",
+        "quiet",
+    )
+
+
+def init_text(python: str, settings: Path, kept: Sequence[str], paths: Sequence[str]) -> str:
+    """Write the kernel's first program: it only becomes Python."""
+    words = " ".join(f"'{one}'" for one in (python, "-m", "virtcloud.lab.fabric", settings, "--machine", *kept))
+    search = os.pathsep.join(paths)
+    return (
+        "#!/bin/busybox sh\nexport PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+        f"export PYTHONPATH='{search}' HOME=/run/home LANG=C.UTF-8\ncd /\nexec {words} </dev/null\n"
+    )
+
+
+def relay_address() -> str:
+    """Say where the fabric in User-mode Linux listens."""
+    return f"{FABRIC_ADDRESS}:{FABRIC_PORT}"

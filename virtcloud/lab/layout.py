@@ -1,0 +1,213 @@
+"""PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+from virtcloud.lab import addressing, frr, network, node_services, openvswitch
+from virtcloud.lab.fabric.plan import FabricPlan, LabNode, NodeService, VethPair
+from virtcloud.lab.node_services import LabMaterials
+from virtcloud.model.element import Device, Edge, Gateway, Host, Switch
+from virtcloud.model.topology import Site, Topology
+from virtcloud.model.transport import Transport
+
+DeviceT = TypeVar("DeviceT", bound=Device)
+TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
+QUIET = {
+    "net.ipv6.conf.all.disable_ipv6": "1",
+    "net.ipv6.conf.default.disable_ipv6": "1",
+    # where the machine's kernel has br_netfilter, a new network namespace begins with these set
+    "net.bridge.bridge-nf-call-iptables": "0",
+    "net.bridge.bridge-nf-call-ip6tables": "0",
+    "net.bridge.bridge-nf-call-arptables": "0",
+}
+
+
+def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
+    """Plan the station: where the service and the operator are. With ``tap`` the nodes live in another kernel."""
+    running = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
+    node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=running)
+    address = f"addr add {addressing.STATION_ADDRESS}/{addressing.PREFIX} dev"
+    lines = (f"{address} kernel0", "link set kernel0 up") if tap else (f"{address} mgmt",)
+    return FabricPlan((node,), (), before=("link set lo up", *(lines if tap else ())), after=() if tap else lines)
+
+
+def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = "") -> FabricPlan:
+    """Plan all other nodes. ``uplink`` is the fabric's interface towards a station that is in another kernel."""
+    numbers = number_nodes(topology)
+    hosts = hosts_file(topology)
+    nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
+    service_cables = [one for name, number in numbers.items() for one in _service_cables(name, number, topology)]
+    before = ["link add mgmt type bridge", "link add outside type bridge"]
+    if uplink:
+        address = f"{addressing.FABRIC_ADDRESS}/{addressing.PREFIX}"
+        before += ["link set lo up", f"link set {uplink} master mgmt up", f"addr add {address} dev mgmt"]
+    before += ["link set mgmt up", "link set outside up"]
+    after = tuple(f"link set {one.peer_port} master {_network(one)} up" for one in service_cables)
+    return FabricPlan(nodes, (*network.cables(topology), *service_cables), tuple(before), after)
+
+
+def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
+    """Put both into one kernel."""
+    return FabricPlan(
+        (*station.nodes, *fabric.nodes),
+        fabric.cables,
+        (*station.before, *fabric.before),
+        (*fabric.after, *station.after),
+    )
+
+
+def number_nodes(topology: Topology) -> dict[str, int]:
+    """Give all nodes numbers from 1: the elements as they stand in the topology, transports, the user's machine."""
+    known = [*topology.elements, *(transport.name for transport in topology.transports), addressing.USER]
+    return {str(name): number for number, name in enumerate(known, start=1)}
+
+
+def device_addresses(topology: Topology) -> dict[str, str]:
+    """Give the management address of each switch and each edge."""
+    numbers = number_nodes(topology)
+    return {
+        name: addressing.management_address(numbers[name])
+        for name, one in topology.elements.items()
+        if isinstance(one, Device)
+    }
+
+
+def with_addresses(topology: Topology) -> Topology:
+    """Fill in the management address and the credential of each switch and each edge, as the service needs them."""
+    addresses = device_addresses(topology)
+
+    def device(one: DeviceT) -> DeviceT:
+        return one.model_copy(update={"address": addresses[one.name], "credential": addressing.CREDENTIAL})
+
+    def site(one: Site) -> Site:
+        switches, edges = tuple(map(device, one.switches)), tuple(map(device, one.edges))
+        return one.model_copy(update={"switches": switches, "edges": edges})
+
+    return topology.model_copy(update={"sites": tuple(map(site, topology.sites))})
+
+
+def hosts_file(topology: Topology) -> str:
+    """Give the names of all nodes with their management addresses."""
+    lines = ["127.0.0.1 localhost", f"{addressing.STATION_ADDRESS} {addressing.STATION} sbf"]
+    lines += [f"{addressing.management_address(number)} {name}" for name, number in number_nodes(topology).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _node(name: str, number: int, hosts: str, topology: Topology, materials: LabMaterials) -> LabNode:
+    address = addressing.management_address(number)
+    parts = _node_by_kind(name, number, topology, materials)
+    return LabNode(
+        name=name,
+        kind=parts.kind,
+        address=address,
+        tmpfs=TMPFS,
+        binds=((f"{materials.state}/images",) * 2, *((one, one) for one in materials.kept), *parts.binds),
+        files={**node_services.base_files(hosts, materials.lldp), **parts.files},
+        sysctls=parts.sysctls,
+        ip=(*network.management_lines(number), *parts.ip),
+        bridge=parts.bridge,
+        tc=network.shaping_lines(topology, name),
+        plain=network.ports_towards(topology, openvswitch.ovs_switch_names(topology), name),
+        services=(*parts.services, *_lldpd(name, topology, materials)),
+    )
+
+
+def _lldpd(name: str, topology: Topology, materials: LabMaterials) -> Iterator[NodeService]:
+    element = topology.elements.get(name)  # type: ignore[call-overload]
+    if materials.lldp is not None and element is not None:
+        yield node_services.lldpd_service(member for port in element.ports for member in element.members(port))
+
+
+def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
+    """Give what distinguishes this node from any other."""
+    element = topology.elements.get(name)  # type: ignore[call-overload]
+    if isinstance(element, Switch):
+        return _switch(element, number, materials)
+    if isinstance(element, Edge):
+        return _edge(element, number, topology, materials)
+    if isinstance(element, Host):
+        return _host(element, number, materials)
+    if isinstance(element, Gateway):
+        lines = (*network.plain_lines(element), *network.outside_lines(number, "outside0"))
+        settings = node_services.agent_config(name, (), materials.state)
+        running = () if materials.bare else (node_services.agent_service(),)
+        binds = _token_binds(name, materials)
+        return LabNode(
+            name, "gateway", binds=binds, files={node_services.AGENT_FILE: settings}, ip=lines, services=running
+        )
+    if name == addressing.USER:
+        return LabNode(name, "user", ip=network.outside_lines(number, "eth0"))
+    return _core(topology.transport(name), topology)
+
+
+def _switch(switch: Switch, number: int, materials: LabMaterials) -> LabNode:
+    address = addressing.management_address(number)
+    files = node_services.device_files(address, materials.authorized_key, materials.host_keys[switch.name])
+    made = LabNode(switch.name, "switch", files=files, sysctls=QUIET, services=(node_services.sshd_service(address),))
+    if switch.platform != openvswitch.PLATFORM:
+        return replace(made, ip=network.switch_lines(switch))
+    return replace(
+        made,
+        files={**files, **openvswitch.ovs_files(switch)},
+        ip=openvswitch.ip_lines(switch),
+        services=(*openvswitch.ovs_services(), *made.services),
+    )
+
+
+def _edge(edge: Edge, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
+    address = addressing.management_address(number)
+    files = node_services.device_files(address, materials.authorized_key, materials.host_keys[edge.name])
+    return LabNode(
+        edge.name,
+        "edge",
+        files={**files, **frr.frr_files(edge, topology)},
+        sysctls=QUIET,
+        ip=network.edge_lines(edge, topology),
+        services=(node_services.sshd_service(address), *frr.frr_services(edge, topology)),
+    )
+
+
+def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
+    running = (
+        (node_services.libvirtd_service(),)
+        if materials.bare
+        else (node_services.libvirtd_service(), node_services.agent_service())
+    )
+    return LabNode(
+        host.name,
+        "host",
+        binds=(
+            (node_services.CACHE, "/var/cache/libvirt"),
+            *node_services.driver_binds(host),
+            *_token_binds(host.name, materials),
+        ),
+        files=node_services.host_files(host, number, materials.state),
+        ip=network.plain_lines(host),
+        services=running,
+    )
+
+
+def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str], ...]:
+    """Show an agent its own token, and no other's."""
+    return () if materials.bare else ((node_services.token_folder(materials.state, element),) * 2,)
+
+
+def _core(transport: Transport, topology: Topology) -> LabNode:
+    lines, vlans = network.core_lines(transport, topology)
+    sysctls = {**QUIET, **network.ROUTER_SYSCTLS} if network.is_fabric(transport) else QUIET
+    return LabNode(transport.name, "core", sysctls=sysctls, ip=lines, bridge=vlans)
+
+
+def _service_cables(name: str, number: int, topology: Topology) -> list[VethPair]:
+    management = VethPair(name, "mgmt0", network.HOST_MTU, "", f"m{number}", network.HOST_MTU)
+    ports = {addressing.USER: "eth0"}
+    if isinstance(topology.elements.get(name), Gateway):  # type: ignore[call-overload]
+        ports[name] = "outside0"
+    if name not in ports:
+        return [management]
+    return [management, VethPair(name, ports[name], network.HOST_MTU, "", f"o{number}", network.HOST_MTU)]
+
+
+def _network(cable: VethPair) -> str:
+    return "mgmt" if cable.port == "mgmt0" else "outside"

@@ -1,0 +1,203 @@
+"""PURE. The files and services of each kind of node."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from virtcloud.lab import addressing
+from virtcloud.lab.fabric.plan import NodeService
+from virtcloud.model.element import Host, Hypervisor
+
+DRIVERS = "/run/libvirt-drivers"
+DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
+AGENT_FILE = "/run/virtcloud/agent.toml"
+AGENT_STATE = "/run/virtcloud/agent"
+AGENT_SOCKET = "/run/virtcloud/agent.sock"
+LLDP_SOCKET = "/run/lldpd.socket"
+CACHE = "/var/cache/virtcloud/lab"
+
+SSHD_CONFIG = """\
+ListenAddress {address}
+HostKey /run/ssh/host_key
+AuthorizedKeysFile /run/ssh/authorized
+PidFile none
+AllowUsers switch
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PubkeyAcceptedAlgorithms ssh-ed25519
+HostKeyAlgorithms ssh-ed25519
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+MaxStartups 64
+MaxSessions 64
+"""
+
+LIBVIRTD_CONFIG = """\
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+mdns_adv = 0
+host_uuid = "{uuid}"
+"""
+
+QEMU_CONFIG = """\
+user = "root"
+group = "root"
+security_driver = "none"
+namespaces = []
+stdio_handler = "file"
+remember_owner = 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LldpAccount:
+    """The machine's numbers for the account of lldpd: lldpcli is setuid, so that a node's must be the same."""
+
+    user: int
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabMaterials:
+    """What a plan needs from the machine: keys (text), folders, the Python that runs the agents."""
+
+    state: str
+    python: str
+    authorized_key: str
+    host_keys: Mapping[str, str]
+    kept: tuple[str, ...] = ()
+    bare: bool = False
+    sbf: tuple[str, ...] = ()
+    lldp: LldpAccount | None = None
+
+
+def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
+    """Give every node's own /etc: one account, no lookups, names of all nodes, a shell that starts at once."""
+    user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
+    return {
+        "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"
+        "root:x:0:0::/run/home:/bin/sh\n"
+        "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
+        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks it up even when told to use root
+        "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
+        + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),
+        "/run/etc/shadow": f"{addressing.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
+        "/run/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+        "/run/etc/hosts": hosts,
+        "/run/etc/profile": "PATH=/usr/sbin:/usr/bin:/sbin:/bin; export PATH\n",
+        "/run/home/.hushlogin": "",
+    }
+
+
+def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]:
+    """Give what the sshd of a switch or an edge reads."""
+    return {
+        "/run/sshd/.keep": "",
+        "/run/ssh/sshd_config": SSHD_CONFIG.format(address=address),
+        "/run/ssh/authorized": authorized,
+        "/run/ssh/host_key": host_key,
+    }
+
+
+def sshd_service(address: str) -> NodeService:
+    """Run a switch's sshd; ``-r`` spares it an exec for each connection."""
+    argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
+    return NodeService("sshd", argv, ready=f"tcp:{address}:22")
+
+
+def lldpd_service(ports: Iterable[str]) -> NodeService:
+    """Run an element's lldpd on its ports, and on no guest's; what it knows of a cable goes when the cable goes."""
+    argv = ("/usr/sbin/lldpd", "-d", "-u", LLDP_SOCKET, "-O", "/dev/null", "-I", ",".join(ports))
+    return NodeService("lldpd", argv, ready=f"unix:{LLDP_SOCKET}")
+
+
+def host_files(host: Host, number: int, state: str) -> dict[str, str]:
+    """Give what a host's libvirtd and agent read."""
+    return {
+        "/run/libvirt/.keep": "",
+        "/run/lock/.keep": "",
+        "/etc/libvirt/libvirtd.conf": LIBVIRTD_CONFIG.format(uuid=f"5bf00000-0000-4000-8000-{number:012x}"),
+        "/etc/libvirt/qemu.conf": QEMU_CONFIG,
+        "/var/log/libvirt/lxc/.keep": "",
+        "/var/log/libvirt/qemu/.keep": "",
+        AGENT_FILE: agent_config(host.name, host.hypervisors, state),
+    }
+
+
+def token_folder(state: str, element: str) -> str:
+    """Give the folder in which an agent finds its token, on the machine and on its node."""
+    return f"{state}/tokens/{element}"
+
+
+def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) -> str:
+    """Write an agent's settings (TOML)."""
+    uris = {Hypervisor.LXC: "lxc:///system", Hypervisor.QEMU: "qemu:///system"}
+    lines = [
+        f'element = "{element}"',
+        f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"',
+        f'token_file = "{token_folder(state, element)}/token"',
+        f'images = "{state}/images"',
+        f'state = "{AGENT_STATE}"',
+        "[hypervisors]",
+        *(f'{kind.value} = "{uris[kind]}"' for kind in hypervisors),
+        "[guests]",
+        'accelerator = "tcg"  # a lab runs where KVM may boot nothing',
+        "confined = false",
+        "stop_grace = 1",
+        "[timing]",
+        "retry_most = 2",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
+    """Show libvirtd only the drivers that this host has use for: each one costs it time at its start."""
+    files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
+    return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
+
+
+def libvirtd_service() -> NodeService:
+    """Run a host's libvirtd."""
+    return NodeService(
+        "libvirtd",
+        ("/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf"),
+        environment={"LIBVIRT_DRIVER_DIR": DRIVERS},
+        ready="unix:/run/libvirt/libvirt-sock",
+    )
+
+
+def agent_service() -> NodeService:
+    """Run a host's agent."""
+    heavy = ("virtcloud.agent.machine",)
+    argv = ("virtcloud-agent", "--config", AGENT_FILE)
+    return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=heavy, ready=f"unix:{AGENT_SOCKET}")
+
+
+def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
+    """Run the service that owns all clusters, in the station."""
+    return NodeService(
+        "sbf",
+        (*materials.sbf, "serve", "--config", f"{materials.state}/sbf.toml"),
+        environment={"HOME": materials.state, "PYTHONUNBUFFERED": "1"},
+        ready=f"tcp:{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}",
+    )
+
+
+def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
+    """Write the service's settings (TOML)."""
+    lines = [
+        f'database = "sqlite:///{state}/sbf.db"',
+        f'listen = "{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"',
+        "allow_plaintext = true  # the network is wholly the lab's",
+        f'socket = "{socket}"',
+        f"[credentials.{addressing.CREDENTIAL}]",
+        f'username = "{addressing.SWITCH_ACCOUNT}"',
+        f'key_file = "{state}/keys/switch"',
+        f'known_hosts = "{state}/keys/known_hosts"',
+    ]
+    if timing:
+        lines += ["[timing]", *(f"{name} = {value:g}" for name, value in timing.items())]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,167 @@
+"""Starts an OpenPBS in a lab that is up, and lets users run commands there."""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pbs_hooks.openpbs.qmgr import PbsInstallation, find_installation
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import addressing
+from virtcloud.lab.errors import LabFailed, LabImpossible
+from virtcloud.lab.fabric.events import LabEvent, Watcher
+from virtcloud.lab.lab import Lab
+from virtcloud.lab.pbs import scripts
+from virtcloud.model.access import Role
+from virtcloud.model.errors import NotFound
+
+START_S = 120.0
+POLL_S = 0.2
+SILENT: Watcher = lambda _: None  # noqa: E731 - a function that does nothing
+
+
+@dataclass(frozen=True, slots=True)
+class LabPbs:
+    """The OpenPBS of a lab."""
+
+    lab: Lab
+    place: PbsInstallation
+
+    @classmethod
+    def of(cls, lab: Lab) -> "LabPbs":
+        """Give the OpenPBS of a lab, started or not; raises :class:`LabImpossible` where the machine has none."""
+        try:
+            return cls(lab, find_installation())
+        except NotFound as error:
+            raise LabImpossible(
+                f"OpenPBS is not installed here ({error}); Debian has no package of it: see docs/how-to/get-openpbs.md"
+            ) from error
+
+    def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
+        """Start the server and a MoM on each of ``hosts``, and wait until all are free.
+
+        Once for a lab: raises :class:`LabImpossible` where it was begun before, and for what is no host of it.
+        """
+        there = [host.name for site in self.lab.topology.sites for host in site.hosts]
+        for host in (one for one in hosts if one not in there):
+            raise LabImpossible(f"host {host} is not known; this lab has: {', '.join(there)}")
+        if self.lab.run(addressing.STATION, ["test", "-e", scripts.IMAGES]).returncode == 0:
+            raise LabImpossible(
+                "OpenPBS was started in this lab already: virtcloud lab shell --user alice station; to begin anew: "
+                "virtcloud lab down, and up"
+            )
+        programs, version = str(self.place.exec), self.version()
+        with _step(watch, "PBS server"):
+            images = f"{self.lab.state.folder}/images"
+            known, key = self._names(hosts[0]), self._key("user.pub")
+            self._shell(addressing.STATION, scripts.set_up_station(programs, known, key, images))
+            self.start_server(version)
+            self._shell(addressing.STATION, scripts.configure_server(programs, hosts))
+        keys = self._keys()
+        for host in hosts:
+            with _step(watch, f"{host} MoM"):
+                self._shell(host, scripts.set_up_host(programs, version, keys))
+                self.start_mom(host)
+        with _step(watch, "hosts in PBS"):
+            self.await_free(hosts)
+
+    def install_hooks(self, settings: Mapping[str, Mapping[str, object]] | None = None) -> str:
+        """Give PBS a scheduler's token and run ``virtcloud pbs install`` there; gives what it said."""
+        with SbfClient(f"unix://{self.lab.sbf_socket}") as client:
+            token = client.create_token("pbs", Role.SCHEDULER).token
+        asked = settings or {}
+        given = json.dumps({**asked, "server": {"images": scripts.IMAGES, **asked.get("server", {})}})
+        self._shell(
+            addressing.STATION,
+            f"cat > {scripts.SETTINGS} <<'END'\n{given}\nEND\numask 077; cat > {scripts.TOKEN} <<'END'\n{token}\nEND\n",
+        )
+        told = ["--sbf", f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}", "--token-file", scripts.TOKEN]
+        told += ["--settings", scripts.SETTINGS]
+        return self.virtcloud("pbs", "install", *told).stdout
+
+    def reconcile(self, keys: Mapping[str, float] | None = None) -> None:
+        """Start the agent that reconciles jobs and clusters on the server's host, with these settings."""
+        self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, keys or {}))
+
+    def virtcloud(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run the ``virtcloud`` command on the station; raises :class:`LabFailed` when it fails."""
+        done = self.try_virtcloud(*words)
+        if done.returncode:
+            raise LabFailed(f"virtcloud {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def try_virtcloud(
+        self, *words: str, environment: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the ``virtcloud`` command on the station as root, with these variables as well."""
+        variables = [f"{key}={value}" for key, value in (environment or {}).items()]
+        argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *words]
+        return self.lab.run(addressing.STATION, argv)
+
+    def user(
+        self, name: str, command: Sequence[str], node: str = addressing.STATION
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as a user who has logged in."""
+        return self.lab.run(node, as_user(name, command))
+
+    def root(self, *words: str) -> str:
+        """Run one of PBS's commands as root; raises :class:`LabFailed` when it fails."""
+        argv = [str(self.place.program(words[0])), *words[1:]]
+        return self.lab.run(addressing.STATION, argv, check=True).stdout
+
+    def version(self) -> str:
+        """Give OpenPBS's version."""
+        said = subprocess.run(  # noqa: S603 - PBS's own program
+            [str(self.place.program("qstat")), "--version"], capture_output=True, text=True, check=False
+        )
+        return said.stdout.rpartition("=")[2].strip()
+
+    def start_server(self, version: str) -> None:
+        """Start the server's processes, unless they run."""
+        self._shell(addressing.STATION, scripts.start_server(str(self.place.exec), version))
+
+    def start_mom(self, host: str) -> None:
+        """Start a host's MoM."""
+        self._shell(host, scripts.start_mom(str(self.place.exec)))
+
+    def await_free(self, hosts: Sequence[str]) -> None:
+        """Wait until PBS may use all these hosts."""
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            said = self.root("pbsnodes", "-a")
+            if said.count("state = free") >= len(hosts):
+                return
+            time.sleep(POLL_S)
+        raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {said}")
+
+    def _names(self, host: str) -> str:
+        return self.lab.run(host, ["cat", "/etc/hosts"], check=True).stdout
+
+    def _keys(self) -> list[tuple[str, str]]:
+        host_key = self.lab.run(addressing.STATION, ["cat", "/var/spool/ssh/host_key.pub"], check=True).stdout
+        known = f"{addressing.STATION},{addressing.STATION_ADDRESS} {host_key}"
+        return [("id_ed25519", self._key("user")), ("known_hosts", known)]
+
+    def _key(self, name: str) -> str:
+        return (self.lab.state.folder / "keys" / name).read_text()
+
+    def _shell(self, node: str, script: str) -> None:
+        done = self.lab.run(node, ["sh", "-s"], given=script, timeout_s=START_S)
+        if done.returncode:
+            raise LabFailed(f"{node}: PBS could not be started: {(done.stderr or done.stdout).strip()}")
+
+
+@contextmanager
+def _step(watch: Watcher, step: str) -> Iterator[None]:
+    watch(LabEvent(step, "begin"))
+    yield
+    watch(LabEvent(step, "done"))
+
+
+def as_user(name: str, command: Sequence[str]) -> list[str]:
+    """Give the command that runs one as a user who has logged in; a login shell when there is none."""
+    return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -1,0 +1,158 @@
+"""PURE. The files and scripts that make an OpenPBS out of a lab's nodes."""
+
+from collections.abc import Iterable, Mapping
+
+from virtcloud.lab import addressing
+
+SERVER = addressing.STATION
+HOME = "/var/spool/pbs"
+CONF = "/run/pbs.conf"
+"""Of a host. The station has an /etc of its own."""
+USERS = addressing.USERS
+TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - a file's name
+SETTINGS = "/etc/virtcloud/hooks.json"
+AGENT = "/etc/virtcloud/agent.toml"
+SPOOL = "/var/spool/virtcloud"
+PROCESSORS = 4
+IMAGES = "/var/spool/images"
+TEMPORARY = "/var/spool/temporary"
+FOLDERS = {"755": ("aux", "mom_logs"), "751": ("mom_priv", "mom_priv/jobs", "mom_priv/hooks", "mom_priv/hooks/tmp")}
+FREE = {"700": ("checkpoint",), "1777": ("spool", "undelivered")}
+SSHD = f"""\
+ListenAddress {addressing.STATION_ADDRESS}
+HostKey /var/spool/ssh/host_key
+AuthorizedKeysFile /var/spool/ssh/key.pub
+PidFile none
+AllowUsers {" ".join(USERS)}
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+PrintMotd no
+Subsystem sftp internal-sftp
+"""
+
+
+def pbs_conf(programs: str, *, server: bool) -> str:
+    """Write a pbs.conf.
+
+    The station shares /tmp with the machine, where ``qsub`` leaves a process behind that submits a user's next jobs:
+    those of other labs, too.
+    """
+    yes, no = int(server), int(not server)
+    return (
+        f"PBS_SERVER={SERVER}\nPBS_EXEC={programs}\nPBS_HOME={HOME}\nPBS_CORE_LIMIT=unlimited\nPBS_SCP=/usr/bin/scp\n"
+        f"PBS_TMPDIR={TEMPORARY if server else '/tmp'}\n"  # noqa: S108 - a host has one of its own
+        f"PBS_START_SERVER={yes}\nPBS_START_SCHED={yes}\nPBS_START_COMM={yes}\nPBS_START_MOM={no}\n"
+    )
+
+
+def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
+    """Give the station an /etc, a /home and a spool of its own, with users, and keys by which files come back to it.
+
+    ``key`` is the users' public one, ``images`` the lab's folder of images, which users may not reach where it is.
+    """
+    people = "".join(
+        f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
+        f"mkdir /home/{name}; chown {number}:{number} /home/{name}\n"
+        for name, number in USERS.items()
+    )
+    return f"""set -e
+hostname {SERVER}
+mount -t tmpfs -o mode=755 none /var/spool
+mkdir /var/spool/etc /var/spool/ssh
+mkdir -m 1777 {TEMPORARY}
+mkdir {IMAGES}; mount --bind {images} {IMAGES}
+cp -a /etc/. /var/spool/etc
+mount --bind /var/spool/etc /etc
+mount -t tmpfs -o mode=755 none /home
+{people}
+mkdir -p /etc/virtcloud
+{_file("/etc/hosts", hosts)}
+{_file("/etc/pbs.conf", pbs_conf(programs, server=True))}
+{_file("/etc/profile.d/pbs.sh", f'PATH="$PATH:{programs}/bin"; export PATH{chr(10)}')}
+{_file("/var/spool/ssh/sshd_config", SSHD)}
+ssh-keygen -q -t ed25519 -N '' -f /var/spool/ssh/host_key
+{_file("/var/spool/ssh/key.pub", key)}
+chmod 644 /var/spool/ssh/*.pub
+"""
+
+
+def start_server(programs: str, version: str) -> str:
+    """Start the server's processes; they see a /run of their own, where PostgreSQL puts its socket."""
+    return f"""set -e
+cat > /var/spool/start <<'END'
+set -e
+mount -t tmpfs -o mode=755 none /run
+mkdir -p /run/postgresql /run/lock /run/sshd
+chown postgres /run/postgresql
+{programs}/libexec/pbs_postinstall server {version} {programs} {HOME} '' 0
+{programs}/libexec/pbs_init.d start
+pgrep -f /var/spool/ssh/sshd_config >/dev/null || /usr/sbin/sshd -f /var/spool/ssh/sshd_config
+END
+unshare --mount --propagation private sh /var/spool/start
+"""
+
+
+def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
+    """Give a host users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
+    accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
+    groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
+    kept = [(name, text) for name, text in keys]
+    people = "\n".join(
+        f"mkdir -p /home/{name}/.ssh\n"
+        + "\n".join(_file(f"/home/{name}/.ssh/{file}", text) for file, text in kept)
+        + f"\nchmod 600 /home/{name}/.ssh/*; chown -R {number}:{number} /home/{name}"
+        for name, number in USERS.items()
+    )
+    folders = "\n".join(
+        f"mkdir -m {mode} {' '.join(f'{HOME}/{one}' for one in ones)}" for mode, ones in {**FOLDERS, **FREE}.items()
+    )
+    environment = f"PATH=/usr/local/bin:/usr/bin:/bin:{programs}/bin\nTZ=UTC\nLANG=C.UTF-8\nPBS_CONF_FILE={CONF}\n"
+    return f"""set -e
+mount -t tmpfs -o mode=755 none /var/spool
+mount -t tmpfs -o mode=755 none /home
+others=$(grep -v ^root: /etc/passwd)
+printf '%s\\n' 'root:x:0:0::/run/home:/bin/sh' "$others" '{accounts.strip()}' > /etc/passwd
+{_file("/etc/group", groups, more=True)}
+mkdir -m 755 {HOME}
+{folders}
+{people}
+{_file(CONF, pbs_conf(programs, server=False))}
+{_file(f"{HOME}/pbs_environment", environment)}
+{_file(f"{HOME}/pbs_version", f"{version}{chr(10)}")}
+{_file(f"{HOME}/mom_priv/config", f"$clienthost {SERVER}{chr(10)}")}
+"""
+
+
+def start_mom(programs: str) -> str:
+    """Start a host's MoM."""
+    return f"PBS_CONF_FILE={CONF} PATH=/usr/sbin:/usr/bin:/sbin:/bin {programs}/sbin/pbs_mom\n"
+
+
+def start_scheduler_agent(python: str, keys: Mapping[str, float]) -> str:
+    """Start the agent that reconciles jobs and clusters; ``keys`` are numbers of its table ``[scheduler]``."""
+    settings = (
+        f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
+        f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
+        f'[scheduler]\nstatus = "{SPOOL}/scheduler.json"\n'
+        + "".join(f"{key} = {value:g}\n" for key, value in keys.items())
+    )
+    return f"""set -e
+mkdir -p {SPOOL}
+{_file(AGENT, settings)}
+setsid {python} -m virtcloud.cli agent --config {AGENT} >{SPOOL}/log 2>&1 </dev/null &
+"""
+
+
+def configure_server(programs: str, hosts: Iterable[str]) -> str:
+    """Tell the server its hosts, and to remember jobs that have ended. Hosts have processors for the examples."""
+    lines = ["set server flatuid=True", "set server job_history_enable=True"]
+    lines += [f"create node {one} resources_available.ncpus={PROCESSORS}" for one in hosts]
+    return f"{programs}/bin/qmgr <<'END'\n" + "\n".join(lines) + "\nEND\n"
+
+
+def _file(path: str, text: str, *, more: bool = False) -> str:
+    """Give the lines of a shell script that write a file."""
+    return f"cat {'>>' if more else '>'} {path} <<'END'\n{text}END"

@@ -1,0 +1,178 @@
+"""What must be there before a lab is started; every complaint comes before anything is changed.
+
+Says what a machine has and lacks for a lab, and in which kernel one would run: its own, User-mode Linux, or none.
+"""
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtcloud.lab import guest_kernel, lab_kernel, openvswitch
+from virtcloud.lab.errors import LabImpossible
+from virtcloud.lab.frr import FRR_PROGRAMS
+from virtcloud.lab.lab_file import LabFile
+from virtcloud.lab.network import is_fabric
+from virtcloud.lab.node_services import DRIVER_LIBRARIES as DRIVER_FOLDER
+from virtcloud.model.element import Hypervisor
+
+REQUIRED_PROGRAMS = {
+    "ip": "iproute2",
+    "bridge": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "sshd": "openssh-server",
+    "ssh-keygen": "openssh-client",
+    "busybox": "busybox-static",
+    "libvirtd": "libvirt-daemon",
+    "virsh": "libvirt-clients",
+    "pgrep": "procps",
+    "tcpdump": "tcpdump",
+}
+LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
+"""Only for a lab that says ``lldp: true``."""
+DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
+QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
+FRR_PACKAGE = "frr"
+PYTHON_PACKAGES = {
+    "libvirt": "agent",
+    "pyroute2": "agent",
+    "fastapi": "sbf",
+    "netmiko": "sbf",
+    "sqlalchemy": "sbf",
+    "uvicorn": "sbf",
+}
+"""Some of each extra of ours: what else it has came with them."""
+PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def find_program(program: str) -> str | None:
+    """Find a program where the lab looks for it."""
+    return shutil.which(program, path=PROGRAM_PATH)
+
+
+def has_driver(kind: Hypervisor) -> bool:
+    """Say whether libvirt's driver for a hypervisor is installed."""
+    return Path(DRIVER_FOLDER, f"libvirt_driver_{kind.value}.so").exists()
+
+
+def check_prerequisites(lab: LabFile) -> None:
+    """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
+    if os.geteuid() != 0:
+        raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
+    absent = missing_modules()
+    if absent:
+        raise LabImpossible(f"this Python lacks {', '.join(absent)}: pip install 'virtcloud[lab]'")
+    missing = sorted({*_missing_programs(lab), *_missing_routers(lab)})
+    if missing:
+        programs = ", ".join(name for name, _ in missing)
+        packages = " ".join(sorted({package for _, package in missing}))
+        raise LabImpossible(f"this machine lacks {programs}: apt-get install {packages}")
+
+
+def missing_modules() -> list[str]:
+    """Name the Python packages that a lab needs and this Python lacks."""
+    return [module for module in PYTHON_PACKAGES if importlib.util.find_spec(module) is None]
+
+
+def _missing_programs(lab: LabFile) -> Iterator[tuple[str, str]]:
+    wanted = (
+        REQUIRED_PROGRAMS
+        | (LLDP_PROGRAMS if lab.lldp else {})
+        | (openvswitch.OVS_PROGRAMS if openvswitch.ovs_switch_names(lab) else {})
+    )
+    yield from ((program, package) for program, package in wanted.items() if find_program(program) is None)
+    for kind in lab.hypervisors:
+        if not has_driver(kind):
+            yield f"libvirt's {kind.value} driver", DRIVER_PACKAGES[kind]
+        if kind is Hypervisor.QEMU:
+            yield from (
+                (program, package) for program, package in QEMU_PROGRAMS.items() if find_program(program) is None
+            )
+
+
+def has_routers() -> bool:
+    """Say whether FRR is installed, without which no edge speaks BGP."""
+    return all(Path(FRR_PROGRAMS, name).exists() for name in ("zebra", "bgpd"))
+
+
+def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
+    if any(is_fabric(one) for one in lab.transports) and not has_routers():
+        yield "zebra and bgpd", FRR_PACKAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Prerequisite:
+    """One thing looked at. ``needed`` says whether a lab cannot do without; ``remedy`` how to get it."""
+
+    group: str
+    name: str
+    present: bool
+    needed: bool = True
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings, and the kernel a lab would run in: ``direct``, ``uml`` or none."""
+
+    findings: tuple[Prerequisite, ...]
+    kernel: str | None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a lab can run here."""
+        return self.kernel is not None and all(one.present for one in self.findings if one.needed)
+
+
+def diagnose() -> Diagnosis:
+    """Look at this machine; features of the kernel are tried for real, in namespaces that are gone afterwards."""
+    root = os.geteuid() == 0
+    features = {feature.name: root and lab_kernel.has_feature(feature) for feature in lab_kernel.FEATURES}
+    uml = lab_kernel.find_uml_obstacles()
+    chosen = "direct" if all(features.values()) else "uml" if not uml else None
+    return Diagnosis((*_rights(root), *_kernel(features, uml, chosen), *_programs(), *_python(), *_images()), chosen)
+
+
+def _rights(root: bool) -> Iterator[Prerequisite]:
+    yield Prerequisite("rights", "root", root, remedy="run it as root, for instance with sudo")
+
+
+def _kernel(features: dict[str, bool], uml: list[str], chosen: str | None) -> Iterator[Prerequisite]:
+    for name, works in features.items():
+        remedy = "" if works else "User-mode Linux has it" if chosen == "uml" else "needs another kernel"
+        yield Prerequisite("kernel", name, works, needed=chosen is None, remedy=remedy)
+    yield Prerequisite("kernel", "User-mode Linux", not uml, needed=chosen is None, remedy="; ".join(uml))
+
+
+def _programs() -> Iterator[Prerequisite]:
+    for program, package in REQUIRED_PROGRAMS.items():
+        yield Prerequisite("program", program, find_program(program) is not None, remedy=f"apt-get install {package}")
+    for program, package in (LLDP_PROGRAMS | openvswitch.OVS_PROGRAMS).items():
+        present = find_program(program) is not None
+        yield Prerequisite("program", program, present, needed=False, remedy=f"apt-get install {package}")
+    for kind, package in DRIVER_PACKAGES.items():
+        present = has_driver(kind)
+        needed = kind == "lxc"
+        yield Prerequisite(
+            "program", f"libvirt {kind.value} driver", present, needed, remedy=f"apt-get install {package}"
+        )
+    yield Prerequisite("program", "zebra and bgpd", has_routers(), False, f"apt-get install {FRR_PACKAGE}")
+
+
+def _python() -> Iterator[Prerequisite]:
+    for module, extra in PYTHON_PACKAGES.items():
+        present = module not in missing_modules()
+        yield Prerequisite("python", module, present, remedy=f"pip install 'virtcloud[{extra}]'")
+
+
+def _images() -> Iterator[Prerequisite]:
+    yield Prerequisite(
+        "image",
+        "kernel for QEMU guests",
+        guest_kernel.find_guest_kernel() is not None,
+        needed=False,
+        remedy="a lab that needs one fetches it (27 MB, apt-get download)",
+    )

@@ -1,0 +1,126 @@
+"""Reading the real things: what switches, hosts, the core and guests say of themselves, never what SBF says of them."""
+
+import csv
+import itertools
+import json
+import subprocess
+from dataclasses import dataclass, fields
+from typing import Any
+
+from virtcloud.lab import openvswitch
+from virtcloud.lab.lab import Lab
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that elements carry: per switch and port its VLANs, per host its interfaces and its guests.
+
+    Of an edge also what it has learnt: its bridge's addresses, and the routes of BGP.
+    """
+
+    switches: dict[str, dict[str, str]]
+    hosts: dict[str, tuple[str, ...]]
+    guests: dict[str, tuple[str, ...]]
+    cores: dict[str, dict[str, str]]
+    edges: dict[str, tuple[str, ...]]
+
+    def differs(self, other: "Snapshot") -> str:
+        """Say what differs, one element after the other; empty when nothing does."""
+        return "; ".join(
+            f"{name}: {ours.get(name)} became {theirs.get(name)}"
+            for field in fields(self)
+            for ours, theirs in [(getattr(self, field.name), getattr(other, field.name))]
+            for name in sorted(ours | theirs)
+            if ours.get(name) != theirs.get(name)
+        )
+
+
+def take_snapshot(lab: Lab, topology: Topology) -> Snapshot:
+    """Read every element of the lab once."""
+    hosts = [host.name for site in topology.sites for host in site.hosts]
+    return Snapshot(
+        switches={name: read_switch_vlans(lab, name) for name in switch_names(topology)},
+        hosts={name: read_interfaces(lab, name) for name in hosts},
+        guests={name: read_guests(lab, name) for name in hosts},
+        cores={one.name: read_switch_vlans(lab, one.name) for one in topology.transports},
+        edges={edge.name: read_edge(lab, edge.name) for site in topology.sites for edge in site.edges},
+    )
+
+
+def switch_names(topology: Topology) -> list[Name]:
+    """Give the names of all switches."""
+    return [switch.name for site in topology.sites for switch in site.switches]
+
+
+def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
+    """Read from the switch itself its VLANs as ranges, per port that carries any."""
+    if node in openvswitch.ovs_switch_names(lab.file):
+        return _open_vswitch_vlans(lab, node)
+    ports = json.loads(run_checked(lab, node, "bridge", "-json", "vlan", "show"))
+    return {port["ifname"]: str(_members(port["vlans"])) for port in ports if port["vlans"]}
+
+
+def _open_vswitch_vlans(lab: Lab, node: str) -> dict[str, str]:
+    shown = "--format=csv", "--no-headings", "--data=bare", "--columns=name,tag,trunks"
+    rows = csv.reader(run_checked(lab, node, "ovs-vsctl", *shown, "list", "Port").splitlines())
+    numbers = {name: [int(word) for word in f"{tag} {trunks}".split()] for name, tag, trunks in rows}
+    carried = {name: VlanSet(one for one in found if one != openvswitch.UNUSED_VLAN) for name, found in numbers.items()}
+    return {name: str(vlans) for name, vlans in carried.items() if vlans}
+
+
+def _members(entries: list[dict[str, int]]) -> VlanSet:
+    return VlanSet(
+        number for entry in entries for number in range(entry["vlan"], entry.get("vlanEnd", entry["vlan"]) + 1)
+    )
+
+
+def read_interfaces(lab: Lab, host: str) -> tuple[str, ...]:
+    """Read the names of a host's interfaces."""
+    return tuple(sorted(link["ifname"] for link in json.loads(run_checked(lab, host, "ip", "-json", "link", "show"))))
+
+
+def read_edge(lab: Lab, edge: str) -> tuple[str, ...]:
+    """Read an edge's interfaces, its bridge's VLANs, the addresses it has learnt, and the routes its bgpd knows."""
+    vlans = [f"{port}: VLAN {numbers}" for port, numbers in read_switch_vlans(lab, edge).items()]
+    learnt = [
+        f"{one['mac']} on {one['ifname']}" for one in read_forwarding(lab, edge) if one.get("state") != "permanent"
+    ]
+    return (*read_interfaces(lab, edge), *sorted(vlans), *sorted(learnt), *read_evpn_routes(lab, edge))
+
+
+def read_forwarding(lab: Lab, edge: str) -> list[dict[str, Any]]:
+    """Read an edge's forwarding database as ``bridge fdb`` prints it."""
+    found: list[dict[str, Any]] = json.loads(run_checked(lab, edge, "bridge", "-json", "fdb", "show"))
+    return found
+
+
+def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
+    """Read the EVPN routes that an edge's bgpd knows; none where there is no bgpd."""
+    if "bgpd" not in lab.state.about["nodes"][edge]:
+        return ()
+    said = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
+    return tuple(sorted(f"{known} {route}" for known, found in json.loads(said).items() for route in _prefixes(found)))
+
+
+def _prefixes(found: Any) -> list[str]:  # noqa: ANN401 - JSON: beside route distinguishers there are counters
+    return [key for key in found if key.startswith("[")] if isinstance(found, dict) else []
+
+
+def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
+    """Read the names of a host's running guests from libvirt, hypervisor by hypervisor."""
+    kinds = lab.file.host(host).hypervisors
+    found = [
+        run_checked(lab, host, "virsh", "-q", "-c", f"{kind}:///system", "list", "--name").split() for kind in kinds
+    ]
+    return tuple(sorted(itertools.chain(*found)))
+
+
+def run_checked(lab: Lab, node: str, *argv: str) -> str:
+    """Run a command on a node; raises CalledProcessError with what it said."""
+    done = lab.run(node, argv)
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, [node, *argv], done.stdout, done.stderr)
+    return done.stdout

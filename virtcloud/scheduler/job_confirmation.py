@@ -1,0 +1,90 @@
+"""Answering for jobs: hosts that begin one ask SBF for its cluster, and SBF asks the batch system's server.
+
+It runs beside reconciliation, in a thread of its own: a prologue waits for the answer.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from virtcloud.model.errors import NotFound, VirtcloudError
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.views import JobStatement
+from virtcloud.scheduler.job_states import SchedulerServer, parse_job_number
+from virtcloud.scheduler.protocols import Log
+
+QUESTION_WAIT_S = 30.0
+PAUSE_S = 0.5
+"""Between two rounds that answered something: a job whose server says no is asked about again and again."""
+RETRY_S = 5.0
+"""Until the next try, when the batch system or SBF did not answer."""
+OLD_SBF_PAUSE_S = 60.0
+
+
+class JobAnswerer(Protocol):
+    """The batch system's server, asked about single jobs."""
+
+    def server(self) -> SchedulerServer:
+        """Return which server answers; raises SchedulerSilent."""
+
+    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+        """Return what the server says of a job; ``names`` are SBF's names of nodes. Raises SchedulerSilent."""
+
+
+class JobQuestions(Protocol):
+    """SBF."""
+
+    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+        """Return the jobs that hosts ask about; waits for one."""
+
+    def answer_for_job(self, key: str, word: JobStatement) -> None:
+        """Return the server's answer about a job."""
+
+
+def answer_questions(
+    answers: JobAnswerer,
+    asked: JobQuestions,
+    names: Mapping[str, str],
+    log: Log,
+    beat: Callable[[], None] = lambda: None,
+) -> float:
+    """Answer for every job that is asked about now, or within ``WAIT_S`` seconds; return how long to pause then.
+
+    Raises nothing of the batch system's or of SBF's: an unanswered question stays.
+    """
+    try:
+        server = answers.server()
+        keys = asked.asked_jobs(server.name, QUESTION_WAIT_S)
+        for key in keys:
+            beat()
+            number = parse_job_number(key, server)
+            if number is not None:
+                word = answers.word(number, server, names)
+                asked.answer_for_job(key, word)
+                log.info("job_answered", job=key, runs=word.runs, owner=word.owner, hosts=",".join(word.hosts))
+    except NotFound as error:
+        log.warning("jobs_not_answered", error=f"{error}; upgrade SBF")
+        return OLD_SBF_PAUSE_S
+    except VirtcloudError as error:
+        log.warning("jobs_not_answered", error=error)
+        return RETRY_S
+    return PAUSE_S if keys else 0
+
+
+def answer_until_stopped(  # noqa: PLR0913, PLR0917 - what it works with
+    answers: JobAnswerer,
+    asked: JobQuestions,
+    names: Mapping[str, str],
+    log: Log,
+    stop: threading.Event,
+    beat: Callable[[], None] = lambda: None,
+) -> None:
+    """Answer until ``stop`` is set; a fault of ours is logged, and does not end it. ``beat`` reports progress."""
+    while not stop.is_set():
+        beat()
+        try:
+            pause = answer_questions(answers, asked, names, log, beat)
+        except Exception:
+            log.exception("fault")
+            pause = RETRY_S
+        stop.wait(pause)

@@ -1,0 +1,187 @@
+"""OpenPBS by its commands. Each job is asked for by its number: only what is said of it, by name, counts.
+
+PURE. What OpenPBS prints, read: ``qstat -f -F json``, ``qstat -B``, ``qselect``, ``pbsnodes``, and their complaints.
+
+Recorded from 23.06. A job that has finished or is unknown is told on stderr, by name; a job that the caller may not
+see is passed over in silence with exit code 0, so silence says nothing of a job.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from virtcloud.model.errors import SchedulerUnavailable
+from virtcloud.model.values import ClusterKey
+from virtcloud.scheduler import job_states
+from virtcloud.scheduler.command import CommandResult, CommandRunner
+from virtcloud.scheduler.job_states import (
+    REQUEST_RESOURCE,
+    JobPhase,
+    SchedulerJob,
+    SchedulerServer,
+    job_cluster_key,
+    parse_seconds_or_zero,
+)
+
+QSTAT_CODES = frozenset({0, 35, 153})
+"""Exit codes of a qstat that was answered; the others: a job has finished, is unknown (15139, 15001 modulo 256)."""
+GONE_MESSAGES = (
+    (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
+    (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
+)
+PRERUN_SUBSTATE = 41
+"""The substate of a job that is with its hosts, whose script has not been started yet."""
+OPENPBS_STATES = {
+    **job_states.COMMON_STATES,
+    "U": (JobPhase.RUNNING, "is suspended by its host's user"),
+    "M": (JobPhase.UNREADABLE, "it was moved to another server, where it may run"),
+    "F": (JobPhase.GONE, "has finished"),
+}
+"""B and X are of arrays, which have no clusters."""
+
+
+def parse_server(ended: CommandResult) -> SchedulerServer:
+    """Read ``qstat -B -f -F json``; raises SchedulerSilent."""
+    if ended.code != 0:
+        raise SchedulerUnavailable(ended.complaint)
+    try:
+        ((name, found),) = dict(_parse_json(ended)["Server"]).items()
+        told = (str(name), str(found["server_state"]), str(found["total_jobs"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise job_states.not_a_server_error(ended) from error
+    return job_states.build_server(ended, *told)
+
+
+def parse_job_numbers(ended: CommandResult) -> set[str]:
+    """Read ``qselect``: the numbers of jobs; arrays are left out. Raises SchedulerSilent."""
+    if ended.code != 0 or ended.err.strip():
+        raise SchedulerUnavailable(f"{ended.complaint}; were the hooks installed (virtcloud pbs install)?")
+    lines = [line.strip() for line in ended.out.splitlines() if line.strip()]
+    strange = [line for line in lines if not re.fullmatch(r"[0-9]+(\[[0-9]*\])?\.\S+", line)]
+    if strange:
+        raise SchedulerUnavailable(f"{ended.command}: expected ids of jobs, got {strange[0]!r}")
+    return {line.partition(".")[0] for line in lines if "[" not in line}
+
+
+def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
+    """Read ``qstat -f -F json NUMBER…``. Raises SchedulerSilent, and ValueError when the output is not JSON."""
+    gone = _parse_gone_jobs(ended, server)
+    found = _as_mapping(_parse_json(ended).get("Jobs"))
+    running = (_parse_job(str(name).partition(".")[0], facts, server) for name, facts in found.items())
+    return {job.key: job for job in (*gone, *running)}
+
+
+def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
+    """Stand for a job that is known, and whose text (its environment is in it) makes the answer unreadable."""
+    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not JSON")
+
+
+def parse_nodes(ended: CommandResult) -> set[str]:
+    """Read ``pbsnodes -a -F json``: the host of each vnode. Raises SchedulerSilent."""
+    if ended.code != 0:
+        raise SchedulerUnavailable(ended.complaint)
+    try:
+        nodes = _parse_json(ended)["nodes"]
+        return {str(facts.get("Mom") or name).partition(",")[0] for name, facts in nodes.items()}
+    except (KeyError, ValueError, AttributeError) as error:
+        raise SchedulerUnavailable(f"{ended.command}: expected nodes, got something else") from error
+
+
+def _parse_json(ended: CommandResult) -> dict[str, Any]:
+    """Read JSON; control characters in strings are let pass (older versions write them as they are)."""
+    found = json.loads(ended.out, strict=False)
+    if not isinstance(found, dict):
+        raise ValueError(ended.out[:80])  # noqa: TRY004 - as any other text that is no such document
+    return found
+
+
+def _parse_gone_jobs(ended: CommandResult, server: SchedulerServer) -> list[SchedulerJob]:
+    if ended.code not in QSTAT_CODES:
+        raise SchedulerUnavailable(ended.complaint)
+    return [_parse_gone_job(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
+
+
+def _parse_gone_job(line: str, ended: CommandResult, server: SchedulerServer) -> SchedulerJob:
+    for pattern, words in GONE_MESSAGES:
+        if found := pattern.fullmatch(line):
+            return SchedulerJob(
+                job_cluster_key(found.group(1), server), JobPhase.GONE, words.format(server=server.name)
+            )
+    raise SchedulerUnavailable(ended.complaint)
+
+
+def _parse_job(number: str, facts: Mapping[str, Any], server: SchedulerServer) -> SchedulerJob:
+    if not isinstance(facts, dict):
+        raise ValueError(number)  # noqa: TRY004 - as any other text that is no such document
+    standing, words = job_states.parse_phase(OPENPBS_STATES, str(facts.get("job_state")))
+    asked, used = (_as_mapping(facts.get(name)) for name in ("Resource_List", "resources_used"))
+    return SchedulerJob(
+        key=job_cluster_key(number, server),
+        standing=standing,
+        words=words,
+        attempt=_parse_attempt(facts.get("run_version")),
+        wants_cluster=job_states.REQUEST_RESOURCE in asked,
+        begun=facts.get("substate") != PRERUN_SUBSTATE,
+        walltime_s=parse_seconds_or_zero(asked.get("walltime", 0)),
+        used_s=parse_seconds_or_zero(used.get("walltime", 0)),
+    )
+
+
+def _as_mapping(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _parse_attempt(counted: object) -> int | None:
+    return int(counted) if isinstance(counted, int | str) and str(counted).isdecimal() else None
+
+
+JOBS_PER_QSTAT = 100
+"""Jobs that one qstat is asked for: users' environments are in the answer, and it is held in memory."""
+SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
+"""Running jobs that asked for a cluster: requests begin with a letter, and a resource that is not set is below all."""
+
+
+class OpenPbsScheduler:
+    """The OpenPBS server that this machine's commands speak to; one of a pair that takes over is the same server."""
+
+    def __init__(self, run: CommandRunner) -> None:
+        """Ask by ``run``."""
+        self._run = run
+
+    def server(self) -> SchedulerServer:
+        """Say which server answers; one that still reads its jobs does not."""
+        return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
+
+    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+        """Give what is said of every job that is asked for, and of those that run and want a cluster."""
+        numbers = sorted({*asked, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
+        found: dict[ClusterKey, SchedulerJob] = {}
+        for some in _batches(numbers):
+            found |= self._read(some, server)
+        unsaid = [number for number in numbers if job_cluster_key(number, server) not in found]
+        if unsaid:
+            raise SchedulerUnavailable(
+                f"qstat said nothing of job {unsaid[0]} ({len(unsaid)} in all): it must run as root, or as a manager "
+                "of the server"
+            )
+        return found
+
+    def nodes(self) -> Collection[str]:
+        """Give the hosts of all vnodes."""
+        return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
+
+    def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
+        """Read some jobs; where one of them makes the answer unreadable, read each alone to find out which."""
+        try:
+            return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
+        except ValueError:
+            if len(numbers) == 1:
+                job = unreadable_job(numbers[0], server)
+                return {job.key: job}
+        return {key: job for number in numbers for key, job in self._read([number], server).items()}
+
+
+def _batches(numbers: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(numbers), JOBS_PER_QSTAT):
+        yield numbers[start : start + JOBS_PER_QSTAT]

@@ -1,0 +1,78 @@
+"""The service: the parts put together as the settings say, going round in a thread of its own."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.scheduler.command import CommandRunner, build_runner, find_command_folder
+from virtcloud.scheduler.decision import DoubtRules
+from virtcloud.scheduler.job_confirmation import OLD_SBF_PAUSE_S, JobAnswerer, answer_until_stopped
+from virtcloud.scheduler.job_reconciler import Clocks, JobReconciler
+from virtcloud.scheduler.openpbs_adapter import OpenPbsScheduler
+from virtcloud.scheduler.protocols import Log, Scheduler
+from virtcloud.scheduler.scheduler_nodes import NodeWatch
+from virtcloud.scheduler.scheduler_settings import SchedulerSettings
+from virtcloud.scheduler.status import SchedulerStatus, write_status
+from virtcloud.scheduler.torque_adapter import TorqueScheduler
+
+SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
+StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
+"""Start a thread: its name, its work (which gets what reports progress), and the seconds for one piece of work."""
+COMMANDS_PER_ROUND = 20
+"""A look that takes as long as so many commands of the scheduler hangs."""
+JOB_ANSWERERS: dict[str, Callable[[CommandRunner], JobAnswerer]] = {"torque": TorqueScheduler}
+"""Whose hosts ask for their jobs' clusters themselves."""
+STOP_WAIT_S = 2.0
+"""So long the end of the service waits for a look that is under way; what it does may be repeated."""
+
+
+@contextmanager
+def run_reconciliation(
+    keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, start: StartThread
+) -> Iterator[None]:
+    """Reconcile, in a thread that ``start`` starts, as long as this context is open; ``address`` is SBF's."""
+    stop = threading.Event()
+    patience = keys.interval + COMMANDS_PER_ROUND * keys.timeout
+    threads = [start("scheduler", lambda beat: _reconcile_until_stopped(keys, sbf, address, log, stop, beat), patience)]
+    if keys.kind in JOB_ANSWERERS:
+        answers = JOB_ANSWERERS[keys.kind](_build_runner(keys))
+        answering = partial(answer_until_stopped, answers, sbf, keys.hosts, log, stop)
+        threads.append(start("answers", answering, OLD_SBF_PAUSE_S + COMMANDS_PER_ROUND * keys.timeout))
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(STOP_WAIT_S)
+
+
+def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - what it works with
+    keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
+) -> None:
+    rounds = build_reconciler(keys, sbf, log)
+    log.info("reconciling", scheduler=keys.kind, sbf=address)
+    while True:
+        beat()
+        report = rounds.round()
+        status = SchedulerStatus(kind=keys.kind, sbf=address, interval_s=keys.interval, report=report)
+        try:
+            write_status(keys.status, status)
+        except OSError as error:
+            log.warning("status_not_written", file=keys.status, error=error.strerror)
+        if stop.wait(keys.interval):
+            return
+
+
+def _build_runner(keys: SchedulerSettings) -> CommandRunner:
+    return build_runner(keys.commands or find_command_folder(), keys.timeout)
+
+
+def build_reconciler(keys: SchedulerSettings, sbf: SbfClient, log: Log) -> JobReconciler:
+    """Put the parts together."""
+    scheduler = SCHEDULERS[keys.kind](_build_runner(keys))
+    clocks = Clocks()
+    watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)
+    rules = DoubtRules(keys.looks, keys.grace, keys.grace_empty)
+    return JobReconciler(scheduler, sbf, rules, log, clocks, watch.alerts)

@@ -1,0 +1,69 @@
+"""PURE. Which of a scheduler's hosts are none to SBF; a host without a link to a switch is in no topology.
+
+Looking now and then whether all of the scheduler's nodes are hosts that SBF can give a cluster to.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from fnmatch import fnmatchcase
+
+from virtcloud.model.element import ElementKind, kind_of
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.topology import Topology
+from virtcloud.scheduler.decision import Alert, AlertName
+from virtcloud.scheduler.protocols import ClusterApi, Scheduler
+from virtcloud.scheduler.scheduler_settings import SchedulerSettings
+
+REMEDY = "add it to the topology, name it in [scheduler.hosts], or say in 'apart' that it takes no part"
+
+
+def find_unfit_nodes(
+    nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
+) -> list[Alert]:
+    """Name the nodes that SBF cannot give a cluster to; ``names`` and ``apart`` are the settings."""
+    asked = sorted(one for one in nodes if not any(fnmatchcase(one, pattern) for pattern in apart))
+    return [alert for node in asked for alert in _check_node(node, element_of_node(node, names), topology)]
+
+
+def element_of_node(node: str, names: Mapping[str, str]) -> str:
+    """Give SBF's name of a node: as the settings say, else the name up to the first dot, lower case."""
+    return names.get(node) or node.partition(".")[0].lower()
+
+
+def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:
+    found = next((one for name, one in topology.elements.items() if name == element), None)
+    if found is None or kind_of(found) is not ElementKind.HOST:
+        what = "nothing of that name" if found is None else f"a {kind_of(found)} of that name"
+        text = f"host {node} is {element} to SBF, which knows {what}: {REMEDY}"
+        yield Alert(AlertName.HOST_UNKNOWN, node, text)
+
+
+class NodeWatch:
+    """Remembers what it found until it is time to look again."""
+
+    def __init__(
+        self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
+    ) -> None:
+        """Look for the first time when first asked."""
+        self._scheduler = scheduler
+        self._clusters = clusters
+        self._keys = keys
+        self._monotonic = monotonic
+        self._next: float | None = None
+        self._found: tuple[Alert, ...] = ()
+
+    def alerts(self) -> tuple[Alert, ...]:
+        """Give what is wrong with nodes, and what kept this from being found out; raises nothing of SBF's."""
+        now = self._monotonic()
+        if self._next is None or now >= self._next:
+            self._found = self._look()
+            self._next = now + self._keys.nodes_interval
+        return self._found
+
+    def _look(self) -> tuple[Alert, ...]:
+        try:
+            found = find_unfit_nodes(
+                self._scheduler.nodes(), self._clusters.topology(), self._keys.hosts, self._keys.apart
+            )
+        except VirtcloudError as error:
+            return (Alert(AlertName.NODES_UNREAD, "nodes", str(error)),)
+        return tuple(found)

@@ -1,0 +1,193 @@
+"""Torque by its commands.
+
+PURE. What Torque prints, read: ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``.
+
+Written from Torque's documentation (2.4 to 6.1) and its users' parsers; tried by hand on 2.5.13 and 6.1.3.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from xml.etree import ElementTree as ET
+
+from virtcloud.jobs.request import parse_request
+from virtcloud.jobs.request_values import RequestError
+from virtcloud.jobs.torque_request import find_request
+from virtcloud.model.errors import BadInput, SchedulerUnavailable
+from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.views import JobStatement
+from virtcloud.scheduler import job_states
+from virtcloud.scheduler.command import CommandResult, CommandRunner
+from virtcloud.scheduler.job_states import (
+    JobPhase,
+    SchedulerJob,
+    SchedulerServer,
+    job_cluster_key,
+    parse_job_number,
+    parse_seconds_or_zero,
+)
+from virtcloud.scheduler.scheduler_nodes import element_of_node
+
+PRIVATE_NETWORK = "private"
+"""``net=private``: a new network."""
+QSTAT_CODES = frozenset({0, 153})
+UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
+INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+"""What users' environments may hold (a prompt's ESC), and qstat writes as it is."""
+TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
+
+
+def parse_server(ended: CommandResult) -> SchedulerServer:
+    """Read ``qstat -B -f``; raises SchedulerSilent."""
+    if ended.code != 0:
+        raise SchedulerUnavailable(ended.complaint)
+    found = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", ended.out, re.MULTILINE))
+    try:
+        told = (found["Server: "], found["server_state = "], found["total_jobs = "])
+    except KeyError as error:
+        raise job_states.not_a_server_error(ended) from error
+    return job_states.build_server(ended, *told)
+
+
+def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
+    """Read ``qstat -x`` with or without numbers; arrays, and jobs of other servers, are left out.
+
+    Raises SchedulerSilent, and ValueError (not XML).
+    """
+    if ended.code not in QSTAT_CODES:
+        raise SchedulerUnavailable(ended.complaint)
+    gone = [_parse_unknown_job(line.strip(), ended, server) for line in ended.err.splitlines() if line.strip()]
+    listed = {_find_text(one, "Job_Id").lower(): one for one in _parse_xml(ended).iter("Job")}
+    found = [
+        _parse_job(number, one, server) for key, one in listed.items() if (number := parse_job_number(key, server))
+    ]
+    others = [key for key in listed if "[" not in key]
+    if others and not found:
+        what = f"expected ids of jobs that end in .{server.name.lower()}, got {others[0]!r}"
+        raise SchedulerUnavailable(
+            f"{ended.command}: {what}: see display_job_server_suffix and job_suffix_alias in qmgr"
+        )
+    return {job.key: job for job in (*gone, *found)}
+
+
+def parse_job_word(
+    ended: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
+) -> JobStatement:
+    """Read ``qstat -x NUMBER`` for a host that begins the job. Raises SchedulerSilent, and ValueError (not XML)."""
+    job = parse_jobs(ended, server).get(job_cluster_key(number, server))
+    if job is None or job.standing is not JobPhase.RUNNING:
+        return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.words)
+    element = next(one for one in _parse_xml(ended).iter("Job") if _find_text(one, "Job_Id").lower() == job.key)
+    wanted = {one.tag: one.text or "" for one in element.iterfind("Resource_List/*")}
+    asked = find_request(wanted)
+    if asked is None and "net" not in wanted:
+        return JobStatement(runs=False, words=f"{job.words}, and asked for no cluster")
+    try:
+        net = wanted.get("net") if asked is None else parse_request(asked).net
+        return JobStatement(
+            runs=True,
+            owner=UserName(_find_text(element, "euser") or _find_text(element, "Job_Owner").partition("@")[0]),
+            hosts=tuple(
+                sorted(
+                    {Name(element_of_node(node, names)) for node in _parse_exec_host(_find_text(element, "exec_host"))}
+                )
+            ),
+            network=None if net in {None, PRIVATE_NETWORK} else ClusterKey(str(net)),
+            words=job.words,
+        )
+    except (BadInput, RequestError) as error:
+        return JobStatement(runs=False, words=f"{job.words}, and cannot have a cluster: {error}"[:1000])
+
+
+def _parse_exec_host(text: str) -> set[str]:
+    """Return the nodes of ``n1/0+n1/1+n2/0-3``."""
+    return {one.partition("/")[0] for one in text.split("+") if one}
+
+
+def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
+    """Stand for a job that is known, and whose text makes the answer unreadable."""
+    return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not XML")
+
+
+def parse_nodes(ended: CommandResult) -> set[str]:
+    """Read ``pbsnodes -x``. Raises SchedulerSilent."""
+    try:
+        if ended.code != 0:
+            raise SchedulerUnavailable(ended.complaint)
+        return {_find_text(element, "name") for element in _parse_xml(ended).iter("Node")}
+    except ValueError as error:
+        raise SchedulerUnavailable(f"{ended.command}: expected nodes, got something else") from error
+
+
+def _parse_xml(ended: CommandResult) -> ET.Element:
+    """Parse; nothing at all is what qstat prints when there is no job."""
+    try:
+        text = INVALID_XML.sub("?", ended.out)
+        return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
+    except ET.ParseError as error:
+        raise ValueError(str(error)) from error
+
+
+def _parse_unknown_job(line: str, ended: CommandResult, server: SchedulerServer) -> SchedulerJob:
+    if found := UNKNOWN_JOB.fullmatch(line):
+        return SchedulerJob(job_cluster_key(found.group(1), server), JobPhase.GONE, f"is not known to {server.name}")
+    raise SchedulerUnavailable(ended.complaint)
+
+
+def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> SchedulerJob:
+    standing, words = job_states.parse_phase(TORQUE_STATES, _find_text(element, "job_state"))
+    return SchedulerJob(
+        key=job_cluster_key(number, server),
+        standing=standing,
+        words=words,
+        wants_cluster=find_request({one.tag: one.text or "" for one in element.iterfind("Resource_List/*")})
+        is not None,
+        walltime_s=parse_seconds_or_zero(_find_text(element, "Resource_List/walltime")),
+        used_s=parse_seconds_or_zero(_find_text(element, "resources_used/walltime")),
+    )
+
+
+def _find_text(element: ET.Element, path: str) -> str:
+    return (element.findtext(path) or "").strip()
+
+
+class TorqueScheduler:
+    """The Torque server that this machine's commands speak to. It does not count the runs of a job."""
+
+    def __init__(self, run: CommandRunner) -> None:
+        """Ask by ``run``."""
+        self._run = run
+
+    def server(self) -> SchedulerServer:
+        """Say which server answers."""
+        return parse_server(self._run(("qstat", "-B", "-f")))
+
+    def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
+        """Give all jobs, and what is said of each that is asked for and is not among them."""
+        try:
+            found = parse_jobs(self._run(("qstat", "-x")), server)
+        except ValueError as error:
+            raise SchedulerUnavailable(f"qstat -x: not XML: {error}") from error
+        for number in sorted(asked, key=int):
+            if job_cluster_key(number, server) not in found:
+                found |= self._one(number, server)
+        return found
+
+    def nodes(self) -> Collection[str]:
+        """Give all nodes."""
+        return parse_nodes(self._run(("pbsnodes", "-x")))
+
+    def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
+        """Return what the server says of one job; raises SchedulerSilent, also for an answer that is not XML."""
+        try:
+            return parse_job_word(self._run(("qstat", "-x", number)), number, server, names)
+        except ValueError as error:
+            raise SchedulerUnavailable(f"qstat -x {number}: not XML: {error}") from error
+
+    def _one(self, number: str, server: SchedulerServer) -> Mapping[ClusterKey, SchedulerJob]:
+        """Ask for one job by its number."""
+        try:
+            found = parse_jobs(self._run(("qstat", "-x", number)), server)
+        except ValueError:
+            found = {}
+        job = found.get(job_cluster_key(number, server), unreadable_job(number, server))
+        return {job.key: job}

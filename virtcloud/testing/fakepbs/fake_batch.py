@@ -1,0 +1,312 @@
+"""A small batch system that walks jobs through a site's hooks as OpenPBS does, on hosts of the caller's choice."""
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from virtcloud.testing.fakepbs.batch_system import (
+    BatchJobState,
+    BatchRefused,
+    BatchSubmission,
+    JobOutput,
+    JobStatus,
+    NoSuchJob,
+    ServerStopped,
+)
+from virtcloud.testing.fakepbs.fake_job import FakeJob
+from virtcloud.testing.fakepbs.fake_run import AfterRun, FakeRun, RunEnding
+from virtcloud.testing.fakepbs.hook_calls import SERVER_NAME, HookCall, HookCallers
+from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
+from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
+
+TOO_MANY = "job held, too many failed attempts to run"
+HOOK_FAILED = "request rejected as filter hook '%s' encountered an exception. Please inform Admin"
+REJECTED = "Not Running: PBS Error: %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast things go, in seconds; PBS's own are 10, 310 and 600 (or at once, when something happens)."""
+
+    kill_delay: float = 1.0
+    node_fail_requeue: float = 0.5
+    cycle: float = 0.1
+    failed_starts: int = 20
+
+
+class FakeBatch:
+    """A `Batch` and its `Machines`. Use it as a context manager: it ends everything it started.
+
+    A job gets as many hosts as its ``select`` has chunks, for itself alone. Hooks of the server run one at a time and
+    hold everything up, as in PBS; unlike there each has an interpreter of its own.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[FakeHost],
+        folder: Path,
+        *,
+        server_hook: HookDefinition | None = None,
+        mom_hook: HookDefinition | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        """Take the hosts, a folder for what jobs write, and the two hooks."""
+        self._hosts = {host.name: host for host in hosts}
+        self._folder = folder
+        self._call = HookCallers(server_hook, mom_hook)
+        self._pace = pace or Pace()
+        self._records: dict[str, FakeJob] = {}
+        self._runs: dict[str, FakeRun] = {}
+        self._skipped = 0.0
+        self._up = True
+        self._closing = False
+        self._server = threading.RLock()
+        self._changed = threading.Condition(self._server)
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def seen(self) -> Sequence[HookCall]:
+        """Give every hook that ended, in order."""
+        return tuple(self._call.seen)
+
+    def __enter__(self) -> Self:
+        """Start the scheduler."""
+        self._spawn(self._schedule)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        """Kill every script, and wait for every hook that runs."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for host in self._hosts.values():
+            host.die()
+        while self._threads:
+            self._threads.pop().join()
+
+    def submit(self, wanted: BatchSubmission) -> str:
+        """Submit a job, as ``qsub``; raises Refused with the hook's words."""
+        with self._asked():
+            identifier = f"{len(self._records)}.{SERVER_NAME}"
+            resources = dict(wanted.resources)
+            resources.update({key: text for key in ("select", "place", "walltime") if (text := getattr(wanted, key))})
+            record = FakeJob(identifier, wanted, resources, _variables(wanted.user), self._folder)
+            record.hold = "u" if wanted.held else "n"
+            outcome = self._at_server("queuejob", record, record.at_submission())
+            self._take(record, outcome)
+            record.resources.setdefault("select", "1:ncpus=1")
+            record.rest(self._now())
+            for file in (record.stdout, record.stderr):
+                file.touch()
+            self._records[identifier] = record
+            return identifier
+
+    def alter(self, job: str, resources: Mapping[str, str]) -> None:
+        """Change resources, as ``qalter -l``; raises Refused with the hook's words."""
+        with self._asked():
+            record = self._record(job)
+            before = record.at_server()
+            change = HookJob(job, resources=dict(resources))
+            outcome = self._at_server("modifyjob", record, change, before)
+            asked = {f"Resource_List.{name}": text for name, text in resources.items()}
+            self._take(record, HookOutcome(outcome.accepted, outcome.message, outcome.failure, changed=asked))
+            record.take_from_server(outcome)
+
+    def delete(self, job: str, *, force: bool = False) -> None:
+        """Delete a job, as ``qdel``; one that has not run is gone without a word to hooks."""
+        with self._asked():
+            record, run = self._record(job), self._runs.get(job)
+            if record.state is BatchJobState.FINISHED:
+                raise BatchRefused(f"Job has finished {job}")
+            if record.state not in (BatchJobState.RUNNING, BatchJobState.EXITING):
+                record.state = BatchJobState.FINISHED
+            elif force or run is None:
+                self._at_server("jobobit", record, record.at_server())
+                self._runs.pop(job, None)
+                record.state, record.exit_status = BatchJobState.FINISHED, 265
+                if run is not None:
+                    self._spawn(run.drop)
+            else:
+                self._spawn(run.delete)
+
+    def rerun(self, job: str) -> None:
+        """End a running job and queue it again, as ``qrerun``."""
+        with self._asked():
+            run = self._runs.get(job)
+            if self._record(job).state is not BatchJobState.RUNNING or run is None:
+                raise BatchRefused(f"Request invalid for state of job {job}")
+            run.requeue()
+
+    def status(self, job: str) -> JobStatus:
+        """Say how a job is."""
+        with self._asked():
+            return self._record(job).status()
+
+    def output(self, job: str) -> JobOutput:
+        """Give what a job wrote, and what hooks wrote to its files."""
+        with self._asked():
+            record = self._record(job)
+            return JobOutput(record.stdout.read_text(), record.stderr.read_text())
+
+    def kill_host(self, name: str) -> None:
+        """Let a host die; the server queues its jobs again some time after."""
+        self._hosts[name].die()
+        for job, run in list(self._runs.items()):
+            if run.head.name == name:
+                timer = threading.Timer(self._pace.node_fail_requeue, self._give_up, (job, run))
+                timer.daemon = True
+                timer.start()
+
+    def start_host(self, name: str) -> None:
+        """Let it come back; its ``exechost_startup`` hook runs."""
+        self._hosts[name].alive = True
+        self._call.of_host(self._hosts[name], "exechost_startup")
+        with self._changed:
+            self._changed.notify_all()
+
+    def stop_server(self) -> None:
+        """Stop the server: commands raise ServerAway, and what hosts report waits."""
+        with self._server:
+            self._up = False
+
+    def start_server(self) -> None:
+        """Start it again."""
+        with self._changed:
+            self._up = True
+            self._changed.notify_all()
+
+    def periodic(self) -> None:
+        """Let every host's ``exechost_periodic`` hook run once."""
+        for host in self._hosts.values():
+            if host.alive:
+                self._call.of_host(host, "exechost_periodic", self._jobs_on(host))
+
+    def skip(self, seconds: float) -> None:
+        """Move this batch system's clock on, so that a job that waits for its time need not be waited for."""
+        with self._changed:
+            self._skipped += seconds
+            self._changed.notify_all()
+
+    def _now(self) -> float:
+        return time.time() + self._skipped
+
+    @contextmanager
+    def _asked(self) -> Iterator[None]:
+        """Serve one request at a time, and let the scheduler look afterwards."""
+        with self._changed:
+            if not self._up:
+                raise ServerStopped(f"cannot connect to server {SERVER_NAME}")
+            yield
+            self._changed.notify_all()
+
+    def _record(self, job: str) -> FakeJob:
+        try:
+            return self._records[job]
+        except KeyError:
+            raise NoSuchJob(f"Unknown Job Id {job}") from None
+
+    def _take(self, record: FakeJob, outcome: HookOutcome) -> None:
+        """Keep what a hook set, or raise what it said."""
+        if not outcome.accepted:
+            raise BatchRefused(outcome.message or HOOK_FAILED % self._call.server_name)
+        record.take_from_server(outcome)
+
+    def _spawn(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work)
+        self._threads.append(thread)
+        thread.start()
+
+    def _schedule(self) -> None:
+        while not self._closing:
+            with self._changed:
+                for record in list(self._records.values()):
+                    if self._up and not self._closing:
+                        self._offer(record)
+                self._changed.wait(self._pace.cycle)
+
+    def _offer(self, record: FakeJob) -> None:
+        """Run a job if its time has come and there are hosts for it, and the hook agrees."""
+        if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
+            record.rest(self._now())
+        hosts = self._free(_chunks(record.resources.get("select", "1")))
+        if record.state is not BatchJobState.QUEUED or hosts is None:
+            return
+        before = record.hosts
+        record.hosts = tuple(host.name for host in hosts)
+        outcome = self._at_server("runjob", record, record.at_server())
+        record.take_from_server(outcome)
+        if not outcome.accepted:
+            record.hosts = before
+            record.comment = REJECTED % (outcome.message or HOOK_FAILED % self._call.server_name)
+            record.rest(self._now())
+            return
+        record.run_version += 1
+        record.state, record.comment = BatchJobState.RUNNING, "Job run on " + "+".join(record.hosts)
+        run = FakeRun(record, hosts, self._call.of_job, self._pace.kill_delay)
+        self._runs[record.id] = run
+        self._spawn(lambda: self._obit(run, run.play()))
+
+    def _free(self, count: int) -> list[FakeHost] | None:
+        taken = {name for job in self._runs for name in self._records[job].hosts}
+        free = [host for host in self._hosts.values() if host.alive and host.name not in taken]
+        return free[:count] if len(free) >= count else None
+
+    def _obit(self, run: FakeRun, ending: RunEnding) -> None:
+        """Hear from the first host how a run ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._closing)
+            if ending.next is AfterRun.FORGET or self._runs.get(run.record.id) is not run:
+                return
+            if ending.obit:
+                self._at_server("jobobit", run.record, run.record.at_server())
+            del self._runs[run.record.id]
+            self._settle(run.record, ending)
+            self._changed.notify_all()
+
+    def _settle(self, record: FakeJob, ending: RunEnding) -> None:
+        record.exit_status = ending.exit_status
+        record.comment = ending.comment or record.comment
+        if ending.next is AfterRun.FINISH:
+            record.state = BatchJobState.FINISHED
+            return
+        record.failed_starts += ending.failed_start
+        if record.failed_starts > self._pace.failed_starts:
+            record.hold, record.comment = "s", TOO_MANY
+        record.rest(self._now())
+
+    def _give_up(self, job: str, run: FakeRun) -> None:
+        """Queue a job again whose first host has died."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._up or self._closing)
+            if self._closing or self._runs.get(job) is not run:
+                return
+            run.over = True
+            self._at_server("jobobit", run.record, run.record.at_server())
+            del self._runs[job]
+            run.record.rest(self._now())
+            self._changed.notify_all()
+
+    def _at_server(self, event: str, record: FakeJob, job: HookJob, before: HookJob | None = None) -> HookOutcome:
+        others = tuple(one.at_server() for one in self._records.values() if one.state is not BatchJobState.FINISHED)
+        return self._call.of_server(event, record, job, before, others)
+
+    def _jobs_on(self, host: FakeHost) -> tuple[HookJob, ...]:
+        runs = [run for run in self._runs.values() if host in run.hosts]
+        return tuple(run.record.at_host(host.name) for run in runs)
+
+
+def _chunks(select: str) -> int:
+    found = (re.match(r"(\d+)(?=:|$)", chunk) for chunk in select.split("+"))
+    return sum(int(one.group(1)) if one else 1 for one in found)
+
+
+def _variables(user: str) -> dict[str, str]:
+    return {"PBS_O_LOGNAME": user, "PBS_O_WORKDIR": "/tmp", "PBS_O_QUEUE": "workq", "PBS_O_HOST": SERVER_NAME}  # noqa: S108

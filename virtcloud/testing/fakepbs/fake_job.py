@@ -1,0 +1,141 @@
+"""A job as the fake server keeps it, and as hooks are shown it at the server and on hosts."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtcloud.testing.fakepbs.batch_system import BatchJobState, BatchSubmission, JobStatus
+from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
+
+SENT_BY_THE_FIRST = "Variable_List."
+SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
+"""What a hook on a host sets of a job reaches the server only if it is one of these (measured)."""
+
+
+@dataclass(slots=True)
+class FakeJob:
+    """One job. ``execution_time`` is when it may run at the earliest (seconds of the epoch)."""
+
+    id: str
+    wanted: BatchSubmission
+    resources: dict[str, str]
+    variables: dict[str, str]
+    folder: Path
+    state: BatchJobState = BatchJobState.QUEUED
+    attributes: dict[str, str | int] = field(default_factory=dict)
+    comment: str | None = None
+    hosts: tuple[str, ...] = ()
+    run_version: int = 0
+    hold: str = "n"
+    execution_time: float = 0.0
+    exit_status: int | None = None
+    failed_starts: int = 0
+
+    @property
+    def stdout(self) -> Path:
+        """Say where its output goes."""
+        return self.folder / f"{self.id}.OU"
+
+    @property
+    def stderr(self) -> Path:
+        """Say where its errors go."""
+        return self.folder / f"{self.id}.ER"
+
+    def status(self) -> JobStatus:
+        """Show it as ``qstat`` does."""
+        return JobStatus(
+            self.id,
+            self.state,
+            self.comment,
+            self.hosts,
+            self.run_version,
+            self.exit_status,
+            self.hold,
+            dict(self.resources),
+            self.execution_time or None,
+        )
+
+    def at_submission(self) -> HookJob:
+        """Show it to ``queuejob``: without what the server adds."""
+        facts: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
+        return HookJob("", facts, dict(self.resources), dict(self.variables))
+
+    def at_server(self) -> HookJob:
+        """Show it to hooks of the server; ``run_version`` is that of the run before, or none."""
+        facts: dict[str, str | int] = {
+            "Job_Name": "STDIN",
+            "Job_Owner": f"{self.wanted.user}@pbssrv",
+            "euser": self.wanted.user,
+            "job_state": str(self.state),
+            "Hold_Types": self.hold,
+            "queue": "workq",
+            **self._run(),
+            **self.attributes,
+        }
+        if self.comment is not None:
+            facts["comment"] = self.comment
+        return HookJob(self.id, facts, dict(self.resources), dict(self.variables))
+
+    def at_host(self, host: str) -> HookJob:
+        """Show it to hooks of a host: ``select`` does not get there, and walltime is written in full."""
+        resources = {name: text for name, text in self.resources.items() if name != "select"}
+        facts: dict[str, str | int] = {
+            "Job_Name": "STDIN",
+            "Job_Owner": f"{self.wanted.user}@pbssrv",
+            "euser": self.wanted.user,
+            "egroup": self.wanted.user,
+            "hashname": self.id,
+            "job_state": "R",
+            "queue": "workq",
+            "schedselect": self.resources.get("select", "1:ncpus=1"),
+            "exec_host2": "+".join(f"{name}:15002/0" for name in self.hosts),
+            **self._run(),
+        }
+        first = bool(self.hosts) and host == self.hosts[0]
+        return HookJob(self.id, facts, resources, dict(self.variables), first, str(self.stdout), str(self.stderr))
+
+    def _run(self) -> dict[str, str | int]:
+        """Say where it runs, or is about to, and how often it was sent to its hosts."""
+        vnodes = "+".join(f"({name}:ncpus=1)" for name in self.hosts)
+        placed: dict[str, str | int] = {"exec_vnode": vnodes} if vnodes else {}
+        counted: dict[str, str | int] = {"run_version": self.run_version, "run_count": self.run_version}
+        return placed | (counted if self.run_version else {})
+
+    def take_from_server(self, outcome: HookOutcome) -> None:
+        """Keep what a hook of the server set."""
+        for name, text in outcome.changed.items():
+            self._take(name, text)
+
+    def take_from_host(self, host: str, outcome: HookOutcome) -> None:
+        """Keep what a hook of a host set, as far as a MoM sends it and no other's outdoes it."""
+        first = host == self.hosts[0]
+        for name, text in outcome.changed.items():
+            if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):
+                self._take(name, text)
+
+    def _take(self, name: str, text: str) -> None:
+        kind, _, key = name.partition(".")
+        if kind == "Resource_List":
+            self._resource(key, text)
+        elif kind == "Variable_List":
+            self.variables[key] = text
+        elif name == "Hold_Types":
+            self.hold = text
+        elif name == "Execution_Time":
+            self.execution_time = float(text)
+        elif name == "comment":
+            self.comment = text
+        else:
+            self.attributes[name] = text
+
+    def _resource(self, name: str, text: str) -> None:
+        if text:
+            self.resources[name] = text
+        else:
+            self.resources.pop(name, None)
+
+    def rest(self, now: float) -> None:
+        """Give it the state of a job that does not run: held, waiting for its time, or queued."""
+        if self.hold != "n":
+            self.state = BatchJobState.HELD
+        else:
+            self.state = BatchJobState.WAITING if self.execution_time > now else BatchJobState.QUEUED

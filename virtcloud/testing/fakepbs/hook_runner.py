@@ -1,0 +1,139 @@
+"""Running one hook on one event, in an interpreter as bare as the one in PBS.
+
+A host of the fake batch system: where a hook and a job's script run.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure, HookOutcome
+
+BARE_OPTIONS = ("-I", "-S", "-OO")
+"""No site-packages, no PYTHONPATH, no asserts, no docstrings: the interpreter PBS embeds is started so."""
+INTERPRETER_START_S = 15.0
+"""What the interpreter has to start, and to end after a hook's alarm."""
+INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
+
+
+class HookDidNotRunError(Exception):
+    """The interpreter could not be started, or ended before the hook began; the message has what it said."""
+
+
+def run_hook(
+    hook_text: str,
+    event: HookEvent,
+    python: str = sys.executable,
+    *,
+    within: Sequence[str] = (),
+    folder: Path | None = None,
+) -> HookOutcome:
+    """Run a hook on an event and say what came of it.
+
+    ``python`` is the interpreter, by default the one that runs this; ``within`` goes before it on the command line
+    (``("ip", "netns", "exec", "n1")``).
+    The hook is killed when it outlives its alarm. Raises HookDidNotRunError.
+    """
+    with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
+        work = Path(name)
+        _write_input(work, hook_text, event)
+        command = [*within, python, *BARE_OPTIONS, str(INTERPRETER_PROGRAM), name]
+        limit = event.alarm + INTERPRETER_START_S
+        return _run_interpreter(work, command, limit)
+
+
+def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
+    config = None
+    if event.config is not None:
+        config = work / "config.json"
+        config.write_text(event.config, encoding="utf-8")
+    (work / "hook.py").write_text(hook_text, encoding="utf-8")
+    (work / "event.json").write_text(json.dumps(event.told(config)), encoding="utf-8")
+
+
+def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcome:
+    try:
+        # The caller's own hook and interpreter.
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return HookOutcome(accepted=False, failure=HookFailure.KILLED, seconds=limit)
+    except OSError as error:
+        raise HookDidNotRunError(f"{command}: {error}") from error
+    written = work / "outcome.json"
+    printed = ended.stdout + ended.stderr
+    if written.exists():
+        return _parse_outcome(json.loads(written.read_text(encoding="utf-8")), printed)
+    if (work / "began").exists():
+        return HookOutcome(accepted=False, failure=HookFailure.KILLED, printed=printed)
+    raise HookDidNotRunError(f"{command}: exit code {ended.returncode}: {printed}")
+
+
+def _parse_outcome(found: dict[str, Any], printed: str) -> HookOutcome:
+    return HookOutcome(
+        **{
+            **found,
+            "failure": found["failure"] and HookFailure(found["failure"]),
+            "argv": found["argv"] and tuple(found["argv"]),
+            "log": tuple((level, text) for level, text in found["log"]),
+            "job_log": tuple((job, text) for job, text in found["job_log"]),
+            "printed": printed,
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HookDefinition:
+    """A hook as its administrator made it: text, configuration (JSON text), alarm in seconds, interpreter."""
+
+    text: str
+    config: str | None = None
+    alarm: float = ALARM_S
+    name: str = "hook"
+    python: str = sys.executable
+
+
+@dataclass(slots=True)
+class FakeHost:
+    """A host, by PBS's name of it; ``within`` goes before every command there (``("ip", "netns", "exec", "n1")``)."""
+
+    name: str
+    within: tuple[str, ...] = ()
+    alive: bool = True
+    _scripts: set["subprocess.Popen[bytes]"] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
+        """Run a hook here."""
+        return run_hook(hook.text, event, hook.python, within=self.within)
+
+    def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
+        """Start a job's script in a session of its own; what it says is added to the two files."""
+        with stdout.open("ab") as out, stderr.open("ab") as err:
+            started = subprocess.Popen(  # noqa: S603 - a test's own script
+                [*self.within, "/bin/sh", "-c", script], env=env, stdout=out, stderr=err, start_new_session=True
+            )
+        with self._lock:
+            self._scripts.add(started)
+        return started
+
+    def end(self, script: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+        """Send a signal to a script and all it started; nothing happens to one that ended."""
+        if script.poll() is None:
+            with suppress(ProcessLookupError):  # it ends at this moment
+                os.killpg(script.pid, number)
+
+    def die(self) -> None:
+        """Stop, with all that runs here."""
+        self.alive = False
+        with self._lock:
+            for script in self._scripts:
+                self.end(script, signal.SIGKILL)
