@@ -30,12 +30,12 @@ class SbfService:
 
     settings: ServiceSettings
     store: Store
-    notifier: ChangeFeed
+    change_feed: ChangeFeed
     converger: WorkerScheduler
     platforms: Platforms
-    meters: ServiceMetrics
-    recognizer: TokenCache
-    throttle: RateLimiter
+    metrics: ServiceMetrics
+    token_cache: TokenCache
+    rate_limiter: RateLimiter
     device_threads: BoundedThreads
     """For calls that read devices: these can take long, and must take no thread from other calls."""
 
@@ -53,7 +53,7 @@ class SbfService:
 
     def stop(self) -> None:
         """Wake everybody who waits, and stop; takes a second at most."""
-        self.notifier.close()
+        self.change_feed.close()
         self.converger.stop()
         self.store.close()
 
@@ -66,21 +66,23 @@ def build_service(
 ) -> SbfService:
     """Put the parts together; nothing is opened and no thread started."""
     engine = make_engine(settings.database)
-    notifier, found = ChangeFeed(), Platforms(platforms, edge_platforms)
-    store = Store(engine, publish=notifier.publish, clock=clock)
+    change_feed, found = ChangeFeed(), Platforms(platforms, edge_platforms)
+    store = Store(engine, publish=change_feed.publish, clock=clock)
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
     sessions = DeviceSessions(settings, found)
     heartbeats = LeaseHeartbeats(transactions.keep_lease, sessions, settings.timing)
     worker = Worker(transactions, sessions, heartbeats.hold)
-    meters = make_metrics()
+    metrics = make_metrics()
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
-    converger = WorkerScheduler(StoreDeviceStatuses(store), worker, sweep, settings, watch=meters.converged)
-    recognizer = TokenCache(store)
-    notifier.listen(converger.wake)
-    notifier.listen(recognizer.heard)
+    converger = WorkerScheduler(
+        StoreDeviceStatuses(store), worker, sweep, settings, watch=metrics.record_reconciliation
+    )
+    token_cache = TokenCache(store)
+    change_feed.listen(converger.wake)
+    change_feed.listen(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     return SbfService(
-        settings, store, notifier, converger, found, meters, recognizer, RateLimiter(settings.rates), threads
+        settings, store, change_feed, converger, found, metrics, token_cache, RateLimiter(settings.rates), threads
     )
 
 

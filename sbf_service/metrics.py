@@ -13,21 +13,21 @@ class ServiceMetrics:
     """Counters and histograms of one process; thread-safe."""
 
     registry: CollectorRegistry
-    converges: Counter
-    converge_seconds: Histogram
+    reconciliations: Counter
+    reconciliation_seconds: Histogram
     request_seconds: Histogram
     denials: Counter
 
-    def converged(self, platform: str, outcome: str, seconds: float) -> None:
+    def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
         """Count one try to converge a switch or a provider edge."""
-        self.converges.labels(platform, outcome).inc()
-        self.converge_seconds.labels(platform).observe(seconds)
+        self.reconciliations.labels(platform, outcome).inc()
+        self.reconciliation_seconds.labels(platform).observe(seconds)
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Time one call of the HTTP API; ``route`` is a template such as ``/v1/clusters/{key}``."""
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
 
-    def denied(self, problem: str) -> None:
+    def record_denial(self, problem: str) -> None:
         """Count a call that was denied; ``problem`` is the slug of its answer."""
         self.denials.labels(problem).inc()
 

@@ -102,22 +102,22 @@ class RateLimiter:
 
     rates: RateLimits
 
-    def check_failures(self, address: str) -> None:
+    def check_address(self, address: str) -> None:
         """Refuse an address from which too many tokens were not valid; counts nothing."""
         rate = self.rates.failed_tokens
         if not self._limiter.test(_parse_rate(rate), "failed", address):
             raise self._too_many(rate, "failed", address, f"too many tokens from {address} were not valid")
 
-    def note_failure(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         """Count a token that was not valid."""
         self._limiter.hit(_parse_rate(self.rates.failed_tokens), "failed", address)
 
-    def create_cluster(self, caller: Principal) -> None:
+    def count_cluster(self, caller: Principal) -> None:
         """Count a cluster, or a dry run, that a user asks for; schedulers and operators know what they do."""
         if caller.role is Role.USER:
             self._count(self.rates.clusters, "cluster", caller, "asked for clusters")
 
-    def read_device(self, caller: Principal) -> None:
+    def count_device_read(self, caller: Principal) -> None:
         """Count a reading of devices that somebody asks for."""
         self._count(self.rates.device_reads, "read", caller, "had devices read")
 

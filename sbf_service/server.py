@@ -111,7 +111,7 @@ class SbfServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop."""
         self.should_exit = True
-        self.service.notifier.close()
+        self.service.change_feed.close()
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:

@@ -27,7 +27,7 @@ class Action(StrEnum):
     READ_QUARANTINE = "look at the quarantine of"
     SET_POOL = "change the pool of"
     ADOPT_PORT = "adopt or release ports of"
-    SAY_CLEAN = "say what is clean at"
+    DECLARE_CLEAN = "say what is clean at"
     VERIFY_SITE = "verify the cables of"
     READ_TOPOLOGY = "look at the topology"
     SET_TOPOLOGY = "change the topology"
@@ -37,7 +37,7 @@ class Action(StrEnum):
     RECONCILE_ELEMENT = "reconcile"
     SPEAK_FOR_ELEMENT = "speak for"
     READ_AUDIT = "read the audit log of"
-    KEEP_TOKENS = "create, list or revoke tokens"
+    MANAGE_TOKENS = "create, list or revoke tokens"
     ANSWER_FOR_JOB = "answer for"
     READ_QUOTA = "look at the quota of"
     SET_QUOTA = "set the quota of"
@@ -81,7 +81,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.END_CLUSTER: RightScope.SITES,
         Action.SET_POOL: RightScope.SITES,
         Action.ADOPT_PORT: RightScope.SITES,
-        Action.SAY_CLEAN: RightScope.SITES,
+        Action.DECLARE_CLEAN: RightScope.SITES,
         Action.SET_SITE: RightScope.SITES,
         Action.VERIFY_SITE: RightScope.SITES,
         Action.COMPARE_ELEMENT: RightScope.SITES,

@@ -73,7 +73,7 @@ def create_app(service: SbfService) -> FastAPI:
     problems.install_error_handlers(app)
     app.add_middleware(AuthenticationMiddleware, service=service)
     app.add_middleware(Version01Middleware)
-    app.add_middleware(RequestTimingMiddleware, meters=service.meters)
+    app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     for resource in (
         clusters,
         shares,

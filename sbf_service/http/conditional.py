@@ -22,14 +22,14 @@ Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait 
 
 
 async def wait_until_newer(
-    notifier: ChangeFeed, name: str, number: Callable[[], int], after: int | None, wait: float
+    change_feed: ChangeFeed, name: str, number: Callable[[], int], after: int | None, wait: float
 ) -> None:
     """Return when ``number()`` is past ``after``, after ``wait`` seconds, or when the service stops."""
     if after is None or wait <= 0:
         return
     ends = time.monotonic() + wait
-    with notifier.watch(name) as event:
-        while await run_in_threadpool(number) <= after and not notifier.closed:
+    with change_feed.watch(name) as event:
+        while await run_in_threadpool(number) <= after and not change_feed.closed:
             left = ends - time.monotonic()
             if left <= 0:
                 return

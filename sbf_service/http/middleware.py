@@ -20,10 +20,10 @@ UNFINISHED = 500
 class RequestTimingMiddleware:
     """Stands around the application and times every call."""
 
-    def __init__(self, app: ASGIApp, meters: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Stand around ``app``; ``clock`` counts seconds."""
         self._app = app
-        self._meters = meters
+        self._metrics = metrics
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -41,7 +41,7 @@ class RequestTimingMiddleware:
         try:
             await self._app(scope, receive, heard)
         finally:
-            self._meters.answered(method_label(scope), route_template(scope), status, self._clock() - begun)
+            self._metrics.record_request(method_label(scope), route_template(scope), status, self._clock() - begun)
 
 
 def is_long_poll(scope: Scope) -> bool:

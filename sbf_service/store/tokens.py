@@ -127,35 +127,35 @@ class TokenCache:
 
     store: Store
     clock: Callable[[], float] = time.monotonic
-    _believed: dict[str, tuple[Principal, float]] = field(default_factory=dict)
+    _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
 
-    def believed(self, token: Token) -> Principal | None:
+    def find(self, token: Token) -> Principal | None:
         """Give whose a token is if that was asked a moment ago; asks nobody."""
-        found = self._believed.get(token.digest)
+        found = self._cached.get(token.digest)
         return found[0] if found and self.clock() < found[1] else None
 
     def was_valid(self, token: Token) -> bool:
         """Say whether this replica has seen the token valid before."""
-        return token.digest in self._believed
+        return token.digest in self._cached
 
-    def ask(self, token: Token) -> Principal:
+    def authenticate(self, token: Token) -> Principal:
         """Ask the database whose a token is. Raises Unauthenticated with the reason."""
         try:
             with self.store.read() as unit:
                 found = authenticate_token(unit, token)
                 unnoted = is_use_stale(unit, token)
         except Unauthenticated:
-            self._believed.pop(token.digest, None)
+            self._cached.pop(token.digest, None)
             raise
         if unnoted:
             with self.store.touch() as unit:
                 record_use(unit, token)
-        if len(self._believed) >= MAX_CACHED:
-            self._believed = {}
-        self._believed[token.digest] = (found, self.clock() + CACHE_S)
+        if len(self._cached) >= MAX_CACHED:
+            self._cached = {}
+        self._cached[token.digest] = (found, self.clock() + CACHE_S)
         return found
 
-    def heard(self, changed: frozenset[str]) -> None:
+    def on_change(self, changed: frozenset[str]) -> None:
         """Believe nothing any more when tokens changed."""
         if TOKENS_TOPIC in changed:
-            self._believed = {}
+            self._cached = {}

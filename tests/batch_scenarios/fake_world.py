@@ -99,7 +99,7 @@ class SbfProcess:
         assert self._thread is not None
         assert self._service is not None
         self._server.should_exit = True
-        self._service.notifier.close()
+        self._service.change_feed.close()
         self._thread.join()
 
 

@@ -57,7 +57,7 @@ def serving(world: World) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        world.service.notifier.close()
+        world.service.change_feed.close()
         thread.join()
 
 

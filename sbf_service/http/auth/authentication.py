@@ -123,11 +123,11 @@ class AuthenticationMiddleware:
             return
         try:
             scope[authorization.CALLER_KEY] = Caller(
-                await self._principal(scope), client_address(scope), self.service.meters, self.service.throttle
+                await self._principal(scope), client_address(scope), self.service.metrics, self.service.rate_limiter
             )
         except VirtcloudError as error:
             if isinstance(error, Unauthenticated | TooManyRequests):
-                self.service.meters.denied(error.slug)
+                self.service.metrics.record_denial(error.slug)
             await error_response(error)(scope, receive, send)
             return
         most = self.service.settings.limits.body
@@ -143,24 +143,24 @@ class AuthenticationMiddleware:
         """Say whose token is shown, if one is. Only so many that are not valid are logged: no log is filled so."""
         if all(name != HEADER for name, _ in scope["headers"]):
             return None
-        shown, known = bearer_token(scope), self.service.recognizer
-        found = known.believed(shown) if shown else None
+        shown, known = bearer_token(scope), self.service.token_cache
+        found = known.find(shown) if shown else None
         if found is not None:
             return found
         address = client_address(scope)
         if shown is None or not known.was_valid(shown):
-            self.service.throttle.check_failures(address)
+            self.service.rate_limiter.check_address(address)
         try:
             return await run_in_threadpool(self._ask, shown)
         except Unauthenticated as error:
-            self.service.throttle.note_failure(address)
+            self.service.rate_limiter.record_failure(address)
             log.warning("denied", why=error, path=scope["path"], address=address)
             raise
 
     def _ask(self, shown: Token | None) -> Principal:
         if shown is None:
             raise Unauthenticated(UNREADABLE)
-        return self.service.recognizer.ask(shown)
+        return self.service.token_cache.authenticate(shown)
 
     async def _local(self, scope: Scope) -> Principal:
         found = await request_peer(scope)

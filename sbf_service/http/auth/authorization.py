@@ -46,8 +46,8 @@ class Caller:
 
     principal: Principal
     address: str
-    meters: ServiceMetrics
-    throttle: RateLimiter
+    metrics: ServiceMetrics
+    rate_limiter: RateLimiter
 
     @property
     def who(self) -> str:
@@ -75,25 +75,25 @@ class Caller:
     def may_create_now(self) -> None:
         """Raise TooManyRequests for a user who asks for clusters too often."""
         with self._counted():
-            self.throttle.create_cluster(self.principal)
+            self.rate_limiter.count_cluster(self.principal)
 
     def may_read_devices_now(self) -> None:
         """Raise TooManyRequests for a caller who has devices read too often."""
         with self._counted():
-            self.throttle.read_device(self.principal)
+            self.rate_limiter.count_device_read(self.principal)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         try:
             yield
         except TooManyRequests as error:
-            self.meters.denied(error.slug)
+            self.metrics.record_denial(error.slug)
             log.warning("throttled", who=self.who, why=error)
             raise
 
     def denied(self, error: VirtcloudError, action: Action, subject: ProtectedResource) -> VirtcloudError:
         """Log and count that the caller was denied something; gives the error that says so."""
-        self.meters.denied(error.slug)
+        self.metrics.record_denial(error.slug)
         log.warning("denied", who=self.who, action=action.name.lower(), subject=subject.words, address=self.address)
         return error
 

@@ -49,7 +49,7 @@ def routes(service: SbfService) -> APIRouter:
             with service.store.read() as unit:
                 return read_entries(unit, asked, after, limit)
 
-        await wait_until_newer(service.notifier, AUDIT_TOPIC, last, after, wait)
+        await wait_until_newer(service.change_feed, AUDIT_TOPIC, last, after, wait)
         return await run_in_threadpool(show)
 
     return router

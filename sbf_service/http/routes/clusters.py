@@ -97,7 +97,7 @@ def routes(service: SbfService) -> APIRouter:
                 return clusters.get_cluster(unit, key, id)
 
         await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
-        await wait_until_newer(service.notifier, f"cluster:{key}", version, after, wait)
+        await wait_until_newer(service.change_feed, f"cluster:{key}", version, after, wait)
         return require_visible(caller, await run_in_threadpool(show))
 
     @router.get(

@@ -62,7 +62,7 @@ def routes(service: SbfService) -> APIRouter:
                 return elements.make_wanted_document(unit, name)
 
         await run_in_threadpool(record_agent_heartbeat, service.store, name)
-        await wait_until_newer(service.notifier, f"element:{name}", revision, after, wait)
+        await wait_until_newer(service.change_feed, f"element:{name}", revision, after, wait)
         return await run_in_threadpool(show)
 
     @router.post(

@@ -40,7 +40,7 @@ def routes(service: SbfService) -> APIRouter:
             with service.store.read() as unit:
                 return list_unproven_jobs(unit, server)
 
-        await wait_until_newer(service.notifier, JOBS_TOPIC, lambda: len(asked()), 0, wait)
+        await wait_until_newer(service.change_feed, JOBS_TOPIC, lambda: len(asked()), 0, wait)
         return await run_in_threadpool(asked)
 
     @router.put(

@@ -67,7 +67,7 @@ def routes(service: SbfService) -> APIRouter:
     @router.get("/metrics", operation_id="get_metrics", summary="Give metrics for Prometheus", response_class=Response)
     def get() -> Response:
         scrape = CollectorRegistry()
-        scrape.register(service.meters.registry)
+        scrape.register(service.metrics.registry)
         scrape.register(DatabaseCollector(service))
         return Response(generate_latest(scrape), media_type=CONTENT_TYPE_LATEST)
 

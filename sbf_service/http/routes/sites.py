@@ -48,7 +48,7 @@ def routes(service: SbfService) -> APIRouter:
         responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     def clean(name: Name, vlan: VlanId, word: CleanDeclaration, caller: CurrentCaller) -> SiteView:
-        caller.must(Action.SAY_CLEAN, site_subject(name))
+        caller.must(Action.DECLARE_CLEAN, site_subject(name))
         with service.store.change(who=caller.who) as unit:
             site = read_topology(unit).site(name)
             declare_clean(unit, name, vlan, word.reason, service.settings.timing.drain)

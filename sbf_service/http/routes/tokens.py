@@ -32,7 +32,7 @@ def routes(service: SbfService) -> APIRouter:
         responses=problem_responses(HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     def create(request: TokenRequest, caller: CurrentCaller) -> NewToken:
-        caller.must(Action.KEEP_TOKENS)
+        caller.must(Action.MANAGE_TOKENS)
         with service.store.change(who=caller.who) as unit:
             made = tokens.create_token(unit, request, secrets.token_bytes)
         log.info("token_created", id=made.id, name=made.name, role=made.role, by=caller.who)
@@ -44,7 +44,7 @@ def routes(service: SbfService) -> APIRouter:
         summary="List tokens, oldest first, also those that are valid no longer",
     )
     def show_all(caller: CurrentCaller) -> list[TokenView]:
-        caller.must(Action.KEEP_TOKENS)
+        caller.must(Action.MANAGE_TOKENS)
         with service.store.read() as unit:
             return tokens.list_tokens(unit)
 
@@ -55,7 +55,7 @@ def routes(service: SbfService) -> APIRouter:
         responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
     )
     def revoke(id: TokenId, caller: CurrentCaller) -> TokenView:  # noqa: A002 - the word of the API
-        caller.must(Action.KEEP_TOKENS)
+        caller.must(Action.MANAGE_TOKENS)
         with service.store.change(who=caller.who) as unit:
             found = tokens.revoke_token(unit, id)
         log.info("token_revoked", id=found.id, name=found.name, role=found.role, by=caller.who)

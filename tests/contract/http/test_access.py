@@ -110,7 +110,7 @@ def test_a_token_expires(world: World) -> None:
     token = world.token(Role.USER, "alice", expires_in_s=3600)
     assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
     world.clock.advance(3600)
-    world.service.recognizer.clock = lambda: 1e9  # what was believed is over
+    world.service.token_cache.clock = lambda: 1e9  # what was believed is over
     assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
         f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: ask an operator for a new one"
     )
@@ -138,7 +138,7 @@ def test_a_token_is_shown_once_and_kept_as_its_hash(world: World) -> None:
 
 def test_that_a_token_was_used_is_noted_once_an_hour(world: World) -> None:
     token = world.token(Role.USER, "alice")
-    world.service.recognizer.clock = iter(range(0, 10**6, 100)).__next__  # nothing is believed
+    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is believed
     seen = []
     for minutes in (0, 59, 1):
         world.clock.advance(60 * minutes)

@@ -199,9 +199,9 @@ def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) 
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]
     world.put_topology(three_edges())
-    world.service.meters.converged("fake", "confirmed", 0.1)
-    world.service.meters.answered("GET", "/v1/sites", 200, 0.1)
-    world.service.meters.denied("forbidden")
+    world.service.metrics.record_reconciliation("fake", "confirmed", 0.1)
+    world.service.metrics.record_request("GET", "/v1/sites", 200, 0.1)
+    world.service.metrics.record_denial("forbidden")
     known = {name.removesuffix("_bucket") for name, _ in scrape(world)}
     watched = {name for rule in rules for name in re.findall(r"virtcloud_\w+", rule["expr"])}
     described = set(re.findall(r"`(virtcloud_\w+)`", page))

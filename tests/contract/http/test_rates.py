@@ -20,7 +20,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = make_world(tmp_path)
     made.furnish()
     few = RateLimits.model_validate({"failed_tokens": "3/hour", "clusters": "3/hour", "device_reads": "3/hour"})
-    object.__setattr__(made.service, "throttle", RateLimiter(few))
+    object.__setattr__(made.service, "rate_limiter", RateLimiter(few))
     yield made
     made.close()
 
@@ -41,7 +41,7 @@ def test_who_was_known_before_passes_and_so_does_who_needs_no_token(world: World
     ask(world, "GET", "/v1/whoami", token=good)
     for _ in range(4):
         ask(world, "GET", "/v1/whoami", token=WRONG)
-    world.service.recognizer.clock = lambda: 1e9  # what was believed is over
+    world.service.token_cache.clock = lambda: 1e9  # what was believed is over
     assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
     assert ask(world, "GET", "/v1/whoami").status_code == 200
     assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200

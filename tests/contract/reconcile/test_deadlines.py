@@ -57,7 +57,7 @@ def test_an_agent_that_asks_while_another_one_is_called_silent_is_not_called_so(
     world.service.converger.sweep.clock = lambda: 1e12
     world.clock.advance(151)
     asked = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
-    world.service.notifier.listen(lambda _changed: next(asked, lambda: None)())
+    world.service.change_feed.listen(lambda _changed: next(asked, lambda: None)())
     world.sweep()
     assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
     assert world.element("praha-h1").trouble is None

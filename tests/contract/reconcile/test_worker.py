@@ -224,7 +224,7 @@ def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:
     world.switches["brno-sw1"].hangs = Event()
     world.clock.stands = False
     done = Event()
-    world.service.notifier.listen(lambda changed: done.set() if "cluster:praha" in changed else None)
+    world.service.change_feed.listen(lambda changed: done.set() if "cluster:praha" in changed else None)
     world.service.start()
     world.put("brno", spec("brno-h1"))
     world.put("praha", spec("praha-h1"))
@@ -254,7 +254,7 @@ def test_a_switch_that_comes_back_is_set_up_without_being_asked(world: World) ->
             well.set()
 
     world.service.start()
-    world.service.notifier.listen(listen)
+    world.service.change_feed.listen(listen)
     world.put("demo", ONE)
     assert tried.wait(10)
     world.switches["brno-sw1"].cut_off = False
