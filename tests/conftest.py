@@ -53,12 +53,37 @@ def postgres_server() -> Iterator["PostgresServer"]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: "PostgresServer") -> str:
+    """The name of a PostgreSQL database with all tables, from which others are copied."""
+    from migrated import migrate_once  # noqa: PLC0415 - only where it is asked for
+
+    name = postgres_server.new_database()
+    migrate_once(postgres_server.url(name))
+    return name
+
+
 @pytest.fixture
-def postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
-    """The address of an empty PostgreSQL database."""
+def empty_postgresql(postgres_server: "PostgresServer") -> Iterator[str]:
+    """The address of a PostgreSQL database without tables."""
     name = postgres_server.new_database()
     yield postgres_server.url(name)
     postgres_server.drop(name)
+
+
+@pytest.fixture(scope="session")
+def recycled_postgresql(postgres_server: "PostgresServer", postgres_template: str) -> str:
+    """The name of the PostgreSQL database that one test after the other uses."""
+    name = postgres_server.new_database(postgres_template)
+    postgres_server.keep_rows(name)
+    return name
+
+
+@pytest.fixture
+def postgresql(postgres_server: "PostgresServer", recycled_postgresql: str) -> Iterator[str]:
+    """The address of a PostgreSQL database with all tables, and no rows but those that migrations write."""
+    yield postgres_server.url(recycled_postgresql)
+    postgres_server.restore_rows(recycled_postgresql)
 
 
 @pytest.fixture(scope="session")
@@ -72,10 +97,25 @@ def open_vswitch(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Daemons"
         yield running
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+BOTH_KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql))
+
+
+@pytest.fixture(params=BOTH_KINDS)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database: each test that asks for it runs on both kinds."""
+    """The address of a database with all tables: each test that asks for it runs on both kinds."""
+    if request.param == "sqlite":
+        from migrated import create_sqlite  # noqa: PLC0415 - only where it is asked for
+
+        create_sqlite(address := f"sqlite:///{tmp_path / 'sbf.db'}")
+        return address
+    found: str = request.getfixturevalue("postgresql")
+    return found
+
+
+@pytest.fixture(params=BOTH_KINDS)
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a database without tables: each test that asks for it runs on both kinds."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'sbf.db'}"
-    found: str = request.getfixturevalue("postgresql")
+    found: str = request.getfixturevalue("empty_postgresql")
     return found

@@ -27,6 +27,30 @@ SETTINGS = {
 """Quick and forgetful; far from UTC, and (above) sorting as dictionaries do, which pass over dashes, so that nothing
 depends on either."""
 
+KEEP_ROWS = """
+DO $$ DECLARE one record; found boolean; BEGIN
+  CREATE SCHEMA initial;
+  FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+    EXECUTE format('SELECT EXISTS (SELECT FROM public.%I)', one.tablename) INTO found;
+    IF found THEN EXECUTE format('CREATE TABLE initial.%1$I AS TABLE public.%1$I', one.tablename); END IF;
+  END LOOP;
+END $$"""
+"""Copies what tables have rows at first to another schema."""
+RESTORE_ROWS = """
+DO $$ DECLARE one record; BEGIN
+  PERFORM set_config('session_replication_role', 'replica', true);
+  FOR one IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+    EXECUTE format('DELETE FROM public.%I', one.tablename);
+    IF to_regclass(format('initial.%I', one.tablename)) IS NOT NULL THEN
+      EXECUTE format('INSERT INTO public.%1$I SELECT * FROM initial.%1$I', one.tablename);
+    END IF;
+  END LOOP;
+  PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+    FROM pg_sequences WHERE schemaname = 'public';
+END $$"""
+"""Replaces all rows by those, without foreign keys being checked in between."""
+END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
+
 
 class NoPostgresError(Exception):
     """PostgreSQL's programs are not on this machine."""
@@ -79,6 +103,15 @@ class PostgresServer:
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
+    def keep_rows(self, name: str) -> None:
+        """Record the rows of a database, so that :meth:`restore_rows` can restore them."""
+        self.run(KEEP_ROWS, name)
+
+    def restore_rows(self, name: str) -> None:
+        """End all sessions of a database, and restore its rows: ten times as quick as a new database."""
+        self.run(END_SESSIONS.format(name=name))
+        self.run(RESTORE_ROWS, name)
+
     def drop(self, name: str) -> None:
         """Remove a database, also one that is in use."""
         self.run(f"DROP DATABASE {name} WITH (FORCE)")
@@ -88,9 +121,9 @@ class PostgresServer:
         query = "".join(f"&{key}={value}" for key, value in more.items())
         return f"postgresql://sbf@/{name}?host={self.folder}{query}"
 
-    def run(self, statement: str) -> None:
+    def run(self, statement: str, database: str = "postgres") -> None:
         """Run one statement as the server's owner."""
-        with psycopg.connect(host=str(self.folder), user="sbf", dbname="postgres", autocommit=True) as connection:
+        with psycopg.connect(host=str(self.folder), user="sbf", dbname=database, autocommit=True) as connection:
             connection.execute(statement.encode())
 
     def _answers(self) -> bool:

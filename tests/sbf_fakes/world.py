@@ -1,11 +1,14 @@
 """A whole service on a database, with fake switches and agents, whose time a test moves."""
 
 import secrets
+import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import select
+from migrated import create_sqlite
+from sqlalchemy import Engine, event, select
+from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session
 
 from sbf_fakes.edges import FakeEdges
@@ -32,6 +35,23 @@ from virtcloud.model.wanted import HostWanted
 
 SITES = ("brno", "praha", "plzen")
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
+
+COMPILED: dict[str, Engine] = {}
+"""The first engine for each kind of database: others use its compiled statements."""
+
+
+def share_compiled(engine: Engine) -> None:
+    """Use the statements that an earlier engine of this process compiled: each engine has its own otherwise."""
+    first = COMPILED.get(engine.dialect.name)
+    if first is not None:
+        engine.dialect = engine.pool._dialect = first.dialect
+        engine._compiled_cache = first._compiled_cache
+
+
+def forget_power_losses(connection: DBAPIConnection, _entry: object) -> None:
+    """Write to SQLite's file without waiting for the disk: a test may kill a process, but not the machine."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous=OFF")
 
 
 def site(name: str, hosts: int = 2) -> dict[str, object]:
@@ -122,14 +142,19 @@ class World:
     """Every service on this database; tests put another into ``service``, or use it beside that."""
 
     def __post_init__(self) -> None:
+        create_sqlite(self.database)
         self.service = self.restarted()
         self.service.prepare()
+        COMPILED.setdefault(self.store.engine.dialect.name, self.store.engine)
 
     def restarted(self) -> SbfService:
         """Make the service anew on the same database, as after a crash."""
         settings = ServiceSettings.model_validate({"database": self.database, "timing": self.timing, "replica": "one"})
-        self.made.append(build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of))
-        return self.made[-1]
+        made = build_service(settings, self.switches.platform_of, self.clock, self.edges.platform_of)
+        share_compiled(made.store.engine)
+        event.listen(made.store.engine, "connect", forget_power_losses)
+        self.made.append(made)
+        return made
 
     @property
     def store(self) -> object:

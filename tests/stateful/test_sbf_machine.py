@@ -369,8 +369,8 @@ test_machine = Machine.TestCase
 
 
 @pytest.mark.postgresql
-def test_machine_on_postgresql(postgres_server: PostgresServer) -> None:
+def test_machine_on_postgresql(postgres_server: PostgresServer, postgres_template: str) -> None:
     def machine() -> Machine:
-        return Machine(lambda _folder: postgres_server.url(postgres_server.new_database()))
+        return Machine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
 
     run_state_machine_as_test(machine, settings=settings(Machine.TestCase.settings, max_examples=6))  # type: ignore[no-untyped-call]

@@ -19,8 +19,8 @@ BEFORE_RECORDS = "0015"
 """The last version in which every VLAN of a pool counted as SBF's."""
 
 
-def test_the_migrations_make_exactly_the_tables(database: str) -> None:
-    engine = make_engine(database)
+def test_the_migrations_make_exactly_the_tables(empty_database: str) -> None:
+    engine = make_engine(empty_database)
     migrate(engine)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
@@ -28,8 +28,8 @@ def test_the_migrations_make_exactly_the_tables(database: str) -> None:
     engine.dispose()
 
 
-def test_constraints_are_in_the_database(database: str) -> None:
-    engine = make_engine(database)
+def test_constraints_are_in_the_database(empty_database: str) -> None:
+    engine = make_engine(empty_database)
     migrate(engine)
     found = inspect(engine)
     assert found.get_pk_constraint("claims")["constrained_columns"] == ["site", "vlan"]
@@ -40,8 +40,8 @@ def test_constraints_are_in_the_database(database: str) -> None:
     engine.dispose()
 
 
-def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_never_used(database: str) -> None:
-    engine = make_engine(database)
+def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_never_used(empty_database: str) -> None:
+    engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-103'), ('praha', true, '')",
         "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
@@ -64,9 +64,9 @@ def test_numbers_of_an_older_database_are_free_since_they_were_given_back_or_nev
     engine.dispose()
 
 
-def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(database: str) -> None:
+def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(empty_database: str) -> None:
     """The elements' table is made anew on SQLite; the placements that refer to it stay, and are still held to it."""
-    engine = make_engine(database)
+    engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
         "INSERT INTO clusters VALUES ('c', 'demo', 0, 'eva', '{}', 1, 'active', NULL, :at, :at, :at, NULL, false)",
@@ -88,9 +88,9 @@ def test_a_database_of_the_first_version_keeps_what_is_in_it_and_its_references(
     engine.dispose()
 
 
-def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(database: str) -> None:
+def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
     """Those that were confirmed to carry nothing may be access ports that SBF shut down itself."""
-    engine = make_engine(database)
+    engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
         "INSERT INTO elements VALUES ('brno-sw1', 'brno', 'switch', true, 2, 2, NULL, true, NULL, NULL, :carried, NULL, NULL, 1)",  # noqa: E501 - all columns
@@ -109,8 +109,8 @@ def test_ports_that_were_confirmed_before_an_upgrade_count_as_adopted(database: 
     engine.dispose()
 
 
-def test_migrating_again_changes_nothing(database: str) -> None:
-    engine = make_engine(database)
+def test_migrating_again_changes_nothing(empty_database: str) -> None:
+    engine = make_engine(empty_database)
     migrate(engine)
     migrate(engine)
     with engine.connect() as connection:
@@ -118,10 +118,10 @@ def test_migrating_again_changes_nothing(database: str) -> None:
     engine.dispose()
 
 
-def test_a_migration_that_dies_leaves_an_empty_database(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migration_that_dies_leaves_an_empty_database(empty_database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from alembic import op  # noqa: PLC0415
 
-    engine = make_engine(database)
+    engine = make_engine(empty_database)
 
     def die(*_arguments: object) -> None:
         raise KeyboardInterrupt
@@ -135,8 +135,8 @@ def test_a_migration_that_dies_leaves_an_empty_database(database: str, monkeypat
     engine.dispose()
 
 
-def test_a_database_of_a_newer_version_is_left_alone(database: str) -> None:
-    engine = make_engine(database)
+def test_a_database_of_a_newer_version_is_left_alone(empty_database: str) -> None:
+    engine = make_engine(empty_database)
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -160,9 +160,9 @@ def test_what_is_no_database_is_named(tmp_path: Path) -> None:
     engine.dispose()
 
 
-def test_what_switches_carried_before_is_recorded_as_created(database: str) -> None:
+def test_what_switches_carried_before_is_recorded_as_created(empty_database: str) -> None:
     """By the claims that a switch confirmed, and by what it was last read to carry; not by what it owes."""
-    engine = make_engine(database)
+    engine = make_engine(empty_database)
     cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined)"  # noqa: E501 - all columns
     element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence, carried)"  # noqa: E501 - all columns
     written = (

@@ -30,8 +30,8 @@ def world(postgresql: str) -> Iterator[World]:
     made.close()
 
 
-def test_replicas_that_start_at_once_migrate_one_after_the_other(postgresql: str) -> None:
-    engines = [make_engine(postgresql) for _ in range(4)]
+def test_replicas_that_start_at_once_migrate_one_after_the_other(empty_postgresql: str) -> None:
+    engines = [make_engine(empty_postgresql) for _ in range(4)]
     start = Barrier(4)
 
     def begin(number: int) -> None:

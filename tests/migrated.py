@@ -1,0 +1,36 @@
+"""Databases that have the tables of this version: copies of one that each process migrates once."""
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import make_url
+
+from sbf_service.store.engine import make_engine
+from sbf_service.store.migrate import migrate
+
+
+def create_sqlite(database: str) -> None:
+    """Create the file of a SQLite address with all tables; a file that exists and other databases stay unchanged."""
+    address = make_url(database)
+    if address.get_backend_name() == "sqlite" and address.database and not Path(address.database).exists():
+        file = Path(address.database)
+        file.touch(mode=0o600)
+        file.write_bytes(_sqlite_template())
+
+
+def migrate_once(database: str) -> None:
+    """Migrate a database and close every connection to it."""
+    engine = make_engine(database)
+    try:
+        migrate(engine)
+    finally:
+        engine.dispose()
+
+
+@cache
+def _sqlite_template() -> bytes:
+    with TemporaryDirectory(prefix="sbf") as folder:
+        file = Path(folder) / "sbf.db"
+        migrate_once(f"sqlite:///{file}")
+        return file.read_bytes()
