@@ -1,7 +1,8 @@
 """What contract tests share."""
 
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from emulators.switch_bench import MakeBench, make_bench_in
@@ -30,3 +31,18 @@ def _netconf_without_naps() -> None:
     from ncclient.transport import session  # noqa: PLC0415
 
     session.TICK = 0.002
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ssh_connections_end_at_once() -> None:
+    """Wake paramiko's reading thread when its connection is closed: it looks ten times a second only."""
+    from paramiko.packet import Packetizer  # noqa: PLC0415
+
+    close = Packetizer.close
+
+    def wake_and_close(packetizer: Packetizer) -> None:
+        with suppress(OSError):
+            packetizer._Packetizer__socket.shutdown(socket.SHUT_RDWR)
+        close(packetizer)
+
+    Packetizer.close = wake_and_close
