@@ -10,11 +10,10 @@ from emulators.terminal import Hangup
 
 
 class ConfirmTimerSwitch(EmulatedSwitch):
-    """A switch whose running configuration changes by commits only; ``minute`` is how many seconds it takes for one."""
+    """A switch whose running configuration changes by commits only."""
 
-    def __init__(self, minute: float = 60, **more: object) -> None:
+    def __init__(self, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]
-        self.minute = minute
         self.history: list[SwitchState] = []
         self.locked_by = ""
         """Who else holds the lock: tests put a name here."""
@@ -39,9 +38,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self.unconfirmed = None
             else:
                 self.unconfirmed = self.unconfirmed or deepcopy(self.running)
-                self._timer = threading.Timer(minutes * self.minute, self.time_is_up)
-                self._timer.daemon = True
-                self._timer.start()
+                self._start_timer(60 * minutes)
             self.history.insert(0, deepcopy(self.running))
             self.running = state
             self.note("commit")
@@ -57,11 +54,23 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)
 
+    def hasten(self) -> None:
+        """Shorten the confirm timer that runs, if any, to a moment; it takes back in its own thread."""
+        with self.lock:
+            if self._timer is not None:
+                self._stop_timer()
+                self._start_timer(0.01)
+
     def power_off(self) -> None:
         with self.lock:
             self._stop_timer()
             self.unconfirmed = None
         super().power_off()
+
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self.time_is_up)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
