@@ -1,9 +1,12 @@
 # make demo   a whole installation on this machine: three sites, two clusters, faults and all, in a minute
 # make test   every check and every test
+# make test-quick   the tests that start no lab and take little time, in less than a minute
 BIN := .venv/bin
+PYTEST = $(BIN)/python -m compileall -q virtcloud sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
+# Tests start hundreds of Python processes: without compiled modules each of them compiles the sources again.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-pbs bench check format docs lock clean
+.PHONY: help setup demo test test-quick test-durations test-pbs bench check format docs lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -15,7 +18,13 @@ demo: setup ## two virtual clusters over three sites, on this machine
 	@$(BIN)/virtcloud lab demo
 
 test: setup check ## every check and every test
-	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile
+	@$(PYTEST) -n auto
+
+test-quick: setup ## tests that start no lab and take little time (less than a minute)
+	@$(PYTEST) -n auto --quick
+
+test-durations: setup ## every test, and record how long each file takes: the next runs start with the longest
+	@$(PYTEST) -n auto --record-durations
 
 test-pbs: setup ## the scenarios on a real OpenPBS (a quarter of an hour), where one is installed
 	@$(BIN)/pytest tests/pbs/test_install.py

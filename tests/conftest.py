@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ovs_daemons import Daemons
     from postgres import PostgresServer
 
+pytest_plugins = ["distribution"]
+
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
 DEMANDING = ("lab", "postgresql", "openvswitch")
 

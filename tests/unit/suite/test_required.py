@@ -43,7 +43,7 @@ def test_of_something_else(): pytest.skip("no printer")
 def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: str) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  lab\n  postgresql\n")
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers =\n  lab\n  postgresql\n")
     done = subprocess.run(  # noqa: S603 - our own command
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
         env={**os.environ, "VIRTCLOUD_REQUIRE_LAB": required},

@@ -1,0 +1,203 @@
+"""Distributes tests over the workers of pytest-xdist: longest first, by durations that an earlier run recorded.
+
+A unit goes to one worker as a whole: a file, or a piece of a file whose tests take longer than ``PIECE_S``. Files of
+labs are never split, and half of the workers take them first: at most so many labs run at once, and a worker whose lab
+is up continues with files that use the same lab. docs/explanation/tests.md describes the arrangement.
+"""
+
+import gc
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+TABLE = Path(__file__).with_name("durations.json")
+PIECE_S = 20.0
+UNKNOWN_S = 0.2
+"""Assumed for each test of a file that the table does not have."""
+WHOLE = ("tests/lab/", "tests/compatibility/", "tests/pbs/")
+"""Their tests share what one fixture of the file starts."""
+QUICK_S = 3.0
+"""Files that take longer are left out by ``--quick``."""
+LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "fabric", "edges", "own_state")
+"""Fixtures that start a lab."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How long a file's tests take together, in seconds, and which lab they use, if any."""
+
+    seconds: float
+    lab: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """Tests that one worker runs one after the other."""
+
+    name: str
+    seconds: float
+    lab: str
+
+
+def read_table(path: Path = TABLE) -> dict[str, Record]:
+    """Return the recorded durations by file."""
+    found: dict[str, dict[str, float | str]] = json.loads(path.read_text()) if path.exists() else {}
+    return {file: Record(float(one["seconds"]), str(one.get("lab", ""))) for file, one in found.items()}
+
+
+def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
+    """Write the durations, longest first; files under half a second are left out."""
+    longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
+    rows = {
+        file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})
+        for file, one in longest
+        if one.seconds >= 0.5 or one.lab
+    }
+    lines = ",\n".join(f" {json.dumps(file)}: {json.dumps(row)}" for file, row in rows.items())
+    path.write_text(f"{{\n{lines}\n}}\n")
+
+
+def file_of(test: str) -> str:
+    """Return the file of a test's id."""
+    return test.partition("::")[0]
+
+
+def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkUnit]:
+    """Return the unit of each test; the tests of a piece follow each other in the collected order."""
+    counts = Counter(file_of(test) for test in tests)
+    seen: Counter[str] = Counter()
+    units = {}
+    for test in tests:
+        file = file_of(test)
+        record = table.get(file, Record(UNKNOWN_S * counts[file]))
+        pieces = 1 if file.startswith(WHOLE) else min(counts[file], int(record.seconds // PIECE_S) + 1)
+        piece = seen[file] * pieces // counts[file]
+        seen[file] += 1
+        units[test] = WorkUnit(f"{file} {piece + 1}/{pieces}", record.seconds / pieces, record.lab)
+    return units
+
+
+def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
+    """Return the unit that a worker runs next.
+
+    ``lab`` is the lab that the worker used last, ``taken`` are those of other workers. A worker that takes labs
+    prefers its own lab, then labs that no other worker has; every worker takes whatever is left in the end.
+    """
+    others = set(taken) - {lab}
+
+    def rank(unit: WorkUnit) -> tuple[bool, bool, bool, float]:
+        fits = bool(unit.lab) is takes_labs
+        return not fits, unit.lab != lab, unit.lab in others, -unit.seconds
+
+    return min(waiting, key=rank)
+
+
+class LongestFirst(LoadScopeScheduling):
+    """Assigns units of work instead of files, and chooses the next one by :func:`choose`."""
+
+    def __init__(self, config: pytest.Config, log: Producer, table: Mapping[str, Record]) -> None:
+        """Distribute by the durations in ``table``."""
+        super().__init__(config, log)
+        self._table = table
+        self._units: dict[str, WorkUnit] = {}
+        self._labs: dict[WorkerController, str] = {}
+
+    def schedule(self) -> None:
+        """Divide what was collected, at the first call; then assign as the base class does."""
+        if not self._units:
+            self._units = divide(next(iter(self.registered_collections.values())), self._table)
+        super().schedule()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._units[nodeid].name
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        waiting = {name: self._units[next(iter(tests))] for name, tests in self.workqueue.items()}
+        place = list(self.assigned_work).index(node)
+        taken = [lab for other, lab in self._labs.items() if other is not node]
+        takes_labs = place < (len(self.assigned_work) + 1) // 2
+        unit = choose(waiting.values(), takes_labs=takes_labs, lab=self._labs.get(node, ""), taken=taken)
+        if unit.lab:
+            self._labs[node] = unit.lab
+        self.workqueue.move_to_end(unit.name, last=False)
+        super()._assign_work_unit(node)
+
+
+class Recorder:
+    """Sums up the durations of a run, and writes the table at its end; files that did not run stay as they were."""
+
+    def __init__(self, table: Path = TABLE) -> None:
+        """Write to ``table``."""
+        self._table = table
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._labs: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up one phase of one test."""
+        file = file_of(report.nodeid)
+        self._seconds[file] += report.duration
+        self._labs.update((file, str(value)) for key, value in report.user_properties if key == "lab")
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the table."""
+        root = self._table.parent.parent
+        kept = {file: record for file, record in read_table(self._table).items() if (root / file).exists()}
+        seen = {file: Record(seconds, self._labs.get(file, "")) for file, seconds in self._seconds.items()}
+        write_table(kept | seen, self._table)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add what is chosen on the command line."""
+    group = parser.getgroup("distribution")
+    group.addoption("--quick", action="store_true", help=f"only files without a lab that take {QUICK_S:g} s at most")
+    group.addoption("--record-durations", action="store_true", help=f"write {TABLE.name} at the end")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record durations where asked to; workers report to the process that started them."""
+    if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Name the lab that each test uses, for the :class:`Recorder`; leave out what ``--quick`` leaves out."""
+    for item in items:
+        used = [name for name in LABS if name in getattr(item, "fixturenames", ())]
+        if used:
+            item.user_properties.append(("lab", used[0]))
+    if config.getoption("--quick"):
+        table = read_table()
+        slow = [item for item in items if not _is_quick(item, table)]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if _is_quick(item, table)]
+
+
+def pytest_collection_finish() -> None:
+    """Exempt thousands of collected tests and their modules from garbage collection: none of it is garbage."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return two workers for each processor: tests wait for half of their time."""
+    return min(2 * len(os.sched_getaffinity(0)), 8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongestFirst:
+    """Distribute tests as this module describes, whatever ``--dist`` says."""
+    return LongestFirst(config, log, read_table())
+
+
+def _is_quick(item: pytest.Item, table: Mapping[str, Record]) -> bool:
+    record = table.get(file_of(item.nodeid), Record(0))
+    return record.seconds <= QUICK_S and not record.lab and not item.get_closest_marker("lab")
