@@ -6,8 +6,7 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import make_url
 
-from sbf_service.store.engine import make_engine
-from sbf_service.store.migrate import migrate
+from sbf_service.store.database import make_engine, migrate
 
 
 def create_sqlite(database: str) -> None:
