@@ -44,7 +44,7 @@ def test_in_a_pipe_each_finding_is_a_line() -> None:
 def test_the_exit_code_says_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(main, ["doctor", "--json"])
     assert (done.exit_code, json.loads(done.output)["healthy"]) == (0, True)
-    monkeypatch.setattr(lab_kernel, "works", lambda _: False)
+    monkeypatch.setattr(lab_kernel, "has_feature", lambda _: False)
     monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
     done = CliRunner().invoke(main, ["doctor"])
     assert (done.exit_code, "no lab can run here" in done.output) == (1, True)

@@ -132,7 +132,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[i
 
 
 def test_neither_the_kernel_nor_user_mode_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab_kernel, "works", lambda feature: feature.name != "802.1ad bridges")
+    monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
     monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
     code, said = here(tmp_path, monkeypatch, "up")
     assert (code, said) == (
@@ -150,7 +150,7 @@ def test_programs_that_are_missing_are_named_with_their_packages(
     for program in prerequisites.REQUIRED_PROGRAMS:
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
-    monkeypatch.setattr(prerequisites, "PATH", str(tmp_path))
+    monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
     code, said = here(tmp_path, monkeypatch, "up")
     assert (code, said) == (2, "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n")
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 from lab_pings import pinging
 
-from virtcloud.client.sbf import ANY_VERSION, SbfClient
+from virtcloud.client.calls import ANY_VERSION
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import Snapshot, read_guests, take_snapshot

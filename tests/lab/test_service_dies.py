@@ -17,7 +17,7 @@ def test_the_start_fails_with_its_last_words_and_leaves_nothing(
     own_state: LabState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = NodeService("sshd", ("sh", "-c", "sleep 0.1; echo out of memory; exit 3"))
-    monkeypatch.setattr(node_services, "sshd", lambda _address: short)
+    monkeypatch.setattr(node_services, "sshd_service", lambda _address: short)
     with pytest.raises(LabFailed, match=r"brno-sw1: sshd died \(3\) soon after its start\n .*\n    out of memory"):
         Lab.up(read_lab_file(PLAIN), state=own_state)
     assert find_remains(own_state) == []

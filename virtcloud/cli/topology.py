@@ -11,7 +11,8 @@ from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import json_option, open_client
-from virtcloud.client.sbf import ANY_VERSION, SbfClient
+from virtcloud.client.calls import ANY_VERSION
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.errors import BadInput, NotFound

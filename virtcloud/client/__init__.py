@@ -1,13 +1,23 @@
-"""The client of SBF: connection, credentials, HTTP client, and the Python API."""
+"""SBF from Python: clusters as objects (``Client``, ``Cluster``), and every call of the HTTP API (``SbfClient``).
+
+Names are imported when they are first used: the command line and the agent need only a part of them.
+"""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-_HOMES = {"Client": "virtcloud.client.api", "Cluster": "virtcloud.client.api", "SbfClient": "virtcloud.client.sbf"}
-__all__ = ["Client", "Cluster", "SbfClient"]
+if TYPE_CHECKING:
+    from virtcloud.client.api import Client, Cluster
+    from virtcloud.client.calls import ANY_VERSION
+    from virtcloud.client.sbf import DEFAULT_URL, SbfClient
+
+__all__ = ["ANY_VERSION", "DEFAULT_URL", "Client", "Cluster", "SbfClient"]
+
+_MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "api", "DEFAULT_URL": "sbf", "SbfClient": "sbf"}
 
 
 def __getattr__(name: str) -> object:
-    """Import a name when it is first used (PEP 562): commands that ask nothing of SBF start without its client."""
-    if name not in _HOMES:
+    """Import a name from its module (PEP 562)."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.credentials import write_token
-from virtcloud.client.sbf import ANY_VERSION, SbfClient
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import addressing, control_client, guest_kernel, lab_images, lab_kernel, node_services
 from virtcloud.lab.errors import LabFailed
 from virtcloud.lab.fabric import plan as fabric_plan

@@ -1,6 +1,6 @@
-"""Whose guests a host runs, and who asked for a cluster: checked by SBF and again by the host's agent.
+"""Access: roles, tokens, quotas, and the rules whose clusters a host accepts.
 
-Who may reach SBF: roles, tokens, and how much one user may have.
+SBF checks admission rules, and each host's agent checks them again.
 """
 
 from datetime import datetime
@@ -15,7 +15,7 @@ from virtcloud.model.values import Name, PatternText, UserName
 
 
 class ClusterOrigin(Document):
-    """Where a cluster comes from: its owner, and whether a batch system asked for it."""
+    """The owner of a cluster, and whether a batch system requested it."""
 
     owner: UserName
     batch: bool
@@ -23,7 +23,7 @@ class ClusterOrigin(Document):
 
 
 class AdmissionRule(Document):
-    """Whose clusters a host takes part in: those of batch jobs, and those that users ask for themselves."""
+    """Whose clusters a host accepts: those of batch jobs, and those that users request themselves."""
 
     batch: bool = Field(default=True, description="`false`: no cluster of a batch job.")
     users: Literal["all"] | tuple[UserName, ...] = Field(
@@ -32,13 +32,13 @@ class AdmissionRule(Document):
     )
 
     def allows(self, origin: ClusterOrigin) -> bool:
-        """Return whether a cluster of this origin may have a part here."""
+        """Return whether the host accepts a cluster of this origin."""
         if origin.batch:
             return self.batch
         return self.users == "all" or origin.owner in self.users
 
     def __str__(self) -> str:
-        """Return who is admitted, in words."""
+        """Return the admitted users and jobs, as messages name them."""
         users = "all users" if self.users == "all" else f"users {', '.join(self.users)}" if self.users else ""
         return " and ".join(filter(None, ("batch jobs" if self.batch else "", users))) or "nobody"
 
@@ -47,7 +47,7 @@ ADMIT_EVERYBODY = AdmissionRule()
 
 
 class Role(StrEnum):
-    """What somebody is to the service; ``docs/how-to/give-access.md`` says what each may do."""
+    """The role of a caller; ``docs/how-to/give-access.md`` lists the rights of each role."""
 
     USER = "user"
     SITE_ADMINISTRATOR = "site-administrator"
@@ -58,7 +58,7 @@ class Role(StrEnum):
 
 
 class TokenId(PatternText):
-    """The part of a token that is no secret: by it a token is listed and revoked."""
+    """The public part of a token, by which it is listed and revoked."""
 
     __slots__ = ()
     pattern = r"[a-z2-7]{8}"
@@ -69,10 +69,11 @@ TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]
 
 
 class TokenRequest(Document):
-    """A call that wants a token.
+    """A request for a new token.
 
-    ``name`` is the user's, the administrator's or the scheduler's; an agent's or a job starter's is its element's.
-    ``sites`` are a site administrator's. Without ``expires_in_s`` it is valid until it is revoked.
+    ``name`` is the name of the user, administrator or scheduler; for an agent or a job starter it is the name of the
+    element. ``sites`` are those of a site administrator. Without ``expires_in_s`` the token is valid until it is
+    revoked.
     """
 
     name: UserName
@@ -94,7 +95,7 @@ class TokenRequest(Document):
 
 
 class TokenView(Document):
-    """A token as it is kept: everything but the token itself. ``last_used_at`` is right to the hour."""
+    """A stored token, without the secret. ``last_used_at`` is exact to the hour."""
 
     id: TokenId
     name: UserName
@@ -115,14 +116,14 @@ class TokenView(Document):
 
 
 class NewToken(TokenView):
-    """A token that was just made. ``token`` is shown this once, and kept nowhere."""
+    """A token that was just created. ``token`` is shown once and not stored."""
 
     token: str
     """The token itself, shown this once."""
 
 
 class Identity(Document):
-    """Whom SBF takes the caller for; ``token`` is the id of the token, if one was used."""
+    """The caller as SBF sees it; ``token`` is the id of the caller's token, if it has one."""
 
     name: str
     """Name of the caller."""
@@ -138,9 +139,9 @@ Amount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class QuotaLimits(Document):
-    """What one user may have at once, over all clusters of that user, and how large and long one cluster may be.
+    """The limits of one user: over all clusters of the user, and of the size and duration of one cluster.
 
-    What is not given is not limited here: for a user the service's settings decide then.
+    A limit that is not given does not apply here; for a user, the service's settings apply instead.
     """
 
     clusters: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
@@ -166,7 +167,7 @@ class QuotaLimits(Document):
 
 
 class QuotaView(Document):
-    """A user's quota: ``limits`` are what counts, ``own`` what was set for this user; the rest is there now."""
+    """A user's quota: ``limits`` are in force, ``own`` were set for this user; the other fields are the current use."""
 
     user: UserName
     limits: QuotaLimits

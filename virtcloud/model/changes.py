@@ -1,7 +1,4 @@
-"""What would be changed, said before anything is: the documents of dry runs and differences.
-
-The audit log's rows as documents.
-"""
+"""Documents about changes: planned changes (dry runs and differences) and recorded changes (the audit log)."""
 
 from datetime import datetime
 
@@ -18,7 +15,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 
 class PlannedSegment(Document):
-    """A cluster's part of a host as it would be: its VLAN on a port, and its guests there as they were asked for."""
+    """A cluster's planned part of a host: its VLAN on a port, and its guests there as requested."""
 
     key: ClusterKey
     vlan: VlanId
@@ -31,7 +28,7 @@ class PlannedSegment(Document):
 
 
 class HostDifference(Document):
-    """What a host or gateway has not confirmed yet: segments to set up, and clusters to lose."""
+    """The changes that a host or gateway has not confirmed yet: segments to set up, and clusters to remove."""
 
     add: tuple[PlannedSegment, ...] = ()
     """Segments to set up."""
@@ -39,15 +36,15 @@ class HostDifference(Document):
     """Keys of clusters to remove."""
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to change."""
         return bool(self.add or self.remove)
 
 
 class ElementDifference(Document):
-    """What would be changed on one element to make it as wanted; ``switch``, ``edge`` or ``host``, by its kind.
+    """The difference of one element; ``switch``, ``edge`` or ``host`` is set, depending on its kind.
 
-    ``read_at`` is when that which it is compared with was read (a switch, an edge) or its agent last asked (a host);
-    nothing when that never was. ``lines`` are what a device would be told, in order, where its driver can say so.
+    ``read_at`` is the time of the observed state: when a device was last read, or an agent last asked; None if never.
+    ``lines`` are the commands that a device would be sent, in order, if its driver can list them.
     """
 
     element: Name
@@ -66,15 +63,15 @@ class ElementDifference(Document):
     """The commands that the device would be sent, where the driver can list them."""
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to change."""
         return bool(self.switch or self.edge or self.host)
 
 
 class ClusterDryRun(Document):
-    """What asking for a cluster would do now; nothing was claimed and nothing written.
+    """The effect that a request for a cluster would have now. Nothing was claimed or written.
 
-    ``created`` is false when the cluster is there already. ``vlans`` are the numbers that it would take, or has:
-    another call may take them first.
+    ``created`` is false if the cluster exists already. ``vlans`` are the VLAN IDs that the cluster has, or would get
+    unless another call takes them first.
     """
 
     key: ClusterKey
@@ -89,10 +86,10 @@ class ClusterDryRun(Document):
 
 
 class OtherUse(Document):
-    """Something on a device that somebody other than SBF uses, and what SBF would do about it.
+    """A use of a device by somebody other than SBF, and what SBF would do about it.
 
-    ``vlans`` and ``ports`` name what is in use, where it is a VLAN or a port. ``found`` describes the use, ``effect``
-    what SBF does. ``asks`` marks a use that the change would alter: an administrator must agree first.
+    ``vlans`` and ``ports`` name the VLANs or ports in use. ``found`` describes the use, ``effect`` what SBF does.
+    ``asks`` marks a use that the change would alter: an administrator must agree first.
     """
 
     element: Name
@@ -109,9 +106,9 @@ class OtherUse(Document):
 
 
 class ChangeDryRun(Document):
-    """What a new pool or topology would change on devices, from reading them now; nothing was changed.
+    """The changes of devices that a new pool or topology would cause. Nothing was changed.
 
-    ``elements`` are the switches and edges that were read. ``unread`` maps those that could not be read to the reason.
+    ``elements`` are the devices that were read. ``unread`` maps the devices that could not be read to the reason.
     """
 
     elements: tuple[ElementDifference, ...] = ()
@@ -128,7 +125,7 @@ class ChangeDryRun(Document):
 
 
 class ElementReconciliation(Document):
-    """A switch or an edge that was read just now, and what had to be changed on it."""
+    """A device that was read just now, and what was changed on it."""
 
     element: ElementView
     """The element after the reconciliation."""
@@ -137,9 +134,10 @@ class ElementReconciliation(Document):
 
 
 class AuditEntry(Document):
-    """One change: who made it, what, when, why, on which element, for which cluster, with the difference applied.
+    """One change: who made it, what, when, why, on which element, for which cluster, and the applied difference.
 
-    ``id`` grows from row to row. ``who`` is a cluster's owner, an administrator, an element, or a part of the service.
+    ``id`` increases from row to row. ``who`` is a cluster's owner, an administrator, an element, or a part of the
+    service.
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""What a user asks for, and the life of a cluster as a table (DESIGN.md §4)."""
+"""Clusters: the spec that a user requests, and the lifecycle as a table of transitions."""
 
 from collections import Counter
 from enum import StrEnum
@@ -12,7 +12,7 @@ from virtcloud.model.values import Address, ClusterKey, Mac, Name, UserName, Vla
 
 
 class ClusterState(StrEnum):
-    """Where a cluster is in its life."""
+    """The states of a cluster's lifecycle."""
 
     REQUESTED = "requested"
     CONFIGURING = "configuring"
@@ -43,7 +43,7 @@ ENDED_STATES = frozenset({ClusterState.RELEASED, ClusterState.FAILED})
 
 
 def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
-    """Give ``to`` if the table has that move; raises :class:`IllegalMove` otherwise."""
+    """Return ``to`` if the table has this transition; raise IllegalTransition otherwise."""
     if to not in TRANSITIONS[state]:
         allowed = ", ".join(sorted(TRANSITIONS[state])) or "nowhere"
         raise IllegalTransition(f"a cluster that is {state} cannot become {to}; from there it can go to: {allowed}")
@@ -53,8 +53,8 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 class Guest(Document):
     """A virtual machine of a cluster on a host. Memory is in MiB.
 
-    Addresses are wholly the user's choice, each with its prefix length (``10.0.0.1/24``). A MAC address is made when
-    none is given, another one in every cluster.
+    The user chooses the addresses, each with its prefix length (``10.0.0.1/24``). Without a MAC address, the guest gets
+    a generated one that differs in every cluster.
     """
 
     name: Name
@@ -74,14 +74,14 @@ LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 
 
 class ClusterSpec(Document):
-    """What a cluster shall be.
+    """The spec of a cluster.
 
-    ``hosts`` take part even without a guest. The lease and the deadline for setting up are in seconds. No two clusters
-    that have not ended have the same ``name``. ``vlan`` is a number asked for, the same at all sites.
+    ``hosts`` take part even without a guest. The lease and the deadline for the set-up are in seconds. A ``name`` is
+    unique among running clusters. ``vlan`` requests a VLAN ID, the same at all sites.
 
-    A cluster that ``joins`` another, by its name or key, is a member of that one's network: it has no numbers of its
-    own, and ends with it. Owners whom a cluster ``shares_with`` may join it too. A network that is there to be joined
-    needs no host: it reaches ``sites``, and has numbers there, whoever joins it.
+    A cluster that ``joins`` another, by its name or key, is a member of that network: it has no VLAN IDs of its own and
+    ends with the network. Clusters of the owners in ``shares_with`` may join this cluster's network. A network for
+    members needs no host: it reaches ``sites`` and has VLAN IDs there, whoever joins it.
     """
 
     owner: UserName
@@ -128,7 +128,7 @@ class ClusterSpec(Document):
 
 
 class ClusterRequest(Document):
-    """A call that wants a cluster. A caller that may try again counts its ``attempt`` up; a lower one is refused."""
+    """A request for a cluster. A caller that retries increments ``attempt``; SBF rejects an outdated attempt."""
 
     spec: ClusterSpec
     """What the cluster shall be."""
@@ -137,7 +137,7 @@ class ClusterRequest(Document):
 
 
 class LeaseExtension(Document):
-    """A call that wants a cluster to last for so many seconds from now, at least."""
+    """A request to extend a cluster's lease to at least ``seconds`` from now."""
 
     seconds: LeaseSeconds
     """Seconds from now."""

@@ -1,4 +1,4 @@
-"""A trial of a dialect against one switch, read-only, and its record: a conversation with what was understood of it."""
+"""Read-only trials of a dialect against one switch, and their records: commands, answers and their parsed form."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -19,14 +19,14 @@ TextLines = Annotated[tuple[str, ...], BeforeValidator(_split_lines)]
 
 
 class TrialCommand(Document):
-    """A command, and what the switch answered."""
+    """A command, and the answer of the switch."""
 
     command: str
     answer: TextLines = ()
 
 
 class ParsedPort(Document):
-    """What was understood of one port; ``open``: it carries all VLANs, ``member``: it repeats an aggregate's lines."""
+    """The parsed state of one port; ``open``: it carries all VLANs, ``member``: it repeats an aggregate's lines."""
 
     mode: str = ""
     tagged: VlanSet = VlanSet()
@@ -39,7 +39,7 @@ class ParsedPort(Document):
 
 
 class ParsedNeighbour(Document):
-    """What was understood of one LLDP neighbour."""
+    """The parsed entry of one LLDP neighbour."""
 
     local: str
     name: str = ""
@@ -50,7 +50,7 @@ class ParsedNeighbour(Document):
 
 
 class ParsedSwitch(Document):
-    """What was understood of a switch. ``neighbours`` is None where the dialect does not ask for them."""
+    """The parsed state of a switch. ``neighbours`` is None if the dialect does not read neighbours."""
 
     vlans: dict[int, str] = Field(default_factory=dict)
     reserved: VlanSet = VlanSet()
@@ -59,11 +59,11 @@ class ParsedSwitch(Document):
 
 
 class TrialRecord(Document):
-    """The record of a trial: what was asked and answered, understood, and what SBF would send for an example.
+    """The record of a trial: commands and answers, their parsed form, and the commands of an example change.
 
-    ``source`` is where the answers are from (model, release), for readers. The example is VLAN ``vlan`` on ``ports``,
-    which are access ports with ``access``; ``lines`` are those that SBF would send. ``faults`` are what could not be
-    read or understood, and why SBF would refuse the example.
+    ``source`` names the origin of the answers (model, release). The example puts VLAN ``vlan`` on ``ports``, which are
+    access ports if ``access`` is set; ``lines`` are the commands that SBF would send. ``faults`` are the parts that
+    could not be read or parsed, and the reasons why SBF would refuse the example.
     """
 
     platform: str
@@ -78,9 +78,9 @@ class TrialRecord(Document):
 
 
 class TrialRequest(Document):
-    """What is tried: a platform's dialect with a switch, or with the answers of a record (``replayed``).
+    """The input of a trial: a platform, and a switch or a record to replay (``replayed``).
 
-    ``password`` and ``enable`` are secrets: a trial is passed on through a pipe only.
+    ``password`` and ``enable`` are secrets: the request is passed on through a pipe only.
     """
 
     platform: str
@@ -98,7 +98,7 @@ class TrialRequest(Document):
 
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
-    """Yield what a replay understood otherwise than the record has it; what the record lacks is not compared."""
+    """Yield where the parsed form of a replay differs from the record; parts that the record lacks are not compared."""
     was, found = before.understood, now.understood
     if was is not None and found is not None:
         yield from (

@@ -1,8 +1,7 @@
-"""What pydantic finds wrong, in our words: 'expected …, got …'.
+"""Documents: the base class of everything that is exchanged as YAML or JSON, its reader, and its error messages.
 
-The base of all documents: frozen, and strict about keys unless a reader of answers asks for less.
-
-Reading YAML into documents, with errors that say file, line, key, what was expected and what was found.
+Documents are frozen and reject unknown keys. An error message has the form "expected …, got …"; a message about a YAML
+file starts with the file's name and line.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from virtcloud.model.errors import BadDocument, BadInput
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the faults that are causes: without lists that are too short only because their items are at fault."""
+    """Return the errors that are causes: an error "too short" is left out if items of the same list are invalid."""
     every = error.errors()
     return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
 
@@ -27,7 +26,7 @@ def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
 
 
 def explain_validation_error(detail: ErrorDetails) -> str:
-    """Format one fault that pydantic found as 'expected …, got …' or as the model's own sentence."""
+    """Format one of pydantic's errors as 'expected …, got …', or return the model's own message."""
     if detail["type"] == "missing":
         return "expected this key, got nothing"
     if detail["type"] == "extra_forbidden":
@@ -43,7 +42,7 @@ def explain_validation_error(detail: ErrorDetails) -> str:
 
 
 def format_validation_errors(error: ValidationError) -> str:
-    """Return every fault on a line of its own, after the key that it concerns."""
+    """Return every error on a line of its own, after the key that it concerns."""
     return "\n".join(_format_validation_error(one) for one in list_validation_errors(error))
 
 
@@ -53,9 +52,10 @@ def _format_validation_error(one: ErrorDetails) -> str:
 
 
 class Document(BaseModel):
-    """A frozen value that is read from and written to YAML or JSON; unknown keys are refused.
+    """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
-    A client reads answers with ``extra="ignore"``, which holds for nested documents too: a later SBF may send more.
+    A client reads answers with ``extra="ignore"``, which applies to nested documents too: a later SBF may send more
+    keys.
     """
 
     model_config = ConfigDict(
@@ -63,7 +63,7 @@ class Document(BaseModel):
     )
 
     def __init__(self, /, **keys: Any) -> None:  # noqa: ANN401 - as pydantic's
-        """Construct a document. Raise BadInput with every fault, which pydantic's own error is not."""
+        """Construct a document. Raise BadInput that lists every error; pydantic's own error is not a VirtcloudError."""
         try:
             super().__init__(**keys)
         except ValidationError as error:
@@ -73,7 +73,7 @@ class Document(BaseModel):
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
-    """Yield the paths of keys with a value that a document, validated with ``extra="allow"``, does not know."""
+    """Yield the paths of the non-empty keys that a document, validated with ``extra="allow"``, does not define."""
     if isinstance(value, Document):
         for key, inner in (value.model_extra or {}).items():
             if inner not in (None, [], {}):
@@ -92,10 +92,10 @@ D = TypeVar("D", bound=Document)
 
 
 def read_document(text: str, source: str, kind: type[D]) -> D:
-    """Read a document from YAML (of which JSON is a part).
+    """Read a document from YAML, of which JSON is a subset.
 
-    ``source`` is what the message calls the text, a file name mostly. Raises :class:`BadDocument` that lists every
-    fault as ``source:line: key: expected …, got …``.
+    ``source`` is the name of the text in messages, such as a file name. Raise BadDocument that lists every error as
+    ``source:line: key: expected …, got …``.
     """
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -129,7 +129,7 @@ def _format_fault(source: str, root: yaml.Node | None, detail: ErrorDetails) -> 
 
 
 def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
-    """Find the line (from 1) of the deepest node on ``path``; a key's own line, where its value stands below it."""
+    """Return the line (from 1) of the deepest node on ``path``, or of its key if the value starts below the key."""
     if node is None:
         return 1
     line, rest = int(node.start_mark.line) + 1, list(path)
@@ -140,7 +140,7 @@ def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
 
 
 def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Give the node that stands for ``part`` and the one that holds its value."""
+    """Return the nodes of the key ``part`` and of its value."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return node.value[part], node.value[part]
     if isinstance(node, yaml.MappingNode):

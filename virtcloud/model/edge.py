@@ -1,6 +1,6 @@
-"""What a provider edge must carry, carries, and the difference: as for switches, with circuits instead of VLANs.
+"""Wanted and observed states of provider edges, and the difference: attachment circuits instead of a switch's VLANs.
 
-What is said of switches and provider edges alike: SBF configures both itself, by the one mechanism.
+The unions at the end cover switches and provider edges, the two kinds that SBF configures itself.
 """
 
 from virtcloud.model.document import Document
@@ -13,10 +13,10 @@ NO_SERVICE = 0
 
 
 class Circuit(Document):
-    """A cluster's VLAN on a port of an edge, joined to a service of a transport (an attachment circuit, RFC 4664).
+    """An attachment circuit (RFC 4664): a cluster's VLAN on a port of an edge, bound to a service of a transport.
 
-    ``service`` is the S-tag, the VPN id or the VNI. Where every cluster has a service of its own the tag is taken off
-    within it, so that ``vlan`` may differ from site to site; in a shared one it stays.
+    ``service`` is the S-tag, the VPN id or the VNI. A service of a single cluster carries frames without the VLAN tag,
+    so that ``vlan`` may differ from site to site; a shared service carries the tag.
     """
 
     transport: Name
@@ -28,9 +28,9 @@ class Circuit(Document):
 
 
 class CircuitRemnant(Document):
-    """What is left of a circuit that is not whole, or is there twice: the service and what else could be told.
+    """What is left of a circuit that is incomplete or exists twice: the service, and the other known parts.
 
-    Where not even the service could be told it is :data:`NO_SERVICE`, and the port and the VLAN say what is meant.
+    If the service is unknown, it is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
     """
 
     transport: Name
@@ -46,21 +46,21 @@ Circuits = tuple[Circuit, ...]
 
 
 class EdgeWanted(Document):
-    """Every circuit that an edge must carry, in order."""
+    """The wanted state of an edge: all its circuits, in order."""
 
     circuits: Circuits = ()
 
     @property
     def vlans(self) -> VlanSet:
-        """Every VLAN of any circuit."""
+        """Every VLAN ID of any circuit."""
         return VlanSet(one.vlan for one in self.circuits)
 
 
 class EdgeObserved(Document):
-    """The circuits that an edge was seen to carry within what is managed; ``parts`` are those that are not whole.
+    """The observed state of an edge within the managed scope; ``parts`` are the remnants of circuits.
 
-    ``foreign`` are managed VLAN IDs in other use; circuits and parts of these are left out. ``down`` are the circuits
-    that carry nothing, since they, their port or their VLAN were shut down.
+    ``foreign`` are managed VLAN IDs in other use; circuits and remnants with these are left out. ``down`` are circuits
+    that carry no frames, because the circuit, its port or its VLAN was shut down.
     """
 
     circuits: Circuits = ()
@@ -70,12 +70,12 @@ class EdgeObserved(Document):
 
     @property
     def foreign_vlans(self) -> VlanSet:
-        """The VLAN IDs that are in other use."""
+        """The VLAN IDs in other use."""
         return VlanSet(one.vlan for one in self.foreign)
 
 
 class EdgeDifference(Document):
-    """What to change on an edge, in this order: clear what is not whole, remove, add."""
+    """The changes of an edge, in this order: clear remnants, remove circuits, add circuits."""
 
     clear: tuple[CircuitRemnant, ...] = ()
     """Remains of circuits, removed first."""
@@ -86,31 +86,31 @@ class EdgeDifference(Document):
 
     @property
     def circuits(self) -> Circuits:
-        """Every whole circuit that this change touches."""
+        """Every complete circuit that this difference changes."""
         return (*self.remove, *self.add)
 
     @property
     def subjects(self) -> tuple[Circuit | CircuitRemnant, ...]:
-        """All that this change touches."""
+        """Every circuit and remnant that this difference changes."""
         return (*self.clear, *self.circuits)
 
     @property
     def numbers(self) -> VlanSet:
-        """Every VLAN that this change is known to touch."""
+        """Every known VLAN ID that this difference changes."""
         return VlanSet(one.vlan for one in self.subjects if one.vlan is not None)
 
     @property
     def made(self) -> VlanSet:
-        """Every VLAN that this change puts on a port: SBF's own from then on."""
+        """Every VLAN ID that this difference adds to a port; from then on SBF owns it."""
         return VlanSet(one.vlan for one in self.add)
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to change."""
         return any((self.clear, self.remove, self.add))
 
 
 def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
-    """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these get no circuit."""
+    """Return the difference between an edge's observed and wanted states. VLANs in other use get no circuit."""
     foreign = carried.foreign_vlans
     return EdgeDifference(
         clear=carried.parts,
@@ -120,7 +120,7 @@ def compare_edge(wanted: EdgeWanted, carried: EdgeObserved) -> EdgeDifference:
 
 
 def find_blocked_circuits(wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:
-    """Return the VLAN IDs in other use of wanted circuits that are missing: they cannot be set up."""
+    """Return the VLAN IDs of missing wanted circuits that cannot be set up because they are in other use."""
     missing = set(wanted.circuits) - set(carried.circuits)
     return carried.foreign_vlans & [one.vlan for one in missing]
 

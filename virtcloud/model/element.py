@@ -1,4 +1,4 @@
-"""Elements: the things that are configured, and their ports (DESIGN.md §2)."""
+"""Elements: the systems that are configured (switches, provider edges, hosts, gateways), and their ports."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ElementKind(StrEnum):
-    """What kind of thing is configured."""
+    """The kinds of elements."""
 
     SWITCH = "switch"
     EDGE = "edge"
@@ -25,17 +25,17 @@ class ElementKind(StrEnum):
 
 
 class Hypervisor(StrEnum):
-    """How a host runs guests; the libvirt driver's name."""
+    """The hypervisors of hosts, by the names of libvirt's drivers."""
 
     LXC = "lxc"
     QEMU = "qemu"
 
 
 class Element(Document):
-    """A thing that must be configured, with its managed ports.
+    """A configured system with its managed ports.
 
-    A port may be a link aggregate's own interface (``Port-channel1``, ``bond0``); ``aggregates`` then names the ports
-    that it is made of. Those are its cables, and never managed themselves.
+    A port may be the interface of a link aggregate (``Port-channel1``, ``bond0``); ``aggregates`` then lists its member
+    ports. Cables are in the member ports, which are never managed themselves.
     """
 
     name: Name
@@ -53,16 +53,16 @@ class Element(Document):
         return self
 
     def members(self, port: PortName) -> tuple[PortName, ...]:
-        """Give the ports that cables are in: those of an aggregate, or the port itself."""
+        """Return the ports that have cables: the members of an aggregate, or the port itself."""
         return self.aggregates.get(port, (port,))
 
 
 class Device(Element):
-    """What SBF configures itself.
+    """An element that SBF configures itself: a switch or a provider edge.
 
-    ``address`` is host or host:port of its management interface; ``credential`` names an entry of the service's
-    settings: no secret is ever in a topology. Each replica of the service keeps a session with it, unless
-    ``keep_session`` is false: then there is one at a time in all, opened anew for each change.
+    ``address`` is the host or host:port of its management interface. ``credential`` names an entry of the service's
+    settings: a topology contains no secrets. Each replica of the service keeps a session open, unless ``keep_session``
+    is false: then all replicas share one session at a time, opened for each change.
     """
 
     platform: str
@@ -80,10 +80,10 @@ class Switch(Device):
 
 
 class Edge(Device):
-    """A provider edge that SBF configures: it puts a cluster's VLAN on one of its ports into a service of the backbone.
+    """A provider edge that SBF configures: it binds a cluster's VLAN on one of its ports to a service of the backbone.
 
-    ``loopback`` is the address by which the other edges know it; ``core_port`` its port towards the backbone, where
-    service VLANs are made on one. Neither is ever changed.
+    ``loopback`` is the address by which the other edges reach this edge. ``core_port`` is its port towards the
+    backbone, where service VLANs are configured. SBF changes neither.
     """
 
     loopback: IPvAnyAddress | None = None
@@ -93,10 +93,10 @@ class Edge(Device):
 
 
 class Host(Element):
-    """A machine that runs guests, converged by its own agent.
+    """A machine that runs guests, reconciled by its own agent.
 
-    ``admits`` says whose clusters have a part on it, ``images`` which images users may name who ask for themselves;
-    without them it is as its site says.
+    ``admits`` is the rule whose clusters the host accepts; ``images`` lists the images that users may name without a
+    batch job. The site's rules apply where the host has none.
     """
 
     hypervisors: tuple[Hypervisor, ...] = (Hypervisor.LXC,)
@@ -108,7 +108,7 @@ class Host(Element):
 
 
 class Gateway(Element):
-    """A machine that lets users into their clusters, converged by its own agent."""
+    """A machine through which users reach their clusters, reconciled by its own agent."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
@@ -120,12 +120,12 @@ ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
 
 
 def kind_of(element: Element) -> ElementKind:
-    """Say which kind an element is."""
+    """Return the kind of an element."""
     return next(kind for made, kind in ELEMENT_KINDS if isinstance(element, made))
 
 
 def find_duplicates(values: Iterable[T]) -> list[T]:
-    """Give what is there more than once."""
+    """Return the values that occur more than once."""
     return [value for value, times in Counter(values).items() if times > 1]
 
 

@@ -1,44 +1,44 @@
-"""The one tree of exceptions.
+"""The exceptions of virtcloud, as one tree.
 
 ::
 
     VirtcloudError
-    ├── BadInput              what was given cannot be right            exit code 2, HTTP 422
-    │   ├── BeyondLimit       … since it is larger than SBF's settings allow
-    │   └── BadDocument       … and stands at a line of a file
-    ├── Unauthenticated       SBF does not know who calls               exit code 2, HTTP 401
-    ├── Forbidden             who calls may not do that                 HTTP 403
-    │   └── NotAdmitted       … since a host or an image is not for the cluster's owner
-    ├── NotFound              what was named does not exist             HTTP 404
-    │   ├── NoSuchHost        … a host that a cluster shall have
-    │   └── NoSuchNetwork     … a network that a cluster shall join
-    ├── Conflict              what was asked contradicts what is        HTTP 409
-    │   ├── NoVlanFree        no number is free at all the sites
-    │   ├── VlanNotInPool     the number that was asked for is not given by a site
-    │   ├── NameTaken         a cluster that has not ended has that name
+    ├── BadInput              the input is invalid                          exit code 2, HTTP 422
+    │   ├── BeyondLimit       … because it exceeds a limit of SBF's settings
+    │   └── BadDocument       … at a line of a file
+    ├── Unauthenticated       the caller has no valid token                 exit code 2, HTTP 401
+    ├── Forbidden             the caller lacks the right                    HTTP 403
+    │   └── NotAdmitted       … to use a host or an image
+    ├── NotFound              the named object does not exist               HTTP 404
+    │   ├── NoSuchHost        … a host of a cluster's spec
+    │   └── NoSuchNetwork     … a network that a cluster joins
+    ├── Conflict              the request contradicts the current state     HTTP 409
+    │   ├── NoVlanFree        no VLAN ID is free at all sites of the cluster
+    │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool
+    │   ├── NameTaken         another running cluster has this name
     │   ├── HostNotLinked     a host has no link to a switch of its site
-    │   ├── OtherSpec         a key, and attempt, that stands for a cluster with another spec
-    │   ├── GuestTaken        another guest of the network has that name or address
-    │   ├── AttemptWaits      a former attempt has to end first: to be asked again
-    │   ├── QuotaExceeded     a user would have more than it may
-    │   └── IllegalMove       a state machine was asked for a move it does not have
-    ├── PreconditionRequired  a document would be replaced unseen       HTTP 428
-    ├── PreconditionFailed    it was changed since the caller read it   HTTP 412
-    ├── TooManyRequests       a caller asks too often                   HTTP 429
-    ├── JobUnproven           a host's word about a job is not enough   HTTP 503
-    ├── Gone                  a call of an attempt that is over         HTTP 410
+    │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
+    │   ├── GuestTaken        another guest of the network has this name or address
+    │   ├── AttemptWaits      an earlier attempt is still being removed: retry
+    │   ├── QuotaExceeded     the user's quota is exhausted
+    │   └── IllegalTransition a state machine has no such transition
+    ├── PreconditionRequired  the call replaces a document without its version  HTTP 428
+    ├── PreconditionFailed    the document changed since the caller read it     HTTP 412
+    ├── TooManyRequests       the caller exceeded its rate limit            HTTP 429
+    ├── JobUnproven           the batch server has not confirmed the job    HTTP 503
+    ├── Gone                  the call belongs to an outdated attempt       HTTP 410
     ├── ServiceUnreachable    SBF does not answer
-    │   ├── DatabaseUnavailable  … because its database does not       HTTP 503
-    │   └── ServiceBusy       … because too many such calls run already HTTP 503, with Retry-After
-    ├── SchedulerSilent       the batch system does not answer, or not in full
-    ├── ClusterFailed         a cluster that was waited for will not be
-    ├── TimedOut              what was waited for did not come in time; it may still
-    └── ElementError          an element could not do its part
-        ├── Unreachable       it does not answer: to be tried again
-        ├── Refused           it said no, in its own words
-        └── Unsafe            what was found there may not be touched
+    │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
+    │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
+    ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
+    ├── ClusterFailed         the awaited cluster has failed
+    ├── TimedOut              a wait ended early; the operation continues
+    └── ElementError          an element failed
+        ├── Unreachable       it does not answer: retry
+        ├── Refused           it rejected the change, with a message
+        └── Unsafe            its observed configuration must not be changed
 
-A message names the thing, what was wanted, what was seen, and what to do.
+A message names the object, the expectation, the observation and the remedy.
 """
 
 import re
@@ -50,33 +50,33 @@ _UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot take.
+    """Return ``text`` with U+FFFD for each character that a database, JSON or a terminal cannot represent.
 
-    These are control characters but tab and line feed (PostgreSQL stores no NUL, a terminal obeys ESC), and lone
+    These are control characters except tab and line feed (PostgreSQL stores no NUL, a terminal obeys ESC), and lone
     surrogates, which stand for bytes that are not UTF-8.
     """
     return _UNPRINTABLE.sub("\ufffd", text)
 
 
 class VirtcloudError(Exception):
-    """Any error of virtcloud. ``slug`` is its stable name in problem documents (RFC 9457)."""
+    """The base of all errors of virtcloud. ``slug`` is the stable name in problem documents (RFC 9457)."""
 
     slug: ClassVar[str] = "error"
 
 
 class BadInput(VirtcloudError, ValueError):
-    """What was given cannot be right; nothing was changed. ``path`` leads to it within what was given."""
+    """The input is invalid; nothing was changed. ``path`` locates the fault within the input."""
 
     slug = "bad-input"
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
-        """Keep the message, and where the fault is."""
+        """Store the message and the path of the fault."""
         super().__init__(message)
         self.path = path
 
 
 class BeyondLimit(BadInput):
-    """One call asks for more than the settings of this SBF allow; the message names the limit."""
+    """A call exceeds a limit of SBF's settings; the message names the limit."""
 
     slug = "beyond-limit"
 
@@ -88,132 +88,132 @@ class BadDocument(BadInput):
 
 
 class Unauthenticated(VirtcloudError):
-    """SBF does not know who calls: there is no token, or one that is not valid (any more)."""
+    """The caller has no token, or an invalid, expired or revoked one."""
 
     slug = "unauthenticated"
 
 
 class Forbidden(VirtcloudError):
-    """Who calls may not do that; the message says who may."""
+    """The caller lacks the right; the message names who has it."""
 
     slug = "forbidden"
 
 
 class NotAdmitted(Forbidden):
-    """A host does not take part in clusters of this owner, or the owner may not name an image there."""
+    """A host does not accept clusters of this owner, or the owner may not use an image there."""
 
     slug = "not-admitted"
 
 
 class NotFound(VirtcloudError):
-    """What was named does not exist."""
+    """The named object does not exist."""
 
     slug = "not-found"
 
 
 class NoSuchHost(NotFound):
-    """A cluster was asked for on a host that the topology does not have."""
+    """A cluster's spec names a host that the topology does not have."""
 
     slug = "no-such-host"
 
 
 class NoSuchNetwork(NotFound):
-    """No cluster that has not ended has the name or key of the network that was to be joined."""
+    """A spec joins a network, and no running cluster has this name or key."""
 
     slug = "no-such-network"
 
 
 class Conflict(VirtcloudError):
-    """What was asked contradicts what is; nothing was changed."""
+    """The request contradicts the current state; nothing was changed."""
 
     slug = "conflict"
 
 
 class NoVlanFree(Conflict):
-    """No VLAN number is free at every site that the cluster needs."""
+    """No VLAN ID is free at every site of the cluster."""
 
     slug = "no-vlan-free"
 
 
 class VlanNotInPool(Conflict):
-    """The VLAN number that was asked for is not one that a site gives to clusters."""
+    """The requested VLAN ID is outside the pool of a site."""
 
     slug = "vlan-not-in-pool"
 
 
 class NameTaken(Conflict):
-    """Another cluster that has not ended has the name that was asked for."""
+    """Another running cluster has the requested name."""
 
     slug = "name-taken"
 
 
 class HostNotLinked(Conflict):
-    """A host has no link to a switch of its site, so that no cluster can reach it."""
+    """A host has no link to a switch of its site; no cluster can reach it."""
 
     slug = "host-not-linked"
 
 
 class OtherSpec(Conflict):
-    """The key, with this attempt, stands for a cluster with another spec."""
+    """The key, with this attempt, belongs to a cluster with another spec."""
 
     slug = "other-spec"
 
 
 class GuestTaken(Conflict):
-    """Another guest of the network that is joined has the name or an address that was asked for."""
+    """Another guest of the joined network has the requested name or address."""
 
     slug = "guest-taken"
 
 
 class AttemptWaits(Conflict):
-    """A new attempt waits for the former one, which is being ended; ask again."""
+    """A new attempt waits until the earlier one is removed; retry."""
 
     slug = "attempt-waits"
 
 
 class QuotaExceeded(Conflict):
-    """A user would have more than it may; the message says what, and the limit."""
+    """The user would exceed a quota; the message names the quantity and the limit."""
 
     slug = "quota-exceeded"
 
 
 class IllegalTransition(Conflict):
-    """A state machine was asked for a move that its table does not have."""
+    """The transition table of a state machine lacks the requested transition."""
 
     slug = "illegal-move"
 
 
 class PreconditionRequired(VirtcloudError):
-    """A document would be replaced without the version that the caller read; nothing was changed."""
+    """The call would replace a document without the version that the caller read; nothing was changed."""
 
     slug = "precondition-required"
 
 
 class PreconditionFailed(VirtcloudError):
-    """A document was changed since the caller read it; nothing was changed by this call."""
+    """The document changed since the caller read it; this call changed nothing."""
 
     slug = "precondition-failed"
 
 
 class TooManyRequests(VirtcloudError):
-    """A caller asks too often; nothing was changed. ``retry_after_s`` seconds later it may be asked again."""
+    """The caller exceeded its rate limit; nothing was changed. Retry after ``retry_after_s`` seconds."""
 
     slug = "too-many-requests"
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
-        """Store the message, and when to try again."""
+        """Store the message and the delay before a retry, in seconds."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
 class JobUnproven(VirtcloudError):
-    """A host asks for a job's cluster, and the batch system's server has not confirmed that job yet; ask again."""
+    """A host requests a job's cluster before the batch server confirmed the job; retry."""
 
     slug = "job-unproven"
 
 
 class Gone(VirtcloudError):
-    """A call of an attempt that is over: a later attempt has been seen."""
+    """The call belongs to an attempt that a later attempt replaced."""
 
     slug = "gone"
 
@@ -225,71 +225,72 @@ class ServiceUnreachable(VirtcloudError):
 
 
 class DatabaseUnavailable(ServiceUnreachable):
-    """SBF answers that its database does not; every call may be repeated, and nothing that is set up is touched."""
+    """SBF cannot reach its database. Every call may be repeated; running clusters are not affected."""
 
     slug = "database-unavailable"
 
 
 class ServiceBusy(ServiceUnreachable):
-    """SBF runs too many such calls already; nothing was changed. It may be asked again after ``retry_after_s``."""
+    """SBF runs too many calls of this kind; nothing was changed. Retry after ``retry_after_s`` seconds."""
 
     slug = "service-busy"
 
     def __init__(self, message: str, retry_after_s: int = 1) -> None:
-        """Store the message, and when to try again."""
+        """Store the message and the delay before a retry, in seconds."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
 class SchedulerUnavailable(VirtcloudError):
-    """The batch system does not answer, or not in full: nothing may be concluded from what it did not say."""
+    """The batch system's answer is missing or incomplete: a job absent from the answer may still exist."""
 
     slug = "scheduler-silent"
 
 
 class ClusterFailed(VirtcloudError):
-    """A cluster that was waited for will not be; the message carries the reason."""
+    """The awaited cluster failed or was deleted; the message carries the reason."""
 
     slug = "cluster-failed"
 
 
 class TimedOut(VirtcloudError):
-    """What was waited for did not come in time; it may still, and nothing was changed."""
+    """A wait exceeded its timeout. The operation continues, and nothing was changed."""
 
     slug = "timed-out"
 
 
 class ElementError(VirtcloudError):
-    """An element could not do its part. The message often quotes the element, so that it is made printable here."""
+    """An element failed. The constructor makes the message printable, because it often quotes the element."""
 
     slug = "element-error"
 
     def __init__(self, message: str = "") -> None:
-        """Make what the element said printable."""
+        """Replace the unprintable characters of the message."""
         super().__init__(printable(message))
 
 
 class Unreachable(ElementError):
-    """The element does not answer; it is to be tried again."""
+    """The element does not answer; retry."""
 
     slug = "unreachable"
 
 
 class Refused(ElementError):
-    """The element said no; the message carries its words.
+    """The element rejected a change; the message quotes it.
 
-    ``about`` has what is about single VLAN IDs, where all of the message is: no other cluster is concerned then.
+    ``about`` maps VLAN IDs to the parts of the message that concern single VLAN IDs. If ``about`` is not empty, no
+    other cluster is affected.
     """
 
     slug = "refused"
 
     def __init__(self, message: str, about: Mapping[int, str] = MappingProxyType({})) -> None:
-        """Store the message, and which part of it concerns which VLAN ID."""
+        """Store the message and its parts by VLAN ID."""
         super().__init__(message)
         self.about = {vlan: printable(text) for vlan, text in about.items()}
 
 
 class Unsafe(ElementError):
-    """What was found on the element is not what may be touched; it was left alone."""
+    """The observed configuration of the element must not be changed; nothing was changed."""
 
     slug = "unsafe"

@@ -1,4 +1,4 @@
-"""What a switch port is used for, as read from the switch: recorded before SBF takes the port, and put back after."""
+"""Uses of switch ports: how a port is configured. SBF records a use before it takes the port, and restores it later."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -24,10 +24,10 @@ MODE_DESCRIPTIONS = {AGGREGATED: "a member of a link aggregate", ROUTED: "a rout
 class PortUse(Document):
     """How a port is configured.
 
-    ``mode`` is the platform's word, such as ``trunk``, ``access`` or ``routed``; empty without any configuration.
-    ``access`` and ``native`` are the untagged VLANs of an access port and of a trunk, ``tagged`` the list of a trunk,
-    ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the device's own words for all of
-    this, which restore it.
+    ``mode`` is the platform's word, such as ``trunk``, ``access`` or ``routed``, and empty without configuration.
+    ``access`` and ``native`` are the untagged VLANs of an access port and of a trunk. ``tagged`` is a trunk's
+    allowed-VLAN list; ``every`` marks a trunk without a list, which carries every VLAN. ``lines`` are the device's
+    commands that restore the use.
     """
 
     mode: str = ""
@@ -45,11 +45,11 @@ class PortUse(Document):
     """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:
-        """Return whether both are the same configuration, up or down."""
+        """Return whether both uses have the same configuration, ignoring whether the port is shut down."""
         return self.model_copy(update={"down": other.down, "lines": other.lines}) == other
 
     def __str__(self) -> str:
-        """Return it in the words of messages: ``an access port in VLAN 20``."""
+        """Format the use for messages: ``an access port in VLAN 20``."""
         shut = ", shut down" if self.down else ""
         if self.mode in MODE_DESCRIPTIONS:
             return f"{MODE_DESCRIPTIONS[self.mode]}{shut}"
@@ -66,8 +66,8 @@ class PortUse(Document):
 def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> bool:
     """Return whether a port serves something other than SBF's ``managed`` VLANs.
 
-    ``unused`` are the modes of a platform's ports that nobody configured. A port of one of these modes is unused while
-    its untagged VLAN is the default one; a trunk is, while its list has no VLAN beside the managed and the default one.
+    ``unused`` are the modes of a platform's unconfigured ports. A port in one of these modes is unused as long as its
+    untagged VLAN is the default one. A trunk is unused as long as its list has only managed VLANs and the default one.
     """
     if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True
@@ -79,7 +79,7 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
 
 
 class PortState(StrEnum):
-    """What a managed port is to SBF."""
+    """The relation of a managed port to SBF."""
 
     UNUSED = "unused"
     IN_USE = "in use"
@@ -91,7 +91,7 @@ class PortState(StrEnum):
 class PortView(Document):
     """A managed port of a switch, as just read.
 
-    ``before`` is the use that is put back when SBF gives the port up; ``effect`` is what SBF makes of the port when a
+    ``before`` is the use that is restored when SBF releases the port. ``effect`` is the change of the port once a
     cluster needs it.
     """
 
@@ -109,7 +109,7 @@ class PortView(Document):
 class PortAdoption(Document):
     """Ports in other use that an administrator gives to SBF, each with the use that the administrator was shown.
 
-    A port that is used otherwise by the time SBF needs it is refused again.
+    If a port has another use by the time SBF needs it, SBF refuses it again.
     """
 
     ports: Annotated[dict[PortName, PortUse], Field(min_length=1)]
@@ -117,7 +117,7 @@ class PortAdoption(Document):
 
 
 class PortRelease(Document):
-    """Ports that SBF gives up: what was there before is put back. With ``forget`` nothing is put back."""
+    """Ports that SBF releases. Their former use is restored, unless ``forget`` is set."""
 
     ports: Annotated[tuple[PortName, ...], Field(min_length=1)]
     """The ports that SBF gives up."""
@@ -126,7 +126,7 @@ class PortRelease(Document):
 
 
 def describe_effect(use: PortUse, *, access: bool) -> str:
-    """Return what becomes of a port's use when SBF takes the port."""
+    """Return the change of a port's use when SBF takes the port, as messages describe it."""
     if access:
         return "becomes an access port of one cluster at a time, shut down while it has none"
     if use.every:

@@ -1,9 +1,4 @@
-"""One site's part of the topology: what its administrators change without touching other sites.
-
-What a site's devices see of their cables, beside what the topology says: the documents of ``site verify``.
-
-What administrators configure once, before clusters may use a transport: the documents of ``site prepare``.
-"""
+"""Documents about one site: its part of the topology, the check of its cables, and the preparation of its devices."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -18,7 +13,7 @@ from virtcloud.model.values import Name, PortRef
 
 
 class SitePart(Document):
-    """A site and the links between its own elements. Links to other sites, and transports, are the operators'."""
+    """A site and the links between its own elements. Operators own transports and links to other sites."""
 
     site: Site
     """The site."""
@@ -27,15 +22,15 @@ class SitePart(Document):
 
 
 def site_part_of(topology: Topology, name: str) -> SitePart:
-    """Return a site's part; raises NotFound."""
+    """Return a site's part; raise NotFound."""
     site = topology.site(name)
     return SitePart(site=site, links=tuple(link for link in topology.links if _is_within(link, site)))
 
 
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
-    """Return the topology with a site's part replaced.
+    """Return the topology with one site's part replaced.
 
-    Raises NotFound for an unknown site, BadInput for a link to another site, ValidationError for what is impossible.
+    Raise NotFound for an unknown site, BadInput for a link to another site, ValidationError for a topology with faults.
     """
     former = topology.site(part.site.name)
     for index, link in enumerate(part.links):
@@ -52,10 +47,10 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
-    """Return the devices of a part, with their credentials, that could carry a secret to where it does not belong.
+    """Return the devices of a part that could disclose a credential, each with that credential.
 
-    SBF shows a credential to the address that a device names. A device that is new, or whose address, credential or
-    platform is, may name a credential that this site's devices had before, and that no other site's device has. The
+    SBF sends a credential to the address of a device. A device that is new, or has a new address, credential or
+    platform, may name a credential that this site's devices had before and that no device of another site has. The
     platform counts because platforms verify a device differently: by SSH host key, by certificate, or not at all.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}
@@ -80,7 +75,7 @@ def _is_within(link: Link, site: Site) -> bool:
 
 
 class CableState(StrEnum):
-    """What was found of a cable; ``unknown`` is neither right nor wrong."""
+    """The result of a cable's check; ``unknown`` is neither right nor wrong."""
 
     RIGHT = "right"
     OTHER_NEIGHBOUR = "other-neighbour"
@@ -94,9 +89,9 @@ CABLE_STATES_WITHOUT_FAULT = frozenset({CableState.RIGHT, CableState.UNKNOWN})
 
 
 class CableView(Document):
-    """A cable between two ports and what was found of it, in sentences.
+    """A cable between two ports and the result of its check, in sentences.
 
-    ``unlisted`` is a cable that was seen and is not in the topology; any other is one of its links.
+    ``unlisted`` is a cable that was observed and is not in the topology; every other cable is a link of the topology.
     """
 
     a: PortRef
@@ -108,12 +103,12 @@ class CableView(Document):
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the cable is seen not to be where the topology says."""
+        """Whether the cable was observed in another place than the topology says."""
         return self.state not in CABLE_STATES_WITHOUT_FAULT
 
 
 class SiteCables(Document):
-    """Every cable of a site, and the switches that could not be asked, each with the reason."""
+    """Every cable of a site, and the switches that could not be read, each with the reason."""
 
     site: Name
     at: datetime
@@ -125,21 +120,21 @@ class SiteCables(Document):
 
     @property
     def wrong(self) -> tuple[CableView, ...]:
-        """The cables that are seen not to be where the topology says."""
+        """The cables that were observed in another place than the topology says."""
         return tuple(cable for cable in self.cables if cable.is_wrong)
 
 
 class PreparationSide(StrEnum):
-    """Whose administrators a sheet is for."""
+    """The administrators that a sheet is for: those of the site, or of the backbone."""
 
     SITE = "site"
     BACKBONE = "backbone"
 
 
 class PreparationSheet(Document):
-    """What to type on one device, once. SBF never does.
+    """The commands that administrators enter on one device, once. SBF never enters them.
 
-    ``to_fill`` are the words in angle brackets among the lines that only the administrators know, with their meanings.
+    ``to_fill`` maps the words in angle brackets, which only the administrators know, to their meanings.
     """
 
     side: PreparationSide
@@ -157,7 +152,7 @@ class PreparationSheet(Document):
 
 
 class SitePreparation(Document):
-    """All sheets of a site: its own side first, then what the backbone's administrators are given."""
+    """All sheets of a site: those for its own administrators first, then those for the backbone's."""
 
     site: Name
     sheets: tuple[PreparationSheet, ...] = ()

@@ -1,6 +1,6 @@
-"""What makes a topology impossible, each with where it stands; ``tests/unit/model/test_topology.py`` has them all.
+"""The topology: sites, elements, links and transports, as administrators describe them, and the checks of a topology.
 
-Sites, elements, links and transports: what there is, as administrators describe it (DESIGN.md §2).
+``tests/unit/model/test_topology.py`` has an example of each fault.
 """
 
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 
 
 class Attachment(Document):
-    """A site's edge port on a transport; latency is one way, bandwidth is of that circuit.
+    """A site's port on a transport. Latency is one way; bandwidth is that of the circuit.
 
-    It is a port of a switch, or of a provider edge where the transport is made at provider edges: that port must be
-    linked to a switch of the site.
+    The port belongs to a switch. If the transport is configured at provider edges, the port belongs to an edge and must
+    be linked to a switch of the site.
     """
 
     transport: Name
@@ -39,10 +39,10 @@ class Attachment(Document):
 
 
 class Site(Document):
-    """A place with hosts and switches. Attachments stand in order of preference.
+    """A location with hosts and switches. Attachments are in order of preference.
 
-    ``admits`` says whose clusters have a part on its hosts, all without it; ``images`` which images users may name who
-    ask for themselves, any without it. A host may say otherwise.
+    ``admits`` is the rule whose clusters the site's hosts accept (without it: all). ``images`` lists the images that
+    users may name without a batch job (without it: any). A host's own rules take precedence.
     """
 
     name: Name
@@ -68,14 +68,14 @@ class Site(Document):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """What SBF configures itself at the site: switches, edges."""
+        """The elements of the site that SBF configures itself: switches, edges."""
         return (*self.switches, *self.edges)
 
 
 class Link(Document):
-    """Two ports joined. Latency is one way.
+    """A link between two ports. Latency is one way.
 
-    On an ``access`` link, from a host or gateway to a switch, one cluster at a time travels untagged.
+    An ``access`` link, from a host or gateway to a switch, carries one cluster at a time, untagged.
     """
 
     a: PortRef
@@ -94,7 +94,7 @@ class Link(Document):
 
 
 class Topology(Document):
-    """Everything that SBF may configure. Refuses what cannot be: see ``tests/unit/model/test_topology.py``."""
+    """Everything that SBF may configure. Raise BadInput for the first fault."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -125,19 +125,19 @@ class Topology(Document):
         return frozenset(end for link in self.links if link.access for end in link.ends)
 
     def site(self, name: str) -> Site:
-        """Find a site; raises :class:`NotFound` that lists the known ones."""
+        """Return a site; raise NotFound that lists the known sites."""
         return _find("site", name, {site.name: site for site in self.sites})
 
     def element(self, name: str) -> Element:
-        """Find an element; raises :class:`NotFound`."""
+        """Return an element; raise NotFound."""
         return _find("element", name, self.elements)
 
     def host(self, name: str) -> Host:
-        """Find a host; raises :class:`NoSuchHost` that lists the known ones."""
+        """Return a host; raise NoSuchHost that lists the known hosts."""
         return _find("host", name, {host.name: host for site in self.sites for host in site.hosts}, NoSuchHost)
 
     def transport(self, name: str) -> Transport:
-        """Find a transport; raises :class:`NotFound` that lists the known ones."""
+        """Return a transport; raise NotFound that lists the known transports."""
         return _find("transport", name, {one.name: one for one in self.transports})
 
     @model_validator(mode="after")
@@ -160,7 +160,7 @@ Path = tuple[str | int, ...]
 
 
 def find_topology_faults(topology: "Topology") -> Iterator[BadInput]:
-    """Give what makes a topology impossible; names come first, since all else relies on them."""
+    """Yield the faults of a topology. Faults of names come first, because all other checks rely on names."""
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _transport_faults(topology)
@@ -195,7 +195,7 @@ def _port_faults(topology: "Topology") -> Iterator[BadInput]:
 
 
 def _port_uses(topology: "Topology") -> Iterator[tuple[PortRef, Path]]:
-    """Give every use of a port with where it stands."""
+    """Yield every use of a port with its path in the document."""
     for s, site in enumerate(topology.sites):
         for a, attachment in enumerate(site.attachments):
             yield attachment.port, ("sites", s, "attachments", a, "port")
@@ -205,7 +205,7 @@ def _port_uses(topology: "Topology") -> Iterator[tuple[PortRef, Path]]:
 
 
 def _transport_faults(topology: "Topology") -> Iterator[BadInput]:
-    """Say which transports would put two clusters into one service at an edge: their backbones may be one."""
+    """Yield transports whose service ranges overlap: on a common backbone, two clusters would share one service."""
     numbered = [(index, one) for index, one in enumerate(topology.transports) if one.numbers]
     for (_, one), (index, other) in combinations(numbered, 2):
         first, last = max(one.numbers[0], other.numbers[0]), min(one.numbers[-1], other.numbers[-1])
@@ -235,7 +235,7 @@ def _attachment_faults(topology: "Topology") -> Iterator[BadInput]:
 def _attachment_port_faults(
     topology: "Topology", site: "Site", port: PortRef, transport: Transport, path: Path
 ) -> Iterator[BadInput]:
-    """Say what is wrong about the port of an attachment: whose it is, and for an edge's, what it is linked to."""
+    """Yield the faults of an attachment's port: its owner, and for an edge's port, its link."""
     wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {one.name for one in allowed}:
         why = f"since transport {transport.name} is made at provider edges" if transport.on_edges else ""

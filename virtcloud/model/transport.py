@@ -1,4 +1,4 @@
-"""Transports: how a VLAN gets from site to site (DESIGN.md §2), and what of them each cluster gets for itself."""
+"""Transports: how a VLAN is extended from site to site, and which services of a transport belong to single clusters."""
 
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self
@@ -15,14 +15,14 @@ AsNumber = Annotated[int, Field(ge=1, le=2**32 - 1)]
 
 
 class ServiceRange(PatternText):
-    """The service numbers that clusters get one of each, written ``first-last``."""
+    """A range of service numbers, one for each cluster, written ``first-last``."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{0,9}-[1-9][0-9]{0,9}"
     meaning = "a range of numbers such as 10000-10999"
 
     def __new__(cls, value: str) -> Self:
-        """Check that the range is not upside down."""
+        """Check that the first number is not larger than the last."""
         made = super().__new__(cls, value)
         if not made.numbers:
             raise BadInput(f"expected {cls.meaning}, the smaller one first, got {value!r}")
@@ -30,13 +30,13 @@ class ServiceRange(PatternText):
 
     @property
     def numbers(self) -> range:
-        """All of them."""
+        """All numbers of the range."""
         first, _, last = self.partition("-")
         return range(int(first), int(last) + 1)
 
 
 class TransportKind(StrEnum):
-    """How frames of many clusters are told apart between the sites."""
+    """How a transport separates the frames of clusters between the sites."""
 
     DIRECT = "direct"
     QINQ = "qinq"
@@ -45,13 +45,13 @@ class TransportKind(StrEnum):
 
 
 class Transport(Document):
-    """One transport.
+    """A transport between sites.
 
-    ``direct``: a dedicated circuit, on which tags simply pass. ``qinq`` (IEEE 802.1ad) with ``s_tag``: the backbone
-    puts all that a site sends into this one service VLAN. The others are made at provider edges, at run time: ``qinq``
-    with ``s_tags`` (a service VLAN for each cluster), ``vpls`` (RFC 4761, 4762) with ``vpn_id`` (one instance for all)
-    or ``vpn_ids`` (one for each cluster), ``evpn`` over VXLAN (RFC 7432, 8365) with ``vnis``. ``asn`` is the backbone's
-    autonomous system, for route targets.
+    ``direct``: a dedicated circuit that carries the sites' tags unchanged. ``qinq`` (IEEE 802.1ad) with ``s_tag``: the
+    backbone puts all frames of a site into one service VLAN. The other variants are configured at provider edges for
+    each cluster: ``qinq`` with ``s_tags`` (a service VLAN for each cluster), ``vpls`` (RFC 4761, 4762) with ``vpn_id``
+    (one shared instance) or ``vpn_ids`` (an instance for each cluster), ``evpn`` over VXLAN (RFC 7432, 8365) with
+    ``vnis``. ``asn`` is the backbone's autonomous system number, for route targets.
     """
 
     name: Name
@@ -80,18 +80,18 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The numbers of which each cluster gets one for itself; empty where all clusters share one service."""
+        """The service numbers of which each cluster gets its own; empty if all clusters share one service."""
         own = self.s_tags or self.vpn_ids or self.vnis
         return own.numbers if own else range(0)
 
     @property
     def shared(self) -> int | None:
-        """The service that all clusters share."""
+        """The number of the service that all clusters share, or None."""
         return self.s_tag or self.vpn_id
 
     @property
     def numbers(self) -> range:
-        """The numbers of its services, clusters' own or the shared one; empty where tags simply pass."""
+        """All service numbers: those of clusters, or the shared one; empty if the transport only carries tags."""
         return range(self.shared, self.shared + 1) if self.shared else self.services
 
     @property
@@ -101,7 +101,7 @@ class Transport(Document):
 
     @property
     def translates(self) -> bool:
-        """Whether a cluster may have another VLAN number at each site: its own service carries it without its tag."""
+        """Whether a cluster may have another VLAN ID at each site: its own service carries frames without the tag."""
         return bool(self.services)
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Values that refuse nonsense when made: names, port references, VLAN numbers, MAC addresses."""
+"""Validated values: names, port references, addresses, VLAN IDs, MAC addresses. Invalid ones raise BadInput."""
 
 import re
 from ipaddress import ip_interface
@@ -11,7 +11,7 @@ from virtcloud.model.errors import BadInput
 
 
 class PatternText(str):
-    """A string that matches its class's ``pattern``; anything else raises :class:`BadInput`."""
+    """A string that matches its class's ``pattern``. Raise BadInput for any other string."""
 
     __slots__ = ()
     pattern: ClassVar[str] = ".*"
@@ -25,14 +25,14 @@ class PatternText(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic make this value from a string, and describe it in JSON schema."""
+        """Return the schema by which pydantic validates a string as this value."""
         return core_schema.no_info_after_validator_function(
             cls, core_schema.str_schema(), serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
-        """Describe this value: a string with a pattern."""
+        """Return the JSON schema: a string with a pattern."""
         return {"type": "string", "pattern": f"^{cls.pattern}$", "description": cls.meaning}
 
 
@@ -45,9 +45,9 @@ class Name(PatternText):
 
 
 class UserName(PatternText):
-    """A user's name as Unix knows it, or that of a scheduler's or an administrator's token.
+    """The name of a Unix user, or of the holder of a scheduler's or administrator's token.
 
-    Those that the audit log gives to machines (``agent@brno-h1``) are nobody's.
+    The names by which the audit log identifies machines (``agent@brno-h1``) are invalid.
     """
 
     __slots__ = ()
@@ -56,9 +56,9 @@ class UserName(PatternText):
 
 
 class ClusterKey(PatternText):
-    """The caller's own name for a cluster; it makes every call repeatable.
+    """The caller's name for a cluster: the idempotency key of every call about it.
 
-    It may be as long as the id of a job: the number, and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
+    It may be as long as the id of a job: a number and the server's full name (OpenPBS: PBS_MAXSVRJOBID).
     """
 
     __slots__ = ()
@@ -75,14 +75,14 @@ class PortName(PatternText):
 
 
 class DeviceAddress(PatternText):
-    """Where a device's management interface answers: ``host``, ``host:port``, an IPv6 address or ``[IPv6]:port``."""
+    """The address of a device's management interface: ``host``, ``host:port``, an IPv6 address or ``[IPv6]:port``."""
 
     __slots__ = ()
     pattern = r"(\[[0-9A-Fa-f:.]+\]|[^\s\[\]]+)(:[0-9]{1,5})?"
     meaning = "an address such as 192.0.2.10, switch.example.org:2222 or [2001:db8::1]:22, the port 1 to 65535"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value``, and the port if there is one."""
+        """Check ``value``, and its port if it has one."""
         made = super().__new__(cls, value)
         host, port = made._parts
         if not host or (port and not (port.isdecimal() and 1 <= int(port) <= 65535)):  # noqa: PLR2004 - RFC 9293
@@ -96,7 +96,7 @@ class DeviceAddress(PatternText):
 
     @property
     def port(self) -> int | None:
-        """The TCP port, where one is given."""
+        """The TCP port, or None."""
         port = self._parts[1]
         return int(port) if port else None
 
@@ -143,7 +143,7 @@ class Address(PatternText):
     meaning = "an address with its prefix length such as 10.0.0.1/24 or fd00::1/64"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value`` and write it the canonical way."""
+        """Check ``value`` and return its canonical form."""
         try:
             return super().__new__(cls, str(ip_interface(super().__new__(cls, value))))
         except BadInput:
@@ -153,14 +153,14 @@ class Address(PatternText):
 
 
 class VlanId(int):
-    """A VLAN number that may carry traffic: 1 to 4094 (IEEE 802.1Q reserves 0 and 4095)."""
+    """A usable VLAN ID: 1 to 4094 (IEEE 802.1Q reserves 0 and 4095)."""
 
     __slots__ = ()
     lowest: ClassVar[int] = 1
     highest: ClassVar[int] = 4094
 
     def __new__(cls, value: int) -> Self:
-        """Check that ``value`` is within 1..4094."""
+        """Check that ``value`` is within 1 to 4094."""
         number = super().__new__(cls, value)
         if not cls.lowest <= number <= cls.highest:
             raise BadInput(f"expected a VLAN number from {cls.lowest} to {cls.highest}, got {value}")
@@ -168,10 +168,10 @@ class VlanId(int):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic make this value from an integer."""
+        """Return the schema by which pydantic validates an integer as this value."""
         return core_schema.no_info_after_validator_function(cls, core_schema.int_schema())
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
-        """Describe this value: an integer within bounds."""
+        """Return the JSON schema: an integer within bounds."""
         return {"type": "integer", "minimum": cls.lowest, "maximum": cls.highest}

@@ -1,7 +1,4 @@
-"""The documents that SBF answers with and that agents send; each is one schema of the HTTP API.
-
-What a batch system's server says of a job, for a host that wants to begin it.
-"""
+"""Documents of the HTTP API: the answers of SBF, and the reports of agents and batch servers."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -32,7 +29,7 @@ ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
 
 
 class PlacementProgress(StrEnum):
-    """How far an element is with a cluster."""
+    """The progress of an element with a cluster."""
 
     ADDING = "adding"
     CONFIRMED = "confirmed"
@@ -41,10 +38,10 @@ class PlacementProgress(StrEnum):
 
 
 class PlacementView(Document):
-    """One element's part of a cluster; ``trouble`` is what the element last said went wrong with it.
+    """A cluster's part on one element; ``trouble`` is the element's last error about it.
 
-    ``progress`` holds as of ``seen_at``: when a device was last read, or an agent last heard. An element that is not
-    ``reachable`` may have restarted since.
+    ``progress`` is valid as of ``seen_at``: when a device was last read, or an agent last answered. An element that is
+    not ``reachable`` may have restarted since.
     """
 
     element: Name
@@ -62,7 +59,7 @@ class PlacementView(Document):
 
 
 class ClusterTransport(Document):
-    """What joins a cluster's sites: ``service`` is the S-tag, VPN id or VNI that carries it there."""
+    """The transport that connects a cluster's sites; ``service`` is the S-tag, VPN id or VNI of the cluster."""
 
     transport: Name
     kind: TransportKind
@@ -72,13 +69,13 @@ class ClusterTransport(Document):
 
 
 class ClusterView(Document):
-    """A cluster as SBF sees it. ``version`` grows with every change of this view, for long polls.
+    """A cluster as SBF sees it. ``version`` increases with every change of this view, for long polls.
 
-    ``joined`` is what joins its sites, where it has several. ``quarantined`` says that its numbers are kept back until
-    elements that did not confirm its removal do. ``network`` is the key of the cluster that a member has joined, whose
-    numbers are shown. ``members`` are the clusters that have joined this one's network, with their owners: they end
-    with it; ``version`` does not grow with them. ``created_by`` is who asked for it, as the audit log has it (a machine
-    with its role).
+    ``joined`` is the transport that connects the cluster's sites, if it has several. ``quarantined`` is set while its
+    VLAN IDs are withheld because elements have not confirmed its removal. For a member, ``network`` is the key of the
+    cluster that it has joined, and ``vlans`` are the VLAN IDs of that network. ``members`` are the clusters that have
+    joined this one, with their owners: they end with this cluster, and ``version`` does not increase with them.
+    ``created_by`` is the caller that requested the cluster, as the audit log names it (a machine with its role).
     """
 
     key: ClusterKey
@@ -115,10 +112,9 @@ class ClusterView(Document):
 class ElementView(Document):
     """An element with its two revisions.
 
-    ``carried`` is what a switch was seen to carry at ``read_at``, per port, ``circuits`` what a provider edge was. An
-    element that is not ``reachable`` may have restarted since.
-    ``unsaved_since`` is set while the running configuration of a device may not be its startup configuration: a restart
-    could then bring back what it carried before.
+    ``carried`` is the observed state of a switch at ``read_at``, per port; ``circuits`` is that of a provider edge. An
+    element that is not ``reachable`` may have restarted since. ``unsaved_since`` is set while a device's running
+    configuration may differ from its startup configuration: a restart could then restore an older state.
     """
 
     name: Name
@@ -146,15 +142,15 @@ class ElementView(Document):
 
 
 class Pool(Document):
-    """The VLAN numbers that a site gives to virtual clusters."""
+    """The VLAN IDs that a site provides for virtual clusters."""
 
     vlans: VlanSet
 
 
 class QuarantinedVlan(Document):
-    """A number that is kept back: for which ended cluster, since its removal began when, and because of which elements.
+    """A withheld VLAN ID: its former cluster, the start of the removal, and the elements that have not confirmed it.
 
-    ``elements`` are those that have not confirmed the removal, with their sites.
+    ``elements`` maps the elements that have not confirmed the removal to their sites.
     """
 
     vlan: VlanId
@@ -169,11 +165,11 @@ class QuarantinedVlan(Document):
 
 
 class VlanInOtherUse(Document):
-    """A VLAN ID of a pool that a device of the site uses for somebody else: no new cluster gets it.
+    """A VLAN ID of a pool that a device of the site uses for somebody other than SBF: no new cluster gets it.
 
-    ``name`` is the VLAN's name where SBF did not create it, ``ports`` are the unmanaged ports that carry it. The use
-    was first read at ``since`` and was there still at ``read_at``. ``cluster`` has the ID all the same: it got it
-    before.
+    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` are the unmanaged ports that carry it. The use
+    was first read at ``since`` and last read at ``read_at``. ``cluster`` is the cluster that had been allocated the
+    VLAN ID before.
     """
 
     vlan: VlanId
@@ -192,7 +188,7 @@ class VlanInOtherUse(Document):
 
 
 class CleanDeclaration(Document):
-    """An administrator says, with a reason that is kept as its name is, that a number in quarantine is clean."""
+    """An administrator's statement that a quarantined VLAN ID is clean, recorded with its reason."""
 
     reason: Annotated[str, Field(max_length=1000, pattern=STATEMENT_PATTERN)]
     """Why the VLAN ID is clean; recorded in the audit log."""
@@ -201,7 +197,8 @@ class CleanDeclaration(Document):
 class SiteView(Document):
     """A site: its hosts, and the state of its pool.
 
-    ``quarantine`` says of each number who keeps it back, ``other_use`` which devices use a number for somebody else.
+    ``quarantine`` lists the elements that block each withheld VLAN ID. ``other_use`` lists the devices that use a VLAN
+    ID for somebody other than SBF.
     """
 
     name: Name
@@ -218,18 +215,18 @@ class SiteView(Document):
 
 
 class Confirmation(Document):
-    """An element says that it carries exactly what ``revision`` wants."""
+    """An element's statement that it carries exactly the wanted state of ``revision``."""
 
     revision: int
     """The revision of the wanted document."""
 
 
 class ElementErrorReport(Document):
-    """An element says why it cannot carry what ``revision`` wants.
+    """An element's report why it cannot carry the wanted state of ``revision``.
 
-    ``clusters`` has the words about each cluster, by its id, where they are not about the element as a whole: its owner
-    is told those. ``refused`` are the ids of clusters that it has refused again and again, each with its words: those
-    that are being set up need not wait for their deadline.
+    ``clusters`` maps cluster ids to errors that concern single clusters and not the element as a whole; the cluster's
+    owner is shown these. ``refused`` maps the ids of clusters that the element has refused repeatedly to the reason:
+    such a cluster fails without waiting for its deadline.
     """
 
     revision: int
@@ -256,9 +253,9 @@ class Problem(Document):
 
 
 class JobStatement(Document):
-    """A job as its server knows it: whose it is, on which hosts it begins, and which network it asked to join.
+    """A batch server's statement about a job: its owner, its hosts, and the network that it asked to join.
 
-    ``runs`` is false for a job that the server does not run, or that asked for no cluster; ``words`` say which.
+    ``runs`` is false if the server does not run the job, or the job asked for no cluster; ``words`` is the reason.
     """
 
     runs: bool

@@ -1,4 +1,4 @@
-"""Sets of VLAN numbers, written as ranges: ``100-199,300``."""
+"""Sets of VLAN IDs, written as ranges: ``100-199,300``."""
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -26,26 +26,26 @@ _CHECKED = _Checked()
 
 
 class VlanSet(frozenset[VlanId]):
-    """A set of VLAN numbers. ``str()`` gives its ranges, :meth:`parse` reads them; empty is ``''``."""
+    """A set of VLAN IDs. ``str()`` formats its ranges and :meth:`parse` parses them; the empty set is ``''``."""
 
     __slots__ = ()
 
     def __new__(cls, numbers: Iterable[int] = ()) -> Self:
-        """Make a set of checked VLAN numbers."""
+        """Create a set; raise BadInput for an invalid VLAN ID."""
         return cls._checked(map(_CHECKED.__getitem__, numbers))
 
     @classmethod
     def _checked(cls, numbers: Iterable[VlanId]) -> Self:
-        """Make a set of numbers that were checked before: sets are large, and much is done with them."""
+        """Create a set of VLAN IDs that are valid already, without checking each one again."""
         return super().__new__(cls, numbers)
 
     @classmethod
     def parse(cls, text: str) -> "VlanSet":
-        """Read ranges such as ``100-199,300``; raises :class:`BadInput` with the part that is wrong."""
+        """Parse ranges such as ``100-199,300``. Raise BadInput that quotes the invalid part."""
         return _parsed(text)
 
     def ranges(self) -> list[tuple[VlanId, VlanId]]:
-        """Give the maximal runs of consecutive numbers, ascending, as (first, last)."""
+        """Return the maximal ranges of consecutive VLAN IDs, ascending, as (first, last)."""
         ordered = sorted(self)
         breaks = [(a, b) for a, b in pairwise(ordered) if b != a + 1]
         firsts = ordered[:1] + [b for _, b in breaks]
@@ -53,39 +53,39 @@ class VlanSet(frozenset[VlanId]):
         return list(zip(firsts, lasts, strict=True))
 
     def __str__(self) -> str:
-        """Write the set as ranges."""
+        """Format the set as ranges."""
         return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in self.ranges())
 
     def __repr__(self) -> str:
-        """Show the set as it would be parsed."""
+        """Format the set as an expression that creates it."""
         return f"VlanSet.parse({str(self)!r})"
 
     def __iter__(self) -> Iterator[VlanId]:
-        """Iterate in ascending order, so that everything made from a set is the same every time."""
+        """Iterate in ascending order, so that everything derived from a set is reproducible."""
         return iter(sorted(super().__iter__()))
 
     def __or__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
-        """Give the union."""
+        """Return the union."""
         return self._checked(super().__or__(_set_of(other)))
 
     def __and__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
-        """Give the intersection."""
+        """Return the intersection."""
         return self._checked(super().__and__(_set_of(other)))
 
     def __sub__(self, other: Iterable[int]) -> "VlanSet":  # type: ignore[override]
-        """Give what is here and not in ``other``."""
+        """Return the VLAN IDs of this set that are not in ``other``."""
         return self._checked(super().__sub__(frozenset(other)))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic read ranges and write them."""
+        """Return the schema by which pydantic parses and writes ranges."""
         return core_schema.no_info_plain_validator_function(
             cls._coerce, serialization=core_schema.to_string_ser_schema()
         )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
-        """Describe this value: ranges in a string."""
+        """Return the JSON schema: a string of ranges."""
         return {"type": "string", "description": "VLAN ranges", "examples": ["100-199,300"]}
 
     @classmethod
@@ -105,7 +105,7 @@ def _set_of(numbers: Iterable[int]) -> VlanSet:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> VlanSet:
-    """Read ranges; those of pools are read again and again, and many sites give the same."""
+    """Parse ranges. The results are cached because many sites have the same pool and pools are read often."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     return VlanSet(number for part in parts for number in _numbers(part))
 

@@ -1,4 +1,7 @@
-"""What an element must carry, what it carries, and the difference: the one mechanism of the system (DESIGN.md §3)."""
+"""Wanted and observed states of switches and hosts, and the difference between them (DESIGN.md §3).
+
+``virtcloud.model.edge`` has the same for provider edges.
+"""
 
 from typing import Self
 
@@ -15,10 +18,11 @@ PortVlans = dict[PortName, VlanSet]
 
 
 class SwitchWanted(Document):
-    """What a switch must carry, and carries, within what we manage: the VLANs on each managed port.
+    """The wanted state of a switch within the managed scope: the VLANs on each managed port.
 
-    A port that is not a key is not managed. The VLANs that must exist on the switch are those on its ports. They are
-    tagged, but on ``access`` ports: those carry one cluster at most, untagged, and are in no VLAN at all without one.
+    A port that is not a key of ``ports`` is not managed. The VLANs on the ports are those that must exist on the
+    switch. Ports carry VLANs tagged. A port in ``access`` carries at most one VLAN, untagged, and without a cluster it
+    is in no VLAN.
     """
 
     ports: dict[PortName, VlanSet]
@@ -38,10 +42,10 @@ class SwitchWanted(Document):
 
 
 class ForeignVlan(Document):
-    """A VLAN ID of the pool that a device uses for somebody else: it is never created, deleted, renamed or entered.
+    """A VLAN ID of the pool that a device uses for somebody other than SBF. SBF never creates, deletes or renames it.
 
-    ``name`` is the VLAN's name where SBF did not create it and the device shows names; ``ports`` are the unmanaged
-    ports that carry it. With neither, the VLAN was there before SBF would have created it.
+    ``name`` is the VLAN's name, if SBF did not create the VLAN and the device shows names. ``ports`` are the unmanaged
+    ports that carry it. With neither, the VLAN existed before SBF would have created it.
     """
 
     vlan: VlanId
@@ -58,20 +62,21 @@ class ForeignVlan(Document):
 
 
 class SwitchObserved(Document):
-    """What a switch was seen to carry on managed ports, of managed numbers; ``vlans`` are those that exist on it.
+    """The observed state of a switch: managed VLAN IDs on managed ports; ``vlans`` are those that exist on the switch.
 
-    ``open`` are managed ports without a list of their own: they carry every VLAN there is, or would if their neighbour
-    asked. In ``ports`` they stand as empty: nothing was ever allowed on them by us. An access port is open when it is
-    anything but untagged in one managed number or in no VLAN: in the switch's default one, say.
+    ``open`` are managed ports without an allowed-VLAN list: they carry every existing VLAN, or would if the neighbour
+    requested it. ``ports`` lists them as empty, because SBF allowed no VLAN on them. An access port is open unless it
+    is untagged in one managed VLAN or in no VLAN; an open one may be in the switch's default VLAN, for example.
 
-    ``names`` are the names of the existing VLANs, None where the device shows none; the whole is None for a device
-    without a table of VLANs, where a VLAN exists by the ports that carry it. ``elsewhere`` are the managed numbers on
-    unmanaged ports, but for trunks that carry every VLAN: these are no statement about one. ``foreign`` follows from
-    both (``domain/ownership.py``); what is foreign and not SBF's own stands neither in ``vlans`` nor in ``ports``.
+    ``names`` maps the existing VLANs to their names (None where the device shows no names). ``names`` is None for a
+    device without a VLAN table, where a VLAN exists if a port carries it. ``elsewhere`` are the managed VLAN IDs on
+    unmanaged ports, except trunks that carry every VLAN: these indicate no use of a particular VLAN. ``foreign``
+    follows from ``names`` and ``elsewhere`` (``sbf_service/domain/ownership.py``); neither ``vlans`` nor ``ports``
+    includes foreign VLANs.
 
-    ``untaken`` are the uses of ports that SBF has not configured yet, ``in_use`` those of them that serve something
-    else. ``down`` are ports that somebody shut down. ``astray`` are ports that SBF gave up and that are not as before:
-    each with the use that is to be put back.
+    ``untaken`` are the uses of ports that SBF has not configured yet, and ``in_use`` are the ports among them with
+    another use. ``down`` are ports that somebody shut down. ``astray`` are ports that SBF released and whose former use
+    is not restored yet, each with that use.
     """
 
     vlans: VlanSet
@@ -87,17 +92,17 @@ class SwitchObserved(Document):
 
     @property
     def foreign_vlans(self) -> VlanSet:
-        """The VLAN IDs that are in other use."""
+        """The VLAN IDs in other use."""
         return VlanSet(one.vlan for one in self.foreign)
 
 
 class SwitchDifference(Document):
-    """What to change on a switch; removals come first on each port, creations before they are used.
+    """The changes of a switch. On each port, removals come first; a VLAN is created before a port carries it.
 
-    ``close`` comes before all else: these ports get a list of their own, an empty one (DESIGN.md §7.4). ``access`` are
-    those of the ports named that are access ports: there VLANs are untagged, and to close one takes it out of all.
-    ``take`` are the ports that SBF configures for the first time, each with its use before. ``put_back`` comes last:
-    ports that SBF gave up, each with the use that it had before.
+    ``close`` is applied before everything else: these ports get an empty allowed-VLAN list (DESIGN.md §7.4). ``access``
+    are the access ports among the ports of this difference: there VLANs are untagged, and closing a port removes it
+    from all VLANs. ``take`` are the ports that SBF configures for the first time, each with its use before.
+    ``put_back`` is applied last: ports that SBF released, each with the use to restore.
     """
 
     access: tuple[PortName, ...] = ()
@@ -117,26 +122,25 @@ class SwitchDifference(Document):
 
     @property
     def numbers(self) -> VlanSet:
-        """Every VLAN that this change touches."""
+        """Every VLAN ID that this difference changes."""
         on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
         return VlanSet(number for vlans in (self.create, self.delete, *on_ports) for number in vlans)
 
     @property
     def made(self) -> VlanSet:
-        """Every VLAN that this change creates or puts on a port: SBF's own from then on."""
+        """Every VLAN ID that this difference creates or adds to a port; from then on SBF owns it."""
         return VlanSet(number for vlans in (self.create, *self.add.values()) for number in vlans)
 
     def __bool__(self) -> bool:
-        """Say whether there is anything to do."""
+        """Return whether there is anything to change."""
         return any((self.close, self.create, self.delete, self.add, self.remove, self.put_back))
 
 
 def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
-    """Compute what makes ``carried`` into ``wanted``, but for VLANs in other use: these are on no port added to.
+    """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
 
-    Ports that are not wanted-managed are never named. Open ports are closed once the switch is to carry anything at
-    all: what is created for one port would be carried on them too. An access port is closed in any case: one that
-    carries nobody is in no VLAN.
+    Unmanaged ports are never named. Open ports are closed once the switch is to carry any VLAN, because they would
+    carry every VLAN created for another port. An access port is always closed: without a cluster it is in no VLAN.
     """
     seen = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}
     close = sorted(port for port in carried.open if port in wanted.ports and (wanted.vlans or port in wanted.access))
@@ -155,7 +159,7 @@ def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDiffe
 
 
 def find_blocked_vlans(wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    """Return the wanted VLAN IDs in other use that a port lacks: they cannot be set up there."""
+    """Return the wanted VLAN IDs that a port lacks and that cannot be set up because they are in other use."""
     lacking = (vlans - carried.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items())
     return carried.foreign_vlans & [number for vlans in lacking for number in vlans]
 
@@ -165,7 +169,7 @@ def _without_empty(ports: dict[PortName, VlanSet]) -> dict[PortName, VlanSet]:
 
 
 class GuestWanted(Document):
-    """A guest that a host must run. Memory is in MiB. ``cluster`` is the id of a member whose it is."""
+    """A guest that a host must run. Memory is in MiB. ``cluster`` is the id of the member that owns the guest."""
 
     name: Name
     image: Name
@@ -181,10 +185,9 @@ class GuestWanted(Document):
 
 
 class Segment(Document):
-    """A network's part of a host or gateway: its VLAN on a port, and the guests there of its cluster and its members.
+    """A network's part of a host or gateway: its VLAN on a port, and the guests of its cluster and members there.
 
-    An agent ignores keys that it does not know, and refuses a segment that requires a word that it does not know
-    (docs/decisions/0040).
+    An agent ignores unknown keys, and rejects a segment that requires an unknown capability (docs/decisions/0040).
     """
 
     id: str
@@ -206,14 +209,14 @@ class Segment(Document):
 
 
 class HostWanted(Document):
-    """What a host or a gateway must carry: one segment for each network."""
+    """The wanted state of a host or gateway: one segment for each network."""
 
     segments: tuple[Segment, ...] = ()
     """One segment for each network."""
 
 
 class WantedDocument(Document):
-    """What an agent fetches: the wanted set and the revision it belongs to."""
+    """The document that an agent fetches: the wanted state and its revision."""
 
     element: Name
     revision: int

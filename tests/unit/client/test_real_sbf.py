@@ -213,7 +213,7 @@ def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -
 
 
 def test_a_running_sbf_is_ready_and_gives_metrics(service: SbfClient) -> None:
-    assert service._at.send("GET", "/readyz").content == b'{"status":"ok"}'
-    lines = service._at.send("GET", "/metrics").content.decode().splitlines()
+    assert service._connection.send("GET", "/readyz").content == b'{"status":"ok"}'
+    lines = service._connection.send("GET", "/metrics").content.decode().splitlines()
     assert "virtcloud_database_up 1.0" in lines
     assert any(line.startswith('virtcloud_converges_total{outcome="failed",platform="linux_bridge"}') for line in lines)

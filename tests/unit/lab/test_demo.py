@@ -53,12 +53,12 @@ def test_a_story_in_which_nothing_was_checked_is_no_success(report: DemoReport) 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
 def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, holds: bool, code: int) -> None:
-    def tell(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
+    def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
         with report.chapter("One"):
             report.claim("fire is hot", holds, "cold")
         return report.holds
 
-    monkeypatch.setattr(virtcloud.cli.lab, "tell", tell)
+    monkeypatch.setattr(virtcloud.cli.lab, "run_demo", run_demo)
     done = CliRunner().invoke(main, ["lab", "demo"])
     assert (done.exit_code, "What this demonstration did" in done.output) == (code, True)
 
@@ -78,7 +78,7 @@ class FakeLab:
 
 def test_the_lab_is_taken_down_whatever_happens(report: DemoReport, monkeypatch: pytest.MonkeyPatch) -> None:
     lab = FakeLab()
-    monkeypatch.setattr(chapters, "remains", lambda _: [])
+    monkeypatch.setattr(chapters, "find_remains", lambda _: [])
     with pytest.raises(LabFailed):
         chapters.run_demo(report, lambda: lab)  # type: ignore[arg-type,return-value]
     assert lab.is_down

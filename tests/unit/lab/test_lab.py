@@ -49,8 +49,8 @@ def test_a_closed_cache_means_no_guest_kernel(tmp_path: Path, monkeypatch: pytes
 
 def test_a_full_disk_names_the_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = LabState(tmp_path / "lab")
-    monkeypatch.setattr(prerequisites, "check", lambda _lab: None)
-    monkeypatch.setattr(lab_kernel, "choose", lambda _wanted: "uml")
+    monkeypatch.setattr(prerequisites, "check_prerequisites", lambda _lab: None)
+    monkeypatch.setattr(lab_kernel, "choose_kernel", lambda _wanted: "uml")
 
     def launch(*_: object) -> None:
         state.make()

@@ -1,0 +1,76 @@
+"""Calls about callers: identity, tokens, quotas, and the clock of SBF."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+
+from virtcloud.client.calls import SbfCalls, validated
+from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
+from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.values import UserName
+
+
+class AccessCalls(SbfCalls):
+    """Calls about who may use SBF, and how much."""
+
+    def whoami(self) -> Identity:
+        """Return the user and role that SBF sees for the caller; raise Unauthenticated."""
+        return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
+
+    def clock(self) -> datetime:
+        """Return SBF's time, to the second. Raise ServiceUnreachable if the answer has no Date header."""
+        date = self._connection.send("GET", "/healthz").date
+        if date is None:
+            raise ServiceUnreachable("SBF's answer has no Date; is there a proxy between that removes it?")
+        return parsedate_to_datetime(date)
+
+    def create_token(
+        self, name: str, role: str, sites: Sequence[str] = (), expires_in_s: float | None = None
+    ) -> NewToken:
+        """Create a token; each call creates another one. Raise BadInput, Forbidden."""
+        request = validated(TokenRequest, name=name, role=role, sites=sites, expires_in_s=expires_in_s)
+        return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
+
+    def tokens(self) -> list[TokenView]:
+        """Return all tokens, including expired and revoked ones; raise Forbidden."""
+        return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
+
+    def revoke_token(self, token_id: str) -> TokenView:
+        """Revoke a token. Idempotent. Raise NotFound, Forbidden."""
+        return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
+
+    def quotas(self) -> list[QuotaView]:
+        """Return the quotas of all users with a quota of their own; raise Forbidden."""
+        return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
+
+    def quota(self, user: str) -> QuotaView:
+        """Return a user's quota; raise Forbidden."""
+        return self._document(QuotaView, self._connection.send("GET", f"/v1/quotas/{UserName(user)}"))
+
+    def put_quota(  # noqa: PLR0913 - each limit by its name
+        self,
+        user: str,
+        clusters: int | None = None,
+        sites: int | None = None,
+        lease_s: float | None = None,
+        *,
+        networks: int | None = None,
+        guests: int | None = None,
+        cpus: int | None = None,
+        memory_mb: int | None = None,
+    ) -> QuotaView:
+        """Set a user's limits; the service's settings apply to limits that are None. Idempotent.
+
+        Raise BadInput, Forbidden.
+        """
+        limits = validated(
+            QuotaLimits,
+            clusters=clusters,
+            sites=sites,
+            lease_s=lease_s,
+            networks=networks,
+            guests=guests,
+            cpus=cpus,
+            memory_mb=memory_mb,
+        )
+        return self._document(QuotaView, self._connection.send("PUT", f"/v1/quotas/{UserName(user)}", limits))

@@ -1,0 +1,65 @@
+"""The base of all calls to SBF: how a call is sent, and how its answer becomes documents."""
+
+from functools import partial
+from typing import Final, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from virtcloud import __version__
+from virtcloud.client.connection import Connection, SbfResponse
+from virtcloud.model.document import Document, find_unknown_keys, format_validation_errors
+from virtcloud.model.errors import BadInput, Conflict
+
+DEVICE_S = 120.0
+"""A call that reads or changes a device may take this much longer, in seconds."""
+ANY_VERSION = "*"
+"""Matches every version: the document is replaced even if it changed since it was read."""
+UNKNOWN_KEYS: Final = "ignore"
+"""An answer may have keys that this version does not know, because a later SBF sent it."""
+D = TypeVar("D", bound=Document)
+
+
+class SbfCalls:
+    """The base of the classes that group SBF's calls by subject."""
+
+    _connection: Connection
+
+    def _document(self, kind: type[D], answer: SbfResponse) -> D:
+        return answer.read(partial(kind.model_validate_json, extra=UNKNOWN_KEYS))
+
+    def _documents(self, kind: type[D], answer: SbfResponse) -> list[D]:
+        return answer.read(partial(TypeAdapter(list[kind]).validate_json, extra=UNKNOWN_KEYS))  # type: ignore[valid-type]
+
+    def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
+        """Return a document that the caller will write back. Raise Conflict if it has keys that would be lost."""
+        unknown = answer.read(lambda text: list(find_unknown_keys(kind.model_validate_json(text, extra="allow"))))
+        if unknown:
+            raise Conflict(
+                f"SBF at {self._connection.url} has a later version: virtcloud {__version__} does not know "
+                f"{', '.join(unknown)} at {answer.path}, and would delete that with any change; upgrade virtcloud here "
+                "first"
+            )
+        return self._document(kind, answer)
+
+
+def entity_tag(version: str | None) -> str | None:
+    """Return the entity tag of a version (RFC 9110, 8.8.3)."""
+    return version if version in {None, ANY_VERSION} else f'"{version}"'
+
+
+def version_of(answer: SbfResponse) -> str | None:
+    """Return the version of an answered document, or None if SBF has no versions."""
+    return None if answer.etag is None else answer.etag.strip('"')
+
+
+def flag_query(**flags: bool) -> dict[str, str]:
+    """Return the query of the flags that are set."""
+    return {name: "true" for name, is_set in flags.items() if is_set}
+
+
+def validated(kind: type[D], **keys: object) -> D:
+    """Return a document with these keys. Raise BadInput that lists every error by its key."""
+    try:
+        return kind.model_validate(keys)
+    except ValidationError as error:
+        raise BadInput(format_validation_errors(error)) from error

@@ -1,0 +1,106 @@
+"""Calls about clusters: create, show, extend, share and delete them; and the jobs that batch servers confirm."""
+
+from pydantic import TypeAdapter
+
+from virtcloud.client.calls import SbfCalls, flag_query, validated
+from virtcloud.client.connection import LONGEST_WAIT_S
+from virtcloud.model.changes import ClusterDryRun
+from virtcloud.model.cluster import ClusterRequest, LeaseExtension
+from virtcloud.model.values import ClusterKey, UserName
+from virtcloud.model.views import ClusterView, JobStatement
+
+
+class ClusterCalls(SbfCalls):
+    """Calls about clusters and their jobs.
+
+    ``attempt``, ``owner`` and ``cluster_id`` identify the cluster that the caller means: a later cluster may have the
+    same key. A call about another cluster than the identified one raises Gone.
+    """
+
+    def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
+        """Request a cluster. Idempotent. Raise Conflict (its subclasses name the subject), Gone, NoSuchHost."""
+        return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
+
+    def preview_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
+        """Return what :meth:`put_cluster` would do now. Claims and writes nothing. Raise the same."""
+        path = f"/v1/clusters/{ClusterKey(key)}"
+        return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
+
+    def cluster(
+        self, key: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
+    ) -> ClusterView:
+        """Return a cluster; raise NotFound.
+
+        With ``after``, wait until its version is higher, or until ``wait`` seconds have passed. With ``cluster_id``,
+        return the cluster with this id, even if a later cluster has the key now.
+        """
+        query = {} if cluster_id is None else {"id": cluster_id}
+        path = f"/v1/clusters/{ClusterKey(key)}"
+        return self._document(ClusterView, self._connection.poll(path, after, wait, query))
+
+    def clusters(
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[ClusterView]:
+        """Return the running clusters, or those of one owner.
+
+        With ``ended``, return ended clusters too: the newest ``limit`` (100) clusters older than the one with the id
+        ``before``. With ``network``, return the running cluster with this name or key.
+        """
+        query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
+        return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
+
+    def extend_lease(
+        self,
+        key: str,
+        seconds: float,
+        attempt: int | None = None,
+        owner: str | None = None,
+        cluster_id: str | None = None,
+    ) -> ClusterView:
+        """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. Idempotent.
+
+        Raise BadInput (more than a year), NotFound, Gone, and Conflict if the cluster is ending.
+        """
+        path, query = f"/v1/clusters/{ClusterKey(key)}/lease", {"attempt": attempt, "owner": owner, "id": cluster_id}
+        extension = validated(LeaseExtension, seconds=seconds)
+        return self._document(ClusterView, self._connection.send("POST", path, extension, query=query))
+
+    def share_network(
+        self,
+        key: str,
+        user: str,
+        *,
+        shared: bool = True,
+        cluster_id: str | None = None,
+    ) -> ClusterView:
+        """Share a cluster's network with ``user``, or stop sharing it. Idempotent.
+
+        Raise NotFound, Gone, and Conflict for a member or a cluster that is ending.
+        """
+        path = f"/v1/clusters/{ClusterKey(key)}/shares/{UserName(user)}"
+        answer = self._connection.send("PUT" if shared else "DELETE", path, query={"id": cluster_id})
+        return self._document(ClusterView, answer)
+
+    def delete_cluster(
+        self, key: str, attempt: int | None = None, owner: str | None = None, cluster_id: str | None = None
+    ) -> ClusterView:
+        """Delete a cluster. Idempotent. Raise NotFound if it never existed, Gone if another cluster has the key."""
+        path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
+        return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
+
+    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+        """Return the jobs of a batch server that hosts asked SBF about. Waits up to ``wait`` seconds for one."""
+        query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
+        return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
+            TypeAdapter(list[ClusterKey]).validate_json
+        )
+
+    def answer_for_job(self, key: str, statement: JobStatement) -> None:
+        """Send a batch server's statement about a job. Idempotent. Raise Forbidden."""
+        self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

@@ -1,0 +1,97 @@
+"""Calls about elements: their state, differences and ports, the reports of agents, and the audit log."""
+
+from collections.abc import Iterable, Mapping
+
+from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
+from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
+from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
+from virtcloud.model.values import Name, PortName
+from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
+from virtcloud.model.wanted import WantedDocument
+
+
+class ElementCalls(SbfCalls):
+    """Calls about elements, for administrators and agents."""
+
+    def elements(self) -> list[ElementView]:
+        """Return all elements with their revisions."""
+        return self._documents(ElementView, self._connection.send("GET", "/v1/elements"))
+
+    def element(self, name: str) -> ElementView:
+        """Return one element; raise NotFound."""
+        return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
+
+    def difference(self, element: str, *, read: bool = False) -> ElementDifference:
+        """Return the changes that an element needs. With ``read``, SBF reads a device first; raise ElementError."""
+        path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
+        answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
+        return self._document(ElementDifference, answer)
+
+    def reconcile(self, element: str) -> ElementReconciliation:
+        """Read a device now and change what differs from its wanted state. Raise NotFound, Conflict (a host)."""
+        path = f"/v1/elements/{Name(element)}/reconcile"
+        return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
+
+    def ports(self, element: str) -> list[PortView]:
+        """Read a switch now and return its managed ports with their uses. Raise NotFound, Conflict, ElementError."""
+        path = f"/v1/elements/{Name(element)}/ports"
+        return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
+
+    def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
+        """Adopt ports in other use, each with the use to which the administrator agreed. Idempotent."""
+        adoption = PortAdoption(ports=dict(uses))
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
+
+    def release_ports(self, element: str, ports: Iterable[str], *, forget: bool = False) -> None:
+        """Release ports and restore their former use, unless ``forget``. Raise Conflict."""
+        release = validated(PortRelease, ports=tuple(ports), forget=forget)
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/release", release)
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Return the wanted state of a host or gateway.
+
+        With ``after``, wait until its revision is higher, or until ``wait`` seconds have passed.
+        """
+        path = f"/v1/elements/{Name(element)}/wanted"
+        return self._document(WantedDocument, self._connection.poll(path, after, wait))
+
+    def confirm(self, element: str, revision: int) -> None:
+        """Report that an element carries exactly the wanted state of ``revision``. Idempotent."""
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
+
+    def trouble(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Report why an element cannot carry the wanted state of ``revision``.
+
+        ``refused`` maps the ids of clusters that the element refuses for good to the reason. ``clusters`` maps cluster
+        ids to errors that concern single clusters and not the element as a whole.
+        """
+        report = ElementErrorReport(
+            revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
+        )
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
+
+    def drifted(self, element: str, revision: int) -> None:
+        """Report that an element differs from ``revision``, which it had confirmed."""
+        self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
+
+    def audit(
+        self,
+        element: str | None = None,
+        cluster: str | None = None,
+        after: int | None = None,
+        limit: int = 100,
+        wait: float = 0,
+    ) -> list[AuditEntry]:
+        """Return rows of the audit log, oldest first: the newest, or with ``after`` those with a higher id.
+
+        With ``after``, wait up to ``wait`` seconds for such a row.
+        """
+        query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
+        return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

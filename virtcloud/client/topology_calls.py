@@ -1,0 +1,101 @@
+"""Calls about the topology, sites, pools, quarantined VLAN IDs, cables and the preparation of a site."""
+
+from virtcloud.client.calls import DEVICE_S, SbfCalls, entity_tag, validated, version_of
+from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.site import SiteCables, SitePart, SitePreparation
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import CleanDeclaration, Pool, SiteView
+
+
+class TopologyCalls(SbfCalls):
+    """Calls about what SBF may configure, and which VLAN IDs it may use there."""
+
+    def put_topology(self, topology: Topology, version: str | None = None) -> Topology:
+        """Replace the topology. Idempotent. ``version`` is that of the topology that the caller read and changed.
+
+        Raise BadInput or Conflict for an invalid topology, PreconditionFailed if it changed since ``version``, and
+        PreconditionRequired without ``version`` unless there is no topology yet. ``ANY_VERSION`` replaces any version.
+        """
+        answer = self._connection.send("PUT", "/v1/topology", topology, if_match=entity_tag(version))
+        return self._document(Topology, answer)
+
+    def topology(self) -> Topology:
+        """Return the topology; raise NotFound before the first one was put."""
+        return self._document(Topology, self._connection.send("GET", "/v1/topology"))
+
+    def versioned_topology(self) -> tuple[Topology, str | None]:
+        """Return the topology, for a change, and its version (None from an SBF without versions); raise NotFound.
+
+        Raise Conflict if a later SBF sent keys that would be lost when this client writes the topology back.
+        """
+        answer = self._connection.send("GET", "/v1/topology")
+        return self._document_to_change(Topology, answer), version_of(answer)
+
+    def preview_topology(self, topology: Topology) -> ChangeDryRun:
+        """Read the devices concerned and return what :meth:`put_topology` would change on them. Raise the same."""
+        path = "/v1/topology/dry-run"
+        return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
+
+    def site_part(self, site: str) -> tuple[SitePart, str | None]:
+        """Return one site's part of the topology, for a change, and its version; raise NotFound, Conflict."""
+        answer = self._connection.send("GET", f"/v1/sites/{Name(site)}/topology")
+        return self._document_to_change(SitePart, answer), version_of(answer)
+
+    def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
+        """Replace one site's part of the topology. Version and errors as for :meth:`put_topology`."""
+        path = f"/v1/sites/{part.site.name}/topology"
+        return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
+
+    def preview_site_part(self, part: SitePart) -> ChangeDryRun:
+        """Read the devices concerned and return what :meth:`put_site_part` would change on them. Raise the same."""
+        path = f"/v1/sites/{part.site.name}/topology/dry-run"
+        return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
+
+    def sites(self) -> list[SiteView]:
+        """Return all sites with the state of their pools."""
+        return self._documents(SiteView, self._connection.send("GET", "/v1/sites"))
+
+    def site(self, name: str) -> SiteView:
+        """Return one site; raise NotFound."""
+        return self._document(SiteView, self._connection.send("GET", f"/v1/sites/{Name(name)}"))
+
+    def pool(self, site: str) -> Pool:
+        """Return a site's pool; raise NotFound."""
+        return self._document(Pool, self._connection.send("GET", f"/v1/sites/{Name(site)}/pool"))
+
+    def put_pool(self, site: str, pool: Pool) -> Pool:
+        """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if one in use is missing."""
+        return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
+
+    def preview_pool(self, site: str, pool: Pool) -> ChangeDryRun:
+        """Read a site's devices and return what :meth:`put_pool` would change on them. Raise the same."""
+        path = f"/v1/sites/{Name(site)}/pool/dry-run"
+        return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))
+
+    def say_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
+        """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
+
+        Raise BadInput for a blank reason, NotFound, and Conflict for a VLAN ID in use.
+        """
+        path = f"/v1/sites/{Name(site)}/quarantine/{VlanId(vlan)}/clean"
+        declaration = validated(CleanDeclaration, reason=reason)
+        return self._document(SiteView, self._connection.send("POST", path, declaration))
+
+    def verify(self, site: str) -> SiteCables:
+        """Read a site's switches and compare its cables with the topology. Changes nothing. Raise NotFound."""
+        path = f"/v1/sites/{Name(site)}/verify"
+        return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))
+
+    def preparation(
+        self,
+        site: str,
+        platform: str | None = None,
+        port: str | None = None,
+        core_port: str | None = None,
+        transport: str | None = None,
+    ) -> SitePreparation:
+        """Return the commands that prepare a site once; raise BadInput, NotFound, or Conflict with the reason."""
+        query = {"platform": platform, "port": port, "core_port": core_port, "transport": transport}
+        path = f"/v1/sites/{Name(site)}/preparation"
+        return self._document(SitePreparation, self._connection.send("GET", path, query=query))
