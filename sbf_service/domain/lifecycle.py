@@ -1,24 +1,79 @@
-"""Which clusters move on, decided from what the elements have confirmed (DESIGN.md §3 point 4, §4). Pure.
+"""The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
 
-Nothing here is done by anyone's memory of what was started: the same facts give the same moves, after a crash too.
+:func:`find_transition` evaluates the table on a cluster that was read. ``store/transitions.py`` translates the
+conditions of the same table to SQL, to find the clusters with a due transition. The result depends on the facts only,
+so that the same transitions follow after a crash.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto, unique
+from typing import Final
 
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState, check_transition
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState, check_transition
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
-from virtcloud.model.values import Name
+from virtcloud.model.values import Name, format_utc
 from virtcloud.model.views import PlacementProgress
+
+
+@unique
+class Condition(Enum):
+    """A condition for a transition. A placement is *complete* while its element confirms it and is reachable."""
+
+    LEASE_ENDED = auto()
+    COMPLETE = auto()
+    """Every placement that is to stay is complete."""
+    INCOMPLETE = auto()
+    SETUP_DEADLINE_PASSED = auto()
+    REMOVED = auto()
+    """Every element has confirmed the removal of the cluster and of the members of its network."""
+    DRAIN_DEADLINE_PASSED = auto()
+    QUARANTINE_CONFIRMED = auto()
+    """The cluster's claims are in quarantine, and every removal is confirmed by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransitionRule:
+    """Clusters in one of ``states`` become ``to`` when ``condition`` holds; ``to`` is None where the state stays."""
+
+    states: frozenset[ClusterState]
+    condition: Condition
+    to: ClusterState | None
+    frees: bool = False
+    quarantines: bool = False
+
+
+_CONFIGURING: Final = frozenset({ClusterState.CONFIGURING})
+_DRAINING: Final = frozenset({ClusterState.DRAINING})
+_FAILING: Final = frozenset({ClusterState.FAILING})
+
+TRANSITION_RULES: Final = (
+    TransitionRule(WANTED_STATES, Condition.LEASE_ENDED, ClusterState.DRAINING),
+    TransitionRule(_CONFIGURING, Condition.COMPLETE, ClusterState.ACTIVE),
+    TransitionRule(_CONFIGURING, Condition.SETUP_DEADLINE_PASSED, ClusterState.FAILING),
+    TransitionRule(frozenset({ClusterState.ACTIVE}), Condition.INCOMPLETE, ClusterState.DEGRADED),
+    TransitionRule(frozenset({ClusterState.DEGRADED}), Condition.COMPLETE, ClusterState.ACTIVE),
+    TransitionRule(_DRAINING, Condition.REMOVED, ClusterState.RELEASED, frees=True),
+    TransitionRule(_FAILING, Condition.REMOVED, ClusterState.FAILED, frees=True),
+    TransitionRule(_DRAINING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.RELEASED, quarantines=True),
+    TransitionRule(_FAILING, Condition.DRAIN_DEADLINE_PASSED, ClusterState.FAILED, quarantines=True),
+    TransitionRule(ENDED_STATES, Condition.QUARANTINE_CONFIRMED, None, frees=True),
+)
+"""The first rule that applies wins."""
+
+
+def list_states(condition: Condition) -> frozenset[ClusterState]:
+    """Return the states in which ``condition`` leads to a transition."""
+    return frozenset(state for rule in TRANSITION_RULES if rule.condition is condition for state in rule.states)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementStatus:
-    """One element's part of a cluster: the revisions that added and removed it, and how far the element is.
+    """One element's part of a cluster: the revisions that added and removed it, and the element's confirmed revision.
 
-    ``blocked``: the element confirmed all but this cluster, whose VLAN is in other use there.
+    ``blocked``: the element confirmed everything but this cluster, whose VLAN is in other use there.
     """
 
     element: Name
@@ -34,35 +89,64 @@ class PlacementStatus:
 
     @property
     def progress(self) -> PlacementProgress:
-        """How far the element is with this cluster."""
+        """How much of the placement the element has confirmed."""
         if self.removed is None:
             is_set_up = self.confirmed >= self.added and not self.blocked
             return PlacementProgress.CONFIRMED if is_set_up else PlacementProgress.ADDING
         return PlacementProgress.REMOVED if self.confirmed >= self.removed else PlacementProgress.REMOVING
 
     @property
-    def carried(self) -> bool:
-        """Whether the element was read to carry it, and can still be asked."""
+    def is_complete(self) -> bool:
+        """Whether the element was read to carry the cluster, and is reachable."""
         return self.progress is PlacementProgress.CONFIRMED and self.reachable
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus:
-    """A cluster as it stands. ``members`` are those of its network that still have to let go of its numbers."""
+    """A cluster's state, placements and times. ``members`` are those members of its network that have not settled."""
 
     id: str
     state: ClusterState
-    parts: tuple[PlacementStatus, ...]
+    placements: tuple[PlacementStatus, ...]
     deadline: datetime
     lease_ends: datetime
     leaving_since: datetime | None = None
     quarantined: bool = False
     members: tuple["ClusterStatus", ...] = ()
 
+    @property
+    def wanted_placements(self) -> list[PlacementStatus]:
+        """The placements that are not to be removed."""
+        return [one for one in self.placements if one.removed is None]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every placement that is to stay is complete."""
+        return all(one.is_complete for one in self.wanted_placements)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether every element has confirmed the removal of the cluster and of its members."""
+        return not self.members and all(one.progress is PlacementProgress.REMOVED for one in self.placements)
+
+    def holds(self, condition: Condition, now: datetime, drain_deadline: timedelta) -> bool:
+        """Return whether a condition holds at ``now``."""
+        return {
+            Condition.LEASE_ENDED: now >= self.lease_ends,
+            Condition.COMPLETE: self.is_complete,
+            Condition.INCOMPLETE: not self.is_complete,
+            Condition.SETUP_DEADLINE_PASSED: now >= self.deadline,
+            Condition.REMOVED: self.is_removed,
+            Condition.DRAIN_DEADLINE_PASSED: (
+                self.leaving_since is not None and now >= self.leaving_since + drain_deadline
+            ),
+            Condition.QUARANTINE_CONFIRMED: self.quarantined and self.is_removed,
+        }[condition]
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterTransition:
-    """A cluster's next state, why, and what becomes of its numbers."""
+    """A cluster's next state, the reason, and whether its claims are freed or quarantined."""
 
     to: ClusterState
     reason: str | None = None
@@ -71,91 +155,51 @@ class ClusterTransition:
 
 
 def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    """Say the cluster's next move, or nothing when it stays. Ask again after each move: it may have another one."""
-    found = _next(cluster, now, drain_deadline)
-    if found is not None and found.to is not cluster.state:
-        check_transition(cluster.state, found.to)
-    return found
+    """Return the cluster's next transition, or None. Call again after each transition: another one may be due."""
+    for rule in TRANSITION_RULES:
+        if cluster.state in rule.states and cluster.holds(rule.condition, now, drain_deadline):
+            to = cluster.state if rule.to is None else check_transition(cluster.state, rule.to)
+            return ClusterTransition(to, _describe_reason(cluster, rule), rule.frees, rule.quarantines)
+    return None
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Name the elements that a cluster waits for, with what they say; nothing where it waits for none."""
-    return "; ".join(_waits(cluster.parts))
+    """Return the elements that a cluster waits for, with their error reports; empty where it waits for none."""
+    return "; ".join(_list_unconfirmed(cluster.placements))
 
 
-def _next(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    if cluster.state in ENDED_STATES:
-        return _after_end(cluster)
-    if cluster.state in LEAVING_STATES:
-        return _end(cluster, now, drain_deadline)
-    if now >= cluster.lease_ends:
-        return ClusterTransition(
-            ClusterState.DRAINING, f"its lease ended at {cluster.lease_ends:%Y-%m-%d %H:%M:%S} UTC"
-        )
-    if cluster.state is ClusterState.CONFIGURING:
-        return _configure(cluster, now)
-    return _watch(cluster)
+def _describe_reason(cluster: ClusterStatus, rule: TransitionRule) -> str | None:
+    match rule.condition:
+        case Condition.LEASE_ENDED:
+            return f"its lease ended at {format_utc(cluster.lease_ends)}"
+        case Condition.SETUP_DEADLINE_PASSED:
+            return f"not set up in time: {_describe_behind(cluster.wanted_placements)}"
+        case Condition.INCOMPLETE:
+            return f"being restored: {_describe_behind(cluster.wanted_placements)}"
+        case Condition.DRAIN_DEADLINE_PASSED:
+            of_members = (one for member in cluster.members for one in member.placements)
+            return f"its VLAN IDs are quarantined: {_describe_behind([*cluster.placements, *of_members])}"
+        case _:
+            return None
 
 
-def _configure(cluster: ClusterStatus, now: datetime) -> ClusterTransition | None:
-    if all(part.carried for part in _staying(cluster)):
-        return ClusterTransition(ClusterState.ACTIVE)
-    if now >= cluster.deadline:
-        return ClusterTransition(ClusterState.FAILING, f"not set up in time: {_behind(_staying(cluster))}")
-    return None
+def _describe_behind(placements: Iterable[PlacementStatus]) -> str:
+    return "; ".join(_list_unconfirmed(placements)) or "nothing"
 
 
-def _watch(cluster: ClusterStatus) -> ClusterTransition | None:
-    whole = all(part.carried for part in _staying(cluster))
-    if cluster.state is ClusterState.ACTIVE and not whole:
-        return ClusterTransition(ClusterState.DEGRADED, f"being put back: {_behind(_staying(cluster))}")
-    if cluster.state is ClusterState.DEGRADED and whole:
-        return ClusterTransition(ClusterState.ACTIVE)
-    return None
-
-
-def _end(cluster: ClusterStatus, now: datetime, drain_deadline: timedelta) -> ClusterTransition | None:
-    end = ClusterState.FAILED if cluster.state is ClusterState.FAILING else ClusterState.RELEASED
-    if _all_removed(cluster):
-        return ClusterTransition(end, frees=True)
-    if cluster.leaving_since is not None and now >= cluster.leaving_since + drain_deadline:
-        behind = _behind([*cluster.parts, *(part for member in cluster.members for part in member.parts)])
-        return ClusterTransition(end, f"its numbers are kept back: {behind}", quarantines=True)
-    return None
-
-
-def _after_end(cluster: ClusterStatus) -> ClusterTransition | None:
-    """Let the numbers of an ended cluster come back; its state is left by nothing."""
-    if cluster.quarantined and _all_removed(cluster):
-        return ClusterTransition(cluster.state, frees=True)
-    return None
-
-
-def _staying(cluster: ClusterStatus) -> list[PlacementStatus]:
-    return [part for part in cluster.parts if part.removed is None]
-
-
-def _all_removed(cluster: ClusterStatus) -> bool:
-    return not cluster.members and all(part.progress is PlacementProgress.REMOVED for part in cluster.parts)
-
-
-def _behind(parts: Iterable[PlacementStatus]) -> str:
-    """Name the elements that keep a cluster from its next state, with what they say."""
-    return "; ".join(_waits(parts)) or "nothing"
-
-
-def _waits(parts: Iterable[PlacementStatus]) -> Iterator[str]:
+def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
     done = {PlacementProgress.CONFIRMED, PlacementProgress.REMOVED}
-    for part in sorted(parts, key=lambda part: part.element):
-        if part.progress not in done or (part.removed is None and not part.reachable):
-            yield f"{part.kind} {part.element} at {part.site} has not confirmed{_because(part)}"
+    for one in sorted(placements, key=lambda one: one.element):
+        if one.progress not in done or (one.removed is None and not one.reachable):
+            yield f"{one.kind} {one.element} at {one.site} has not confirmed{_describe_cause(one)}"
 
 
-def _because(part: PlacementStatus) -> str:
-    """Return what an element said; of a host or gateway that said nothing, when its agent was last heard from."""
-    if part.trouble:
-        return f" ({part.trouble})"
-    if part.kind in DEVICE_KINDS:
+def _describe_cause(placement: PlacementStatus) -> str:
+    """Return an element's error report; for a host or gateway without one, the time of its agent's last call."""
+    if placement.trouble:
+        return f" ({placement.trouble})"
+    if placement.kind in DEVICE_KINDS:
         return ""
-    heard = f"was last heard from at {part.last_seen:%Y-%m-%d %H:%M:%S} UTC" if part.last_seen else "never asked SBF"
+    seen = placement.last_seen
+    heard = f"was last heard from at {format_utc(seen)}" if seen else "has never called SBF"
     return f" (its agent {heard})"

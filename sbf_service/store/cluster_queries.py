@@ -107,7 +107,7 @@ def make_cluster_status(
     return ClusterStatus(
         id=row.id,
         state=ClusterState(row.state),
-        parts=parts.get(row.id, ()),
+        placements=parts.get(row.id, ()),
         deadline=row.deadline,
         lease_ends=row.lease_ends,
         leaving_since=row.leaving_since,

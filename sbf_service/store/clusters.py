@@ -7,7 +7,7 @@ Whom a running network is shared with: changed after its creation, by its owner'
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from sqlalchemy import ColumnElement, select, tuple_
 
@@ -44,6 +44,7 @@ from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import WANTED_STATES, ClusterRequest, ClusterState
 from virtcloud.model.errors import AttemptWaits, Conflict, JobUnproven, NotFound
+from virtcloud.model.values import format_utc
 from virtcloud.model.views import ClusterView
 
 _PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow.attempt
@@ -151,15 +152,13 @@ def extend_lease(
     ends = unit.now + timedelta(seconds=seconds)
     if ends > row.lease_ends:
         check_lease(unit, quota, row.owner, (ends - row.created_at).total_seconds())
-        record_audit(unit, "lease_extended", why=f"from {_utc(row.lease_ends)} to {_utc(ends)}", cluster_id=row.id)
+        record_audit(
+            unit, "lease_extended", why=f"from {format_utc(row.lease_ends)} to {format_utc(ends)}", cluster_id=row.id
+        )
         row.lease_ends, row.version = ends, row.version + 1
         unit.changed.add(f"cluster:{key}")
         unit.session.flush()
     return make_cluster_view(unit, row)
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Tokens: made, found by what a caller shows, listed, revoked. The token itself is
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from hmac import compare_digest
 
 from sqlalchemy import select
@@ -16,7 +16,7 @@ from sbf_service.store.tables import TokenRow
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import NotFound, Unauthenticated
-from virtcloud.model.values import Name, UserName
+from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
 USE_INTERVAL = timedelta(hours=1)
@@ -73,7 +73,9 @@ def authenticate_token(unit: Unit, token: Token) -> Principal:
         raise Unauthenticated("the token is not known here: check that it is one of this SBF")
     for what, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
         if at is not None and at <= unit.now:
-            raise Unauthenticated(f"token {row.id} of {row.name} {what} at {_utc(at)}: ask an operator for a new one")
+            raise Unauthenticated(
+                f"token {row.id} of {row.name} {what} at {format_utc(at)}: ask an operator for a new one"
+            )
     return Principal(row.name, Role(row.role), _parse_sites(row), TokenId(row.id))
 
 
@@ -110,10 +112,6 @@ def _parse_sites(row: TokenRow) -> frozenset[Name]:
 def _describe_token(row: TokenRow) -> str:
     of = f" of {row.sites}" if row.sites else ""
     return f"{row.id}: {row.name}, {row.role}{of}"
-
-
-def _utc(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 CACHE_S = 5.0

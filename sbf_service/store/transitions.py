@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import ColumnElement, and_, exists, or_, select, true, update
 from sqlalchemy.orm import aliased
 
-from sbf_service.domain.lifecycle import ClusterTransition, find_transition
+from sbf_service.domain.lifecycle import ClusterTransition, Condition, find_transition, list_states
 from sbf_service.store.claims import release_service_id, release_vlans
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_on, read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
@@ -44,18 +44,18 @@ _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
 def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:
-    """Select the clusters that have a move to make: those for which ``settle`` gives one."""
+    """Select the clusters with a due transition: the rules of ``domain/lifecycle.py`` with their conditions as SQL."""
     incomplete = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
-    return or_(
-        and_(ClusterRow.state.in_(WANTED_STATES), ClusterRow.lease_ends <= now),
-        and_(ClusterRow.state == ClusterState.CONFIGURING, or_(~incomplete, ClusterRow.deadline <= now)),
-        and_(ClusterRow.state == ClusterState.ACTIVE, incomplete),
-        and_(ClusterRow.state == ClusterState.DEGRADED, ~incomplete),
-        and_(
-            ClusterRow.state.in_(LEAVING_STATES), or_(~_STILL_CARRIED, ClusterRow.leaving_since <= now - drain_deadline)
-        ),
-        and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true(), ~_STILL_CARRIED),
-    )
+    holds = {
+        Condition.LEASE_ENDED: ClusterRow.lease_ends <= now,
+        Condition.COMPLETE: ~incomplete,
+        Condition.INCOMPLETE: incomplete,
+        Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= now,
+        Condition.REMOVED: ~_STILL_CARRIED,
+        Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= now - drain_deadline,
+        Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
+    }
+    return or_(*(and_(ClusterRow.state.in_(list_states(one)), holds[one]) for one in Condition))
 
 
 MAX_TRANSITIONS = 3

@@ -115,7 +115,7 @@ def test_7_2_a_number_outlives_its_cluster_in_quarantine_until_the_element_confi
     view = world.view("demo")
     assert (view.state, view.quarantined, view.vlans) == (ClusterState.RELEASED, True, {"brno": 100, "praha": 100})
     assert view.reason == (
-        "ended by its user; its numbers are kept back: switch praha-sw1 at praha has not confirmed "
+        "ended by its user; its VLAN IDs are quarantined: switch praha-sw1 at praha has not confirmed "
         "(switch praha-sw1 (fake) does not answer: cut off; it is tried again)"
     )
     assert str(world.site("brno").quarantined) == "100"

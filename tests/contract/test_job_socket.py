@@ -217,7 +217,7 @@ def test_a_cluster_that_cannot_be_is_failed_with_sbfs_reason(world: World, host:
     said = host.ask("state", JOB, wait=30)
     assert said["state"] == "failed"
     assert said["reason"].startswith(
-        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF);"
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent has never called SBF);"
     )
 
 

@@ -40,7 +40,7 @@ def test_a_job_of_a_server_with_a_long_name_has_its_cluster_too(site: SingleSite
 def test_a_run_waits_for_the_network_of_the_one_before(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="2.pbssrv").accepted
     said = str(site.hook.start("image=debian12", key="2.pbssrv", run_version=1).message)
-    never = "has not confirmed (its agent never asked SBF)"
+    never = "has not confirmed (its agent has never called SBF)"
     told = f"host n1 at brno {never}; host n2 at brno {never}"
     assert said.startswith(
         "vcluster: the network of the job's former run is still being removed (switch brno-sw at brno"

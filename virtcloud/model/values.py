@@ -1,6 +1,7 @@
 """Validated values: names, port references, addresses, VLAN IDs, MAC addresses. Invalid ones raise BadInput."""
 
 import re
+from datetime import datetime
 from ipaddress import ip_interface
 from typing import Any, ClassVar, Self
 
@@ -175,3 +176,8 @@ class VlanId(int):
     def __get_pydantic_json_schema__(cls, _schema: object, _handler: object) -> dict[str, Any]:
         """Return the JSON schema: an integer within bounds."""
         return {"type": "integer", "minimum": cls.lowest, "maximum": cls.highest}
+
+
+def format_utc(moment: datetime) -> str:
+    """Format a moment in UTC for messages: ``2026-11-20 07:12:03 UTC``."""
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

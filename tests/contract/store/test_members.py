@@ -390,7 +390,7 @@ def test_a_dead_host_of_a_member_keeps_the_numbers_in_quarantine_until_it_confir
     ring.clock.advance(3600)
     ring.sweep()
     told = (
-        "ended by its user; its numbers are kept back: host praha-h1 at praha has not confirmed"
+        "ended by its user; its VLAN IDs are quarantined: host praha-h1 at praha has not confirmed"
         " (its agent was last heard from at 2026-01-01 00:00:00 UTC)"
     )
     assert (ring.view("root").reason, ring.view("root").quarantined) == (told, True)

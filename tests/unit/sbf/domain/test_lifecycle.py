@@ -33,7 +33,7 @@ def cluster(state: ClusterState, *parts: PlacementStatus, **changes: object) -> 
     facts = {
         "id": "c1",
         "state": state,
-        "parts": parts,
+        "placements": parts,
         "deadline": NOW + timedelta(seconds=120),
         "lease_ends": NOW + timedelta(hours=4),
     }
@@ -64,7 +64,7 @@ def test_configuring_fails_at_its_deadline_and_names_who_did_not_confirm_and_why
     )
     assert next_of(one) == ClusterTransition(
         ClusterState.FAILING,
-        "not set up in time: host brno-h1 at brno has not confirmed (its agent never asked SBF); "
+        "not set up in time: host brno-h1 at brno has not confirmed (its agent has never called SBF); "
         "switch brno-sw1 at brno has not confirmed (switch brno-sw1 does not answer)",
     )
 
@@ -77,14 +77,14 @@ def test_what_was_set_up_at_its_deadline_is_active() -> None:
 
 def test_active_degrades_when_an_element_lost_it() -> None:
     assert next_of(cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=0))) == ClusterTransition(
-        ClusterState.DEGRADED, "being put back: switch brno-sw1 at brno has not confirmed"
+        ClusterState.DEGRADED, "being restored: switch brno-sw1 at brno has not confirmed"
     )
 
 
 def test_active_degrades_when_an_element_cannot_be_reached() -> None:
     one = cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=5, reachable=False, trouble="cut off"))
     assert next_of(one) == ClusterTransition(
-        ClusterState.DEGRADED, "being put back: switch brno-sw1 at brno has not confirmed (cut off)"
+        ClusterState.DEGRADED, "being restored: switch brno-sw1 at brno has not confirmed (cut off)"
     )
 
 
@@ -133,7 +133,7 @@ def test_the_drain_deadline_ends_a_cluster_and_keeps_its_numbers(state: ClusterS
     one = cluster(state, part("brno-sw1", removed=8, trouble="cut off"), leaving_since=NOW - DRAIN)
     assert next_of(one) == ClusterTransition(
         end,
-        "its numbers are kept back: switch brno-sw1 at brno has not confirmed (cut off)",
+        "its VLAN IDs are quarantined: switch brno-sw1 at brno has not confirmed (cut off)",
         quarantines=True,
     )
 
@@ -151,7 +151,7 @@ def test_a_network_waits_for_its_members_to_let_go() -> None:
     assert next_of(replace(own, members=())) == ClusterTransition(ClusterState.RELEASED, frees=True)
     assert next_of(replace(own, leaving_since=NOW - DRAIN)) == ClusterTransition(
         ClusterState.RELEASED,
-        "its numbers are kept back: host brno-h1 at brno has not confirmed (its agent never asked SBF)",
+        "its VLAN IDs are quarantined: host brno-h1 at brno has not confirmed (its agent has never called SBF)",
         quarantines=True,
     )
 
@@ -177,7 +177,7 @@ def test_a_part_that_was_moved_elsewhere_does_not_keep_a_cluster_from_being_acti
     assert next_of(cluster(ClusterState.CONFIGURING, *parts)) == ClusterTransition(ClusterState.ACTIVE)
 
 
-PARTS = st.builds(
+PLACEMENTS = st.builds(
     PlacementStatus,
     element=st.sampled_from([Name(name) for name in ELEMENTS]),
     kind=st.just(ElementKind.SWITCH),
@@ -187,11 +187,11 @@ PARTS = st.builds(
     confirmed=st.integers(0, 9),
     reachable=st.booleans(),
 )
-STANDINGS = st.builds(
+CLUSTERS = st.builds(
     ClusterStatus,
     id=st.just("c1"),
     state=st.sampled_from(sorted(set(ClusterState) - {ClusterState.REQUESTED})),
-    parts=st.lists(PARTS, max_size=4).map(tuple),
+    placements=st.lists(PLACEMENTS, max_size=4).map(tuple),
     deadline=st.sampled_from([NOW - DRAIN, NOW, NOW + DRAIN]),
     lease_ends=st.sampled_from([NOW - DRAIN, NOW, NOW + DRAIN]),
     leaving_since=st.sampled_from([NOW - DRAIN, NOW, None]),
@@ -199,28 +199,28 @@ STANDINGS = st.builds(
 )
 
 
-@given(STANDINGS)
+@given(CLUSTERS)
 def test_every_move_is_one_of_the_table(one: ClusterStatus) -> None:
     found = next_of(one)
     assert found is None or found.to is one.state or found.to in TRANSITIONS[one.state]
 
 
-@given(STANDINGS)
+@given(CLUSTERS)
 def test_numbers_are_never_freed_while_an_element_may_carry_them(one: ClusterStatus) -> None:
     found = next_of(one)
     if found is not None and found.frees:
-        assert all(part.removed is not None and part.confirmed >= part.removed for part in one.parts)
+        assert all(part.removed is not None and part.confirmed >= part.removed for part in one.placements)
         assert found.to in ENDED_STATES
 
 
-@given(STANDINGS)
+@given(CLUSTERS)
 def test_active_is_said_only_of_what_was_confirmed(one: ClusterStatus) -> None:
     found = next_of(one)
     if found is not None and found.to is ClusterState.ACTIVE:
-        assert all(part.confirmed >= part.added for part in one.parts if part.removed is None)
+        assert all(part.confirmed >= part.added for part in one.placements if part.removed is None)
 
 
-@given(STANDINGS)
+@given(CLUSTERS)
 def test_nothing_comes_back_from_leaving(one: ClusterStatus) -> None:
     found = next_of(one)
     if one.state in LEAVING_STATES and found is not None:
