@@ -1,91 +1,142 @@
-"""How long calls take, by route; calls that asked to wait say nothing about that and are left out.
+"""ASGI middleware around the application: request times, answers to clients of version 0.1, and the limit on bodies."""
 
-How long the body of a call may be: a longer one is refused before it is read whole.
-"""
-
+import json
 import time
 from collections.abc import Callable
-from http import HTTPStatus
+from dataclasses import dataclass
+from typing import Final
 from urllib.parse import parse_qs
 
-from starlette.exceptions import HTTPException
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sbf_service.http.problems import MEDIA_TYPE, BodyTooLong
+from sbf_service.http.version_0_1 import rewrite_answer, rewrite_problem
 from sbf_service.metrics import ServiceMetrics
 
-NO_ROUTE = "none"
-UNFINISHED = 500
+NO_ROUTE: Final = "none"
+UNFINISHED: Final = 500
+"""Status recorded for a call that ended without an answer."""
+VERSION_0_1: Final = b"python-httpx/"
+"""Beginning of the User-Agent of clients of version 0.1, which name only their HTTP library (RFC 9110, 10.1.5)."""
+JSON: Final = "application/json"
 
 
 class RequestTimingMiddleware:
-    """Stands around the application and times every call."""
+    """Records the duration of every call by route and status, except of long polls."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
-        """Stand around ``app``; ``clock`` counts seconds."""
+        """Wrap ``app``; ``clock`` returns seconds."""
         self._app = app
         self._metrics = metrics
         self._clock = clock
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on, and time it."""
+        """Pass a call on, and record its duration."""
         if scope["type"] != "http" or is_long_poll(scope):
             await self._app(scope, receive, send)
             return
-        status, begun = UNFINISHED, self._clock()
+        status, start = UNFINISHED, self._clock()
 
-        async def heard(message: Message) -> None:
+        async def record_status(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
-            await self._app(scope, receive, heard)
+            await self._app(scope, receive, record_status)
         finally:
-            self._metrics.record_request(method_label(scope), route_template(scope), status, self._clock() - begun)
+            self._metrics.record_request(method_label(scope), route_template(scope), status, self._clock() - start)
 
 
 def is_long_poll(scope: Scope) -> bool:
-    """Say whether a call asks for a long poll."""
+    """Return whether a call asks for a long poll."""
     return "wait" in parse_qs(scope["query_string"].decode("latin-1"))
 
 
 def route_template(scope: Scope) -> str:
-    """Give a call's template, such as ``/v1/clusters/{key}``: a name in a label would make a series for each."""
+    """Return a call's route, such as ``/v1/clusters/{key}``: the key itself would make a series per key."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
 def method_label(scope: Scope) -> str:
-    """Give a call's method; one that no route has is none of ours, and might be anything."""
+    """Return a call's method, or ``none`` without a route: callers may send any word as a method."""
     return str(scope["method"]) if "route" in scope else NO_ROUTE
 
 
-class BodyTooLong(HTTPException):
-    """The body is longer than ``most`` bytes; Starlette hands this exception through the parser of bodies."""
+@dataclass(frozen=True, slots=True)
+class Version01Middleware:
+    """Rewrites answers to clients of version 0.1 (:mod:`sbf_service.http.version_0_1`)."""
 
-    def __init__(self, most: int) -> None:
-        """Name the limit."""
-        super().__init__(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"body: expected at most {most} bytes, got more; the limit is 'limits.body' in the settings of this SBF",
-        )
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a call on; rewrite its answer if its client is of version 0.1."""
+        if scope["type"] == "http" and _is_version_0_1(scope):
+            await self.app(scope, receive, _AnswerRewriter(scope, send))
+        else:
+            await self.app(scope, receive, send)
+
+
+def _is_version_0_1(scope: Scope) -> bool:
+    return any(name == b"user-agent" and value.startswith(VERSION_0_1) for name, value in scope["headers"])
+
+
+class _AnswerRewriter:
+    """Collects the body of a JSON answer, and sends it with the keys of version 0.1 only."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
+        self._start: Message | None = None
+        self._body = bytearray()
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _media_type(message) in {JSON, MEDIA_TYPE}:
+            self._start = message
+        elif message["type"] == "http.response.body" and self._start is not None:
+            self._body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._finish(self._start)
+        else:
+            await self._send(message)
+
+    async def _finish(self, start: Message) -> None:
+        body = self._rewrite(start) if self._body else b""  # an answer 204 has no body
+        if body:
+            MutableHeaders(scope=start)["content-length"] = str(len(body))
+        await self._send(start)
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _rewrite(self, start: Message) -> bytes:
+        answer = json.loads(self._body)
+        if _media_type(start) == MEDIA_TYPE:
+            rewritten = rewrite_problem(answer)
+        else:
+            operation = str(getattr(self._scope.get("route"), "operation_id", None))
+            rewritten = rewrite_answer(operation, answer)
+        return json.dumps(rewritten, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _media_type(start: Message) -> str:
+    return MutableHeaders(scope=start).get("content-type", "").partition(";")[0]
 
 
 def declared_length(scope: Scope) -> int:
-    """Return the length that a call declares; 0 where it declares none, which is counted as it comes."""
+    """Return the Content-Length of a call's body; 0 without one, when the body is counted while it is read."""
     found = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(found) if found.isdigit() else 0
 
 
-def limit_body(receive: Receive, most: int) -> Receive:
-    """Return a channel that raises BodyTooLong once more than ``most`` bytes of a body came."""
-    seen = 0
+def limit_body(receive: Receive, limit: int) -> Receive:
+    """Return a channel that raises BodyTooLong after more than ``limit`` bytes of a body."""
+    received = 0
 
-    async def counted() -> Message:
-        nonlocal seen
+    async def count() -> Message:
+        nonlocal received
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > most:
-            raise BodyTooLong(most)
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise BodyTooLong(limit)
         return message
 
-    return counted
+    return count

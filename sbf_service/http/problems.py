@@ -1,4 +1,4 @@
-"""Errors as problem documents (RFC 9457): every one, also those of the framework."""
+"""Answers to errors as problem documents (RFC 9457), including the errors of FastAPI, Starlette and the database."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -11,7 +11,6 @@ from pydantic_core import ErrorDetails
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
-from sbf_service.http.middleware import BodyTooLong
 from sbf_service.log import get_log
 from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (
@@ -43,7 +42,7 @@ URN = "urn:virtcloud:problem:"
 TOO_DEEP = "expected a document of few levels, got too many levels of nesting to read"
 NOT_READY = "not-ready"
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
-"""The types of problems that no error of ours stands for."""
+"""Types of problems without a class of error."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: (BadInput, "spec.guests.0.memory_mb: expected at least 16, got 8"),
     HTTPStatus.UNAUTHORIZED: (Unauthenticated, "the token is not known here: check that it is one of this SBF"),
@@ -62,7 +61,7 @@ EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
     HTTPStatus.BAD_GATEWAY: (Refused, "switch brno-sw: told 'vlan 112', it said '% Invalid input'"),
     HTTPStatus.GATEWAY_TIMEOUT: (Unreachable, "switch brno-sw does not answer; it is tried again"),
 }
-"""The problem that a status stands for most often."""
+"""The most frequent problem of each status, as an example in the OpenAPI document."""
 STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
     (BadInput, HTTPStatus.UNPROCESSABLE_ENTITY),
     (Unauthenticated, HTTPStatus.UNAUTHORIZED),
@@ -80,110 +79,128 @@ STATUS: tuple[tuple[type[VirtcloudError], HTTPStatus], ...] = (
 )
 
 
+class BodyTooLong(HTTPException):
+    """The body of a call is longer than ``limit`` bytes. An HTTPException passes through Starlette's parser."""
+
+    def __init__(self, limit: int) -> None:
+        """Create the error for a limit in bytes."""
+        super().__init__(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+            f"body: expected at most {limit} bytes, got more; the limit is 'limits.body' in the settings of this SBF",
+        )
+
+
 class ProblemResponse(JSONResponse):
-    """An answer that is a problem document."""
+    """A response with a problem document."""
 
     media_type = MEDIA_TYPE
 
 
-def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """Document the problems that a route may answer with."""
-    return {int(status): {"description": status.phrase, "content": _content(status)} for status in statuses}
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI description of the problems that an operation may answer with."""
+    described = [HTTPStatus(status) for status in statuses]
+    return {int(status): {"description": status.phrase, "content": _content(status)} for status in described}
+
+
+def _content(status: HTTPStatus) -> dict[str, Any]:
+    """Return a reference to the problem document, with an example of this status."""
+    kind, detail = EXAMPLES.get(status, (VirtcloudError, "what was expected, what was found, and the remedy"))
+    example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
+    return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
 
 
 def add_problem_schema(document: dict[str, Any]) -> None:
-    """Add the problem document, which every error answer refers to, to an OpenAPI document."""
+    """Add the schema of the problem document, to which every problem refers, to an OpenAPI document."""
     schema = Problem.model_json_schema()
     slugs = {*_slugs(VirtcloudError), *SLUGS_WITHOUT_ERRORS}
     schema["properties"]["type"] |= {"enum": sorted(URN + slug for slug in slugs)}
     document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = schema
 
 
-def _content(status: HTTPStatus) -> dict[str, Any]:
-    """Return a reference to the problem document, with an example of this status."""
-    kind, detail = EXAMPLES.get(status, (VirtcloudError, "what was wanted, what was found, and what to do"))
-    example = {"type": URN + kind.slug, "title": status.phrase, "status": int(status), "detail": detail}
-    return {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
-
-
 def _slugs(root: type[VirtcloudError]) -> set[str]:
     return {root.slug}.union(*(_slugs(kind) for kind in root.__subclasses__()))
 
 
-def install_error_handlers(app: FastAPI) -> None:
-    """Answer every error with a problem document."""
-    app.add_exception_handler(VirtcloudError, _known)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(SQLAlchemyError, _database)
-    app.add_exception_handler(Exception, _unexpected)
-
-
 def problem_response(status: HTTPStatus, slug: str, detail: str) -> ProblemResponse:
-    """Make a problem answer."""
-    made = Problem(type=URN + slug, title=status.phrase, status=status, detail=detail)
-    return ProblemResponse(made.model_dump(), status_code=status)
+    """Return a response with a problem document."""
+    document = Problem(type=URN + slug, title=status.phrase, status=status, detail=detail)
+    return ProblemResponse(document.model_dump(), status_code=status)
 
 
 def error_status(error: VirtcloudError) -> HTTPStatus:
-    """Say which status stands for an error."""
+    """Return the status of an error."""
     return next((status for kind, status in STATUS if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def error_response(error: VirtcloudError) -> ProblemResponse:
-    """Make the answer that stands for an error."""
-    made = problem_response(error_status(error), error.slug, str(error))
+    """Return the response to an error, with ``Retry-After`` if the call can succeed later."""
+    response = problem_response(error_status(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
-        made.headers["www-authenticate"] = "Bearer"
+        response.headers["www-authenticate"] = "Bearer"
     if isinstance(error, JobUnproven):
-        made.headers["retry-after"] = "1"
+        response.headers["retry-after"] = "1"
     if isinstance(error, TooManyRequests | ServiceBusy):
-        made.headers["retry-after"] = str(error.retry_after_s)
-    return made
+        response.headers["retry-after"] = str(error.retry_after_s)
+    return response
 
 
 def body_too_long_response(error: HTTPException) -> ProblemResponse:
-    """Return the answer to a body that is too long; the rest of it is not read, so the connection ends."""
-    made = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
-    made.headers["connection"] = "close"
-    return made
+    """Return the response to a body that is too long; it closes the connection, since the rest is not read."""
+    response = problem_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, BeyondLimit.slug, str(error.detail))
+    response.headers["connection"] = "close"
+    return response
 
 
-async def _known(request: Request, error: Exception) -> Response:
-    return error_response(error) if isinstance(error, VirtcloudError) else await _unexpected(request, error)
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every error of an application with a problem document."""
+    app.add_exception_handler(VirtcloudError, _answer_error)
+    app.add_exception_handler(RequestValidationError, _answer_malformed_request)
+    app.add_exception_handler(HTTPException, _answer_framework_error)
+    app.add_exception_handler(SQLAlchemyError, _answer_database_error)
+    app.add_exception_handler(Exception, _answer_unexpected_error)
 
 
-async def _malformed(_request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
+    return (
+        error_response(error) if isinstance(error, VirtcloudError) else await _answer_unexpected_error(request, error)
+    )
+
+
+async def _answer_malformed_request(_request: Request, error: Exception) -> Response:
     faults = error.errors() if isinstance(error, RequestValidationError) else []
-    return problem_response(HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_fault(one) for one in faults))
+    return problem_response(
+        HTTPStatus.UNPROCESSABLE_ENTITY, BadInput.slug, "\n".join(_format_fault(one) for one in faults)
+    )
 
 
-async def _framework(request: Request, error: Exception) -> Response:
+async def _answer_framework_error(request: Request, error: Exception) -> Response:
     status = HTTPStatus(error.status_code) if isinstance(error, HTTPException) else HTTPStatus.INTERNAL_SERVER_ERROR
     if isinstance(error, BodyTooLong):
         return body_too_long_response(error)
-    if status is HTTPStatus.BAD_REQUEST:  # FastAPI's word for a body that is no text, or nested too deeply to parse
+    if status is HTTPStatus.BAD_REQUEST:  # FastAPI answers so to a body that is no text or too deeply nested
         deep = isinstance(error.__cause__, RecursionError)
         return error_response(BadInput(f"body: {TOO_DEEP if deep else 'not JSON: expected UTF-8, got something else'}"))
     slug = {HTTPStatus.NOT_FOUND: "no-such-route", HTTPStatus.METHOD_NOT_ALLOWED: "no-such-method"}.get(status, "http")
-    made = problem_response(status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs")
-    made.headers.update(getattr(error, "headers", None) or {})
-    return made
+    response = problem_response(
+        status, slug, f"{request.method} {request.url.path}: {status.phrase.lower()}; see /docs"
+    )
+    response.headers.update(getattr(error, "headers", None) or {})
+    return response
 
 
-async def _database(request: Request, error: Exception) -> Response:
+async def _answer_database_error(request: Request, error: Exception) -> Response:
     log.fault("database_fault", error, path=request.url.path)
     text = "the database does not answer; nothing was changed by this call or it can be repeated: try again"
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, ServiceUnreachable.slug, text)
 
 
-async def _unexpected(request: Request, error: Exception) -> Response:
+async def _answer_unexpected_error(request: Request, error: Exception) -> Response:
     log.fault("request_fault", error, method=request.method, path=request.url.path)
-    text = "a fault in the service; it is in the service's log. The call may be repeated"
+    text = "a fault in the service; see the service's log. The call may be repeated"
     return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
 
 
-def _fault(one: ErrorDetails) -> str:
+def _format_fault(one: ErrorDetails) -> str:
     if one["type"] == "json_invalid":
         return f"body: not JSON: {one['ctx']['error']}"
     where = ".".join(str(part) for part in _path(one["loc"]))
@@ -191,5 +208,5 @@ def _fault(one: ErrorDetails) -> str:
 
 
 def _path(location: Sequence[int | str]) -> Sequence[int | str]:
-    """Leave out 'body': the caller thinks of its document."""
+    """Return a location without 'body', relative to the caller's document."""
     return location[1:] if location[:1] == ("body",) else location

@@ -1,22 +1,18 @@
-"""What the documents and problems of version 0.1 hold: its client refuses every other key of an answer.
+"""Answers to clients of version 0.1, which refuse documents with unknown keys and problems of unknown types. Pure.
 
-Answers for callers of version 0.1, whose client refuses a document with a key that it does not know.
-
-That client names only its HTTP library (``User-Agent: python-httpx/…``, RFC 9110, 10.1.5); later ones name themselves
-(``virtcloud/0.2.0``) and ignore unknown keys. For 0.1 every key that its documents do not have is left out, and a
-problem of a type that it does not know gets the type of the nearest base class that it knows.
+The middleware recognizes these clients, removes the keys that 0.1 does not have from their answers, and replaces a type
+of problem that 0.1 does not have by the type of the nearest base class that it has. The tables are recorded from 0.1's
+API.
 """
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from starlette.datastructures import MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+from sbf_service.http.problems import URN
 from virtcloud.model.errors import VirtcloudError
 
+REQUIRES: Final = "requires"
+"""A key that is removed only while empty: 0.1 must refuse a document with features that an agent has to understand."""
 ANSWERS: dict[str, tuple[str, ...]] = {
     "check_element": ("ElementCheck",),
     "create_token": ("NewToken",),
@@ -48,7 +44,7 @@ ANSWERS: dict[str, tuple[str, ...]] = {
     "verify_site": ("SiteCables",),
     "who_am_i": ("Identity",),
 }
-"""The document that each operation answers with, or several of which it is one; in a list or alone."""
+"""The document of each operation's answer, alone or in a list; or several possible documents."""
 KEYS: dict[str, frozenset[str]] = {
     "Attachment": frozenset(["bandwidth_mbit", "latency_ms", "port", "transport"]),
     "AuditEntry": frozenset(["at", "cluster", "cluster_id", "difference", "element", "id", "what", "who", "why"]),
@@ -157,7 +153,7 @@ INNER: dict[tuple[str, str], tuple[str, ...]] = {
     ("Topology", "transports"): ("Transport",),
     ("WantedDocument", "wanted"): ("HostWanted",),
 }
-"""The documents within a document, by its name and the key."""
+"""The documents within a document, by the document's name and key."""
 PROBLEMS: frozenset[str] = frozenset(
     {
         "attempt-waits",
@@ -191,102 +187,41 @@ PROBLEMS: frozenset[str] = frozenset(
         "vlan-not-in-pool",
     }
 )
-"""The names of its problems."""
+"""The types of problems of 0.1."""
 
 
-CLIENT: Final = b"python-httpx/"
-NEEDED: Final = "requires"
-"""Never left out where it names anything: what an agent must understand is not to be ignored, but refused by 0.1."""
-JSON, PROBLEM = "application/json", "application/problem+json"
-URN: Final = "urn:virtcloud:problem:"
+def rewrite_answer(operation: str, answer: Any) -> Any:  # noqa: ANN401 - any JSON
+    """Return an operation's answer with the keys of 0.1 only; answers of operations that 0.1 lacks are unchanged."""
+    return _remove_unknown_keys(answer, ANSWERS.get(operation, ()))
 
 
-@dataclass(frozen=True, slots=True)
-class Version01Middleware:
-    """Stands around the application; answers to other callers pass as they are."""
-
-    app: ASGIApp
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a call on, and its answer back in the form of 0.1 where that is needed."""
-        if scope["type"] == "http" and _is_version_0_1(scope):
-            await self.app(scope, receive, _Rewritten(scope, send))
-        else:
-            await self.app(scope, receive, send)
+def rewrite_problem(problem: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a problem document with a type that 0.1 has."""
+    slug = str(problem["type"]).removeprefix(URN)
+    return {**problem, "type": URN + _KNOWN_TYPES.get(slug, slug)}
 
 
-def _is_version_0_1(scope: Scope) -> bool:
-    return any(name == b"user-agent" and value.startswith(CLIENT) for name, value in scope["headers"])
-
-
-class _Rewritten:
-    """Collects an answer's body and sends it in the form of 0.1."""
-
-    def __init__(self, scope: Scope, send: Send) -> None:
-        self._scope, self._send = scope, send
-        self._start: Message | None = None
-        self._body = bytearray()
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and _media_type(message) in {JSON, PROBLEM}:
-            self._start = message
-        elif message["type"] == "http.response.body" and self._start is not None:
-            self._body += message.get("body", b"")
-            if not message.get("more_body", False):
-                await self._finish(self._start)
-        else:
-            await self._send(message)
-
-    async def _finish(self, start: Message) -> None:
-        body = self._in_its_form(start) if self._body else b""  # 204 has none
-        if body:
-            MutableHeaders(scope=start)["content-length"] = str(len(body))
-        await self._send(start)
-        await self._send({"type": "http.response.body", "body": body})
-
-    def _in_its_form(self, start: Message) -> bytes:
-        said = json.loads(self._body)
-        operation = str(getattr(self._scope.get("route"), "operation_id", None))
-        made = rewrite_problem(said) if _media_type(start) == PROBLEM else rewrite_answer(operation, said)
-        return json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _media_type(start: Message) -> str:
-    return MutableHeaders(scope=start).get("content-type", "").partition(";")[0]
-
-
-def rewrite_answer(operation: str, said: Any) -> Any:  # noqa: ANN401 - any JSON
-    """PURE. Return an operation's answer as 0.1 knows it; an operation that 0.1 lacks answers unchanged."""
-    return _known(said, ANSWERS.get(operation, ()))
-
-
-def rewrite_problem(said: Mapping[str, Any]) -> dict[str, Any]:
-    """PURE. Return a problem document with a type that 0.1 knows."""
-    slug = str(said["type"]).removeprefix(URN)
-    return {**said, "type": URN + _BASES.get(slug, slug)}
-
-
-def _known(value: Any, documents: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON
+def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa: ANN401 - any JSON
     if isinstance(value, list):
-        return [_known(one, documents) for one in value]
+        return [_remove_unknown_keys(one, documents) for one in value]
     if not documents or not isinstance(value, dict):
         return value
     document = max(documents, key=lambda one: len(KEYS[one] & value.keys()))
     return {
-        key: _known(inner, INNER.get((document, key), ()))
+        key: _remove_unknown_keys(inner, INNER.get((document, key), ()))
         for key, inner in value.items()
-        if key in KEYS[document] or (key == NEEDED and inner)
+        if key in KEYS[document] or (key == REQUIRES and inner)
     }
 
 
-def _bases(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
-    """Return for each type of problem the nearest that 0.1 knows: itself or one of its base classes."""
+def _find_known_types(kinds: Iterable[type[VirtcloudError]]) -> dict[str, str]:
+    """Return for each type of problem the nearest type that 0.1 has: its own, or that of a base class."""
     found = {}
     for kind in kinds:
         lineage = (one for one in kind.__mro__ if issubclass(one, VirtcloudError))
         found[kind.slug] = next((one.slug for one in lineage if one.slug in PROBLEMS), VirtcloudError.slug)
-        found |= _bases(kind.__subclasses__())
+        found |= _find_known_types(kind.__subclasses__())
     return found
 
 
-_BASES = _bases([VirtcloudError])
+_KNOWN_TYPES = _find_known_types([VirtcloudError])

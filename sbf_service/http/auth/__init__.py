@@ -1,1 +1,1 @@
-"""Authentication and authorization of HTTP requests."""
+"""Authentication of calls, and authorization of what they ask for."""

@@ -1,6 +1,6 @@
-"""The caller of a route: who it is, and whether it may do what it asks.
+"""The caller of an operation, and checks whether the caller has the right to an action on a cluster, element or site.
 
-What calls are about, looked up only for callers whose rights depend on it.
+A check reads the database only for callers whose rights depend on what the call is about.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from sqlalchemy import ColumnElement
 
+from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import Principal
 from sbf_service.domain.rights import (
     WHOLE_SERVICE,
@@ -37,12 +38,13 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
 CALLER_KEY = "virtcloud.caller"
+"""Key of the caller in an ASGI scope."""
 log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and from where."""
+    """The authenticated principal of a call, and the address that the call came from."""
 
     principal: Principal
     address: str
@@ -51,121 +53,140 @@ class Caller:
 
     @property
     def who(self) -> str:
-        """The name for the audit log."""
+        """The caller's name in the audit log."""
         return self.principal.who
 
-    def must(self, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> None:
-        """Raise Forbidden unless the caller may do this."""
-        if not is_allowed(self.principal, action, subject):
-            raise self.denied(Forbidden(describe_denial(self.principal, action, subject)), action, subject)
+    def require(self, action: Action, resource: ProtectedResource = WHOLE_SERVICE) -> None:
+        """Raise Forbidden unless the caller has the right to ``action`` on ``resource``."""
+        if not is_allowed(self.principal, action, resource):
+            raise self.deny(Forbidden(describe_denial(self.principal, action, resource)), action, resource)
 
-    def must_somehow(self, action: Action, kind: str) -> None:
-        """Raise Forbidden if the caller may not do this to any of a kind: asked before anything is looked up."""
+    def require_for_any(self, action: Action, kind: str) -> None:
+        """Raise Forbidden if the caller has the right to ``action`` on no resource of a kind; reads no database."""
         if find_scope(self.principal, action) is None:
-            self.must(action, ProtectedResource(f"any {kind}"))
+            self.require(action, ProtectedResource(f"any {kind}"))
 
-    def reaches_all(self, action: Action) -> bool:
-        """Say whether the caller may do this whatever it is about."""
+    def is_unrestricted(self, action: Action) -> bool:
+        """Return whether the caller has the right to ``action`` on every resource."""
         return find_scope(self.principal, action) is RightScope.ALL
 
-    def sees(self, owner: str) -> bool:
-        """Say whether the caller may know of this owner's clusters."""
+    def may_read_clusters_of(self, owner: str) -> bool:
+        """Return whether the caller may read this owner's clusters."""
         return is_allowed(self.principal, Action.READ_CLUSTER, ProtectedResource(owner=owner))
 
-    def may_create_now(self) -> None:
-        """Raise TooManyRequests for a user who asks for clusters too often."""
-        with self._counted():
+    def count_creation(self) -> None:
+        """Count a creation of a cluster. Raise TooManyRequests above the user's rate limit."""
+        with self._count():
             self.rate_limiter.count_cluster(self.principal)
 
-    def may_read_devices_now(self) -> None:
-        """Raise TooManyRequests for a caller who has devices read too often."""
-        with self._counted():
+    def count_device_read(self) -> None:
+        """Count an on-demand read of devices. Raise TooManyRequests above the caller's rate limit."""
+        with self._count():
             self.rate_limiter.count_device_read(self.principal)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _count(self) -> Iterator[None]:
         try:
             yield
         except TooManyRequests as error:
             self.metrics.record_denial(error.slug)
-            log.warning("throttled", who=self.who, why=error)
+            log.warning("rate_limited", who=self.who, why=error)
             raise
 
-    def denied(self, error: VirtcloudError, action: Action, subject: ProtectedResource) -> VirtcloudError:
-        """Log and count that the caller was denied something; gives the error that says so."""
+    def deny(self, error: VirtcloudError, action: Action, resource: ProtectedResource) -> VirtcloudError:
+        """Log and count that a right was denied; return ``error`` for the caller to raise."""
         self.metrics.record_denial(error.slug)
-        log.warning("denied", who=self.who, action=action.name.lower(), subject=subject.words, address=self.address)
+        log.warning("denied", who=self.who, action=action.name.lower(), subject=resource.words, address=self.address)
         return error
 
 
 BEARER = HTTPBearer(
     scheme_name="token",
-    description="A token that `virtcloud token create` made. Root and the service's own user need none on its socket.",
+    description="A token made by `virtcloud token create`. Root and the service's own user need none on its socket.",
     auto_error=False,
 )
-"""For the description of the API; the gate before the routes is what reads the token."""
+"""Describes tokens in the OpenAPI document only: the authentication middleware checks them."""
 
 
-async def _caller(
-    request: Request, _shown: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
+async def _current_caller(
+    request: Request, _documented: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)] = None
 ) -> Caller:
-    """Give the caller; ``async``, since a plain function would be called in another thread."""
-    found: Caller = request.scope[CALLER_KEY]
-    return found
+    """Return the caller. Asynchronous, because FastAPI would run a plain function in another thread."""
+    caller: Caller = request.scope[CALLER_KEY]
+    return caller
 
 
-CurrentCaller = Annotated[Caller, Depends(_caller)]
-"""A route's argument of this type is its caller; every route that is not open has one."""
+async def _current_service(request: Request) -> SbfService:
+    service: SbfService = request.app.state.service
+    return service
+
+
+CurrentCaller = Annotated[Caller, Depends(_current_caller)]
+"""Type of the parameter by which an operation receives its caller; every operation has one, except open ones."""
+CurrentService = Annotated[SbfService, Depends(_current_service)]
+"""Type of the parameter by which an operation receives the service."""
 
 
 def authorize_cluster(
-    store: Store, caller: Caller, action: Action, key: ClusterKey, cluster: str | None = None
+    store: Store, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
-    """Raise Forbidden, or NotFound as for a key that never was: whose cluster it is concerns only who may know.
+    """Check the caller's right to ``action`` on a cluster, in a transaction of its own.
 
-    It reads by itself. A call that changes the cluster asks again with :func:`must_in` in the unit that changes it.
+    Raise Forbidden; NotFound, as for an unknown key, if the caller may not even read the cluster.
     """
-    caller.must_somehow(action, "cluster")
-    if caller.reaches_all(action):
+    caller.require_for_any(action, "cluster")
+    if caller.is_unrestricted(action):
         return
     with store.read() as unit:
-        authorize_cluster_in(unit, caller, action, key, cluster)
+        _authorize_in_unit(unit, caller, action, key, cluster_id)
 
 
-def authorize_cluster_in(
-    unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster: str | None = None
+@contextmanager
+def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey) -> Iterator[Unit]:
+    """Check the caller's right to ``action`` on a cluster, and yield a unit of work to change the cluster.
+
+    The right is checked twice: before a write lock is taken, and in the unit itself, where no other call changes
+    the cluster.
+    """
+    authorize_cluster(store, caller, action, key)
+    with store.change(who=caller.who) as unit:
+        _authorize_in_unit(unit, caller, action, key)
+        yield unit
+
+
+def _authorize_in_unit(
+    unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None = None
 ) -> None:
-    """As :func:`must_on_cluster`, of the cluster as this unit reads it: nobody changes it until the unit ends."""
-    if caller.reaches_all(action):
+    if caller.is_unrestricted(action):
         return
-    subject = cluster_subject(get_cluster(unit, key, cluster))
-    if is_allowed(caller.principal, action, subject):
+    resource = describe_cluster(get_cluster(unit, key, cluster_id))
+    if is_allowed(caller.principal, action, resource):
         return
-    if is_allowed(caller.principal, Action.READ_CLUSTER, subject):
-        caller.must(action, subject)
-    raise caller.denied(NotFound(f"cluster {key} is not known"), action, subject)
+    if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
+        caller.require(action, resource)
+    raise caller.deny(NotFound(f"cluster {key} is not known"), action, resource)
 
 
 def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
-    """Give what a caller waited for; raises NotFound when the key has gone to an owner whom it may not know."""
-    subject = cluster_subject(view)
-    if is_allowed(caller.principal, Action.READ_CLUSTER, subject):
+    """Return ``view``; raise NotFound if the caller may not read it, since another owner has the key now."""
+    resource = describe_cluster(view)
+    if is_allowed(caller.principal, Action.READ_CLUSTER, resource):
         return view
-    raise caller.denied(NotFound(f"cluster {view.key} is not known"), Action.READ_CLUSTER, subject)
+    raise caller.deny(NotFound(f"cluster {view.key} is not known"), Action.READ_CLUSTER, resource)
 
 
 def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName | None:
-    """Say whose clusters are to be listed; raises Forbidden for a user who asks for another's."""
-    caller.must_somehow(Action.READ_CLUSTER, "cluster")
+    """Return the owner whose clusters are to be listed, None for all. Raise Forbidden if a user asks for another's."""
+    caller.require_for_any(Action.READ_CLUSTER, "cluster")
     if find_scope(caller.principal, Action.READ_CLUSTER) is not RightScope.OWN:
         return owner
     chosen = owner or UserName(caller.principal.name)
-    caller.must(Action.READ_CLUSTER, ProtectedResource(f"clusters of {chosen}", owner=chosen))
+    caller.require(Action.READ_CLUSTER, ProtectedResource(f"clusters of {chosen}", owner=chosen))
     return chosen
 
 
 def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
-    """Select the clusters that a caller sees who sees those of its sites, or of its element."""
+    """Return the SQL condition on clusters for a caller who may read only those of its sites, or of its element."""
     match find_scope(caller.principal, Action.READ_CLUSTER):
         case RightScope.SITES:
             return [has_placement_at(caller.principal.sites)]
@@ -176,63 +197,66 @@ def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
 
 
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:
-    """Raise Forbidden; NotFound for an unknown element only where its site decides."""
-    caller.must_somehow(action, "element")
+    """Check the caller's right to ``action`` on an element.
+
+    Raise Forbidden; NotFound for an unknown element only if the right depends on the element's site.
+    """
+    caller.require_for_any(action, "element")
     sites: frozenset[Name] = frozenset()
     if find_scope(caller.principal, action) is RightScope.SITES:
         with store.read() as unit:
             sites = frozenset({Name(require_element(unit, name).site)})
-    caller.must(action, ProtectedResource(f"element {name}", elements=frozenset({name}), sites=sites))
+    caller.require(action, ProtectedResource(f"element {name}", elements=frozenset({name}), sites=sites))
 
 
-def authorize_audit(store: Store, caller: Caller, asked: AuditFilter) -> AuditFilter:
-    """Return what the caller may read of what was asked for. Raise Forbidden, NotFound.
+def authorize_audit(store: Store, caller: Caller, wanted: AuditFilter) -> AuditFilter:
+    """Return ``wanted``, narrowed to the audit rows that the caller may read. Raise Forbidden, NotFound.
 
-    Users read what concerns a cluster of theirs, site administrators what concerns their sites: of a key that stood for
-    several clusters, the rows of those that are theirs.
+    Users read rows about their own clusters, site administrators rows about their sites. If a key belonged to several
+    clusters, callers read the rows of those that they may read.
     """
-    caller.must_somehow(Action.READ_AUDIT, "cluster or element")
-    if caller.reaches_all(Action.READ_AUDIT):
-        return asked
-    if asked.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
-        return _own_rows(store, caller, asked, ClusterKey(asked.cluster))
-    if asked.cluster is not None:
-        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(asked.cluster))
-        return replace(asked, sites=caller.principal.sites)
-    if asked.element is not None:
-        authorize_element(store, caller, Action.READ_AUDIT, Name(asked.element))
-        return asked
-    caller.must(Action.READ_AUDIT, ProtectedResource("everything (ask for one cluster or one element)"))
-    return asked
+    caller.require_for_any(Action.READ_AUDIT, "cluster or element")
+    if caller.is_unrestricted(Action.READ_AUDIT):
+        return wanted
+    if wanted.cluster is not None and find_scope(caller.principal, Action.READ_AUDIT) is RightScope.OWN:
+        return _narrow_to_owner(store, caller, wanted, ClusterKey(wanted.cluster))
+    if wanted.cluster is not None:
+        authorize_cluster(store, caller, Action.READ_AUDIT, ClusterKey(wanted.cluster))
+        return replace(wanted, sites=caller.principal.sites)
+    if wanted.element is not None:
+        authorize_element(store, caller, Action.READ_AUDIT, Name(wanted.element))
+        return wanted
+    caller.require(Action.READ_AUDIT, ProtectedResource("everything (ask for one cluster or one element)"))
+    return wanted
 
 
-def _own_rows(store: Store, caller: Caller, asked: AuditFilter, key: ClusterKey) -> AuditFilter:
+def _narrow_to_owner(store: Store, caller: Caller, wanted: AuditFilter, key: ClusterKey) -> AuditFilter:
     owner = caller.principal.name
     with store.read() as unit:
         known = has_owned_key(unit, key, owner)
     if not known:
         authorize_cluster(store, caller, Action.READ_AUDIT, key)
-    return replace(asked, owner=owner)
+    return replace(wanted, owner=owner)
 
 
-def cluster_subject(view: ClusterView) -> ProtectedResource:
-    """Give a cluster as the rights see it."""
+def describe_cluster(view: ClusterView) -> ProtectedResource:
+    """Return a cluster as the resource of a right."""
     sites = frozenset(part.site for part in view.placements)
     elements = frozenset(part.element for part in view.placements)
     return ProtectedResource(f"cluster {view.key}", owner=view.spec.owner, sites=sites, elements=elements)
 
 
-def request_subject(request: ClusterRequest) -> ProtectedResource:
-    """Give a cluster that is asked for as the rights see it: nothing carries a part of it yet but its hosts will."""
+def describe_request(request: ClusterRequest) -> ProtectedResource:
+    """Return a requested cluster as the resource of a right: its elements are the hosts that it will be placed on."""
     owner = request.spec.owner
     return ProtectedResource(f"a cluster of {owner}", owner=owner, elements=frozenset(request.spec.all_hosts))
 
 
-def job_starter_host(caller: Caller) -> str | None:
-    """Return the host for which a caller begins jobs; None for every other role."""
-    return caller.principal.name if caller.principal.role is Role.JOB_STARTER else None
-
-
-def site_subject(name: Name) -> ProtectedResource:
-    """Give a site as the rights see it."""
+def describe_site(name: Name) -> ProtectedResource:
+    """Return a site as the resource of a right."""
     return ProtectedResource(f"site {name}", sites=frozenset({name}))
+
+
+def find_job_starter(caller: Caller) -> str | None:
+    """Return the host for which the caller starts jobs; None unless the caller's role is ``job-starter``."""
+    return caller.principal.name if caller.principal.role is Role.JOB_STARTER else None

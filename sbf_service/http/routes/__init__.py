@@ -1,1 +1,1 @@
-"""Route handlers, one module per resource."""
+"""The operations of the HTTP API, one module per resource; each has a ``router``."""

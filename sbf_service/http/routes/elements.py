@@ -1,108 +1,178 @@
-"""Elements: how far they are, and the agents' side: fetch what is wanted, confirm it."""
+"""Elements: their views, differences and ports; and what agents fetch, confirm and report for hosts and gateways."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
+from typing import Annotated, cast
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource
-from sbf_service.http.auth.authorization import CurrentCaller, authorize_element
-from sbf_service.http.conditional import After, Wait, wait_until_newer
+from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, authorize_element
+from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
+from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store import elements
+from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.ports import adopt_ports as adopt_switch_ports
+from sbf_service.store.ports import parse_removed_switch
+from sbf_service.store.ports import release_ports as release_switch_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import fail_refused_clusters
+from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.changes import ElementDifference, ElementReconciliation
+from virtcloud.model.element import Switch
+from virtcloud.model.errors import Conflict
+from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
 from virtcloud.model.values import Name
 from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView
-from virtcloud.model.wanted import WantedDocument
+from virtcloud.model.wanted import SwitchWanted, WantedDocument
 
-NOT_OURS = problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY)
+OF_AGENT = problem_responses(404, 409, 422)
+ON_DEMAND = problem_responses(404, 409, 422, 503)
+FROM_DEVICE = problem_responses(404, 409, 422, 503, 502, 504)
+
+ReadQuery = Annotated[bool, Query(description="Read the device now, instead of using its last observed state.")]
+
+router = APIRouter(prefix="/v1/elements", tags=["elements"], route_class=Operation)
 
 
-def routes(service: SbfService) -> APIRouter:
-    """Give the routes."""
-    router = APIRouter(prefix="/v1/elements", tags=["elements"])
+@router.get("")
+def list_elements(caller: CurrentCaller, service: CurrentService) -> list[ElementView]:
+    """List elements with their revisions."""
+    caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
+    with service.store.read() as unit:
+        return elements.make_element_views(unit)
+
+
+@router.get("/{name}", responses=problem_responses(404, 422))
+def get_element(name: Name, caller: CurrentCaller, service: CurrentService) -> ElementView:
+    """Return an element."""
+    authorize_element(service.store, caller, Action.READ_ELEMENT, name)
+    with service.store.read() as unit:
+        return elements.make_element_view(unit, name)
+
+
+@router.get("/{name}/wanted", responses=OF_AGENT)
+async def get_wanted(
+    name: Name, caller: CurrentCaller, service: CurrentService, after: After = None, wait: Wait = 0
+) -> WantedDocument:
+    """Return the wanted state of a host or gateway, or wait for a newer revision of it."""
+    authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
+
+    def read_revision() -> int:
+        with service.store.read() as unit:
+            return require_element(unit, name).wanted_revision
+
+    def read_document() -> WantedDocument:
+        record_agent_heartbeat(service.store, name)
+        with service.store.read() as unit:
+            return elements.make_wanted_document(unit, name)
+
+    await run_in_threadpool(record_agent_heartbeat, service.store, name)
+    await wait_until_newer(service.change_feed, f"element:{name}", read_revision, after, wait)
+    return await run_in_threadpool(read_document)
+
+
+@router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
+    """Confirm that a host or gateway carries exactly the wanted state of a revision."""
+    with _change_by_agent(service, caller, name) as unit:
+        elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain)
+
+
+@router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+def report_trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report why a host or gateway cannot reach the wanted state of a revision."""
     drain = service.settings.timing.drain
+    with _change_by_agent(service, caller, name) as unit:
+        elements.record_agent_error(unit, name, report.message, report.clusters, drain)
+        fail_refused_clusters(unit, name, report.refused, drain)
 
-    @router.get("", operation_id="list_elements", summary="List elements with their revisions")
-    def show_all(caller: CurrentCaller) -> list[ElementView]:
-        caller.must(Action.READ_ELEMENT, ProtectedResource("all elements"))
+
+@router.post("/{name}/drifted", status_code=HTTPStatus.NO_CONTENT, responses=OF_AGENT)
+def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report that a host or gateway differs from the revision that it confirmed."""
+    with _change_by_agent(service, caller, name) as unit:
+        reason = f"found different from revision {confirmation.revision}"
+        elements.reset_confirmation(unit, name, reason, service.settings.timing.drain)
+
+
+@contextmanager
+def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterator[Unit]:
+    """Check the right to speak for an element, record its agent's heartbeat, and yield a unit of work."""
+    authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change(who=caller.who) as unit:
+        yield unit
+
+
+@router.get("/{name}/difference", responses=FROM_DEVICE)
+async def get_difference(
+    name: Name, caller: CurrentCaller, service: CurrentService, read: ReadQuery = False
+) -> ElementDifference:
+    """Return the difference between an element's observed and wanted state; changes nothing."""
+    await run_in_threadpool(authorize_element, service.store, caller, Action.COMPARE_ELEMENT, name)
+    if read:
+        caller.count_device_read()
+        return await service.device_threads.run(partial(_reader(service).difference, name))
+
+    def read_difference() -> ElementDifference:
         with service.store.read() as unit:
-            return elements.make_element_views(unit)
+            return compute_element_difference(unit, name)
 
-    @router.get(
-        "/{name}",
-        operation_id="get_element",
-        summary="Look at an element",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-    )
-    def get(name: Name, caller: CurrentCaller) -> ElementView:
-        authorize_element(service.store, caller, Action.READ_ELEMENT, name)
-        with service.store.read() as unit:
-            return elements.make_element_view(unit, name)
+    return await run_in_threadpool(read_difference)
 
-    @router.get(
-        "/{name}/wanted",
-        operation_id="get_wanted",
-        summary="Fetch what a host or gateway must carry, or wait for a newer revision of it",
-        responses=NOT_OURS,
-    )
-    async def get_wanted(name: Name, caller: CurrentCaller, after: After = None, wait: Wait = 0) -> WantedDocument:
-        authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
 
-        def revision() -> int:
-            with service.store.read() as unit:
-                return require_element(unit, name).wanted_revision
+@router.post("/{name}/check", include_in_schema=False)  # name of the operation in version 0.1, for its clients
+@router.post("/{name}/reconcile", responses=ON_DEMAND)
+async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentService) -> ElementReconciliation:
+    """Read a switch or provider edge now, and change what differs from its wanted state."""
+    await run_in_threadpool(authorize_element, service.store, caller, Action.RECONCILE_ELEMENT, name)
+    caller.count_device_read()
+    return await service.device_threads.run(partial(_reader(service).reconcile, name))
 
-        def show() -> WantedDocument:
-            record_agent_heartbeat(service.store, name)
-            with service.store.read() as unit:
-                return elements.make_wanted_document(unit, name)
 
-        await run_in_threadpool(record_agent_heartbeat, service.store, name)
-        await wait_until_newer(service.change_feed, f"element:{name}", revision, after, wait)
-        return await run_in_threadpool(show)
+@router.get("/{name}/ports", responses=FROM_DEVICE)
+async def list_ports(name: Name, caller: CurrentCaller, service: CurrentService) -> tuple[PortView, ...]:
+    """Read a switch now and list its managed ports with their uses; changes nothing."""
+    await run_in_threadpool(authorize_element, service.store, caller, Action.COMPARE_ELEMENT, name)
+    caller.count_device_read()
+    return await service.device_threads.run(partial(_reader(service).ports, name))
 
-    @router.post(
-        "/{name}/confirmed",
-        operation_id="confirm_element",
-        summary="Say that a host or gateway carries exactly what a revision wants",
-        status_code=HTTPStatus.NO_CONTENT,
-        responses=NOT_OURS,
-    )
-    def confirmed(name: Name, confirmation: Confirmation, caller: CurrentCaller) -> None:
-        authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        record_agent_heartbeat(service.store, name)
-        with service.store.change(who=caller.who) as unit:
-            elements.confirm_revision(unit, name, confirmation.revision, drain)
 
-    @router.post(
-        "/{name}/trouble",
-        operation_id="report_trouble",
-        summary="Say why a host or gateway cannot carry what a revision wants",
-        status_code=HTTPStatus.NO_CONTENT,
-        responses=NOT_OURS,
-    )
-    def trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller) -> None:
-        authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        record_agent_heartbeat(service.store, name)
-        with service.store.change(who=caller.who) as unit:
-            elements.record_agent_error(unit, name, report.message, report.clusters, drain)
-            fail_refused_clusters(unit, name, report.refused, drain)
+def _reader(service: SbfService) -> OnDemandReader:
+    return OnDemandReader(service.store, service.converger)
 
-    @router.post(
-        "/{name}/drifted",
-        operation_id="report_drift",
-        summary="Say that a host or gateway found itself different from what it confirmed",
-        status_code=HTTPStatus.NO_CONTENT,
-        responses=NOT_OURS,
-    )
-    def drifted(name: Name, confirmation: Confirmation, caller: CurrentCaller) -> None:
-        authorize_element(service.store, caller, Action.SPEAK_FOR_ELEMENT, name)
-        record_agent_heartbeat(service.store, name)
-        with service.store.change(who=caller.who) as unit:
-            elements.reset_confirmation(unit, name, f"found different from revision {confirmation.revision}", drain)
 
-    return router
+@router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
+def adopt_ports(name: Name, adoption: PortAdoption, caller: CurrentCaller, service: CurrentService) -> None:
+    """Allow SBF to take over ports of a switch that are in other use."""
+    authorize_element(service.store, caller, Action.ADOPT_PORT, name)
+    with service.store.change(who=caller.who) as unit:
+        adopt_switch_ports(unit, _require_switch(unit, name), adoption.ports)
+
+
+@router.post("/{name}/ports/release", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)
+def release_ports(name: Name, release: PortRelease, caller: CurrentCaller, service: CurrentService) -> None:
+    """Take ports of a switch back from SBF; SBF restores their configuration from before the adoption."""
+    authorize_element(service.store, caller, Action.ADOPT_PORT, name)
+    with service.store.change(who=caller.who) as unit:
+        removed = parse_removed_switch(require_element(unit, name))
+        if removed is not None:
+            release_switch_ports(unit, removed, SwitchWanted(ports={}), release)
+            return
+        switch = _require_switch(unit, name)
+        wanted = cast("SwitchWanted", elements.read_wanted_revision(unit, name).wanted)
+        release_switch_ports(unit, switch, wanted, release)
+
+
+def _require_switch(unit: Unit, name: Name) -> Switch:
+    element = read_topology(unit).element(name)
+    if not isinstance(element, Switch):
+        raise Conflict(f"{name} is no switch: only ports of switches are adopted")
+    return element

@@ -1,86 +1,121 @@
-"""Sites and their pools."""
+"""Sites: their pools, quarantine, cable check and preparation."""
 
-from http import HTTPStatus
+from functools import partial
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
 
-from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, is_allowed
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, site_subject
+from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
-from sbf_service.store.pools import make_site_view, put_pool
+from sbf_service.http.routes.topology import dry_run_setting
+from sbf_service.preparation.sheets import BackboneDevice, make_sheets
+from sbf_service.reconcile.on_demand import CableChecker
+from sbf_service.store.pools import make_site_view
+from sbf_service.store.pools import put_pool as put_site_pool
 from sbf_service.store.quarantine import declare_clean
 from sbf_service.store.unit_of_work import read_topology
-from virtcloud.model.values import Name, VlanId
+from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.site import SiteCables, SitePreparation
+from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.views import CleanDeclaration, Pool, SiteView
 
+PlatformQuery = Annotated[str | None, Query(description="The platform of the backbone's device.")]
+PortQuery = Annotated[PortName | None, Query(description="The backbone's port that the site is attached to.")]
+CorePortQuery = Annotated[
+    PortName | None, Query(description="The port of the backbone's device towards the rest of the backbone.")
+]
+TransportQuery = Annotated[Name | None, Query(description="Only for this transport.")]
 
-def routes(service: SbfService) -> APIRouter:
-    """Give the routes."""
-    router = APIRouter(prefix="/v1/sites", tags=["sites"])
-
-    @router.get(
-        "",
-        operation_id="list_sites",
-        summary="List sites with the state of their pools",
-        responses=problem_responses(HTTPStatus.NOT_FOUND),
-    )
-    def show_all(caller: CurrentCaller) -> list[SiteView]:
-        caller.must(Action.READ_SITES)
-        with service.store.read() as unit:
-            return [_shown(make_site_view(unit, site, service.reserved), caller) for site in read_topology(unit).sites]
-
-    @router.get(
-        "/{name}",
-        operation_id="get_site",
-        summary="Look at a site and the state of its pool",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-    )
-    def get(name: Name, caller: CurrentCaller) -> SiteView:
-        caller.must(Action.READ_SITES)
-        with service.store.read() as unit:
-            return _shown(make_site_view(unit, read_topology(unit).site(name), service.reserved), caller)
-
-    @router.post(
-        "/{name}/quarantine/{vlan}/clean",
-        operation_id="say_clean",
-        summary="Say, with a reason, that a number in quarantine is clean at a site; the caller's name is kept with it",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
-    )
-    def clean(name: Name, vlan: VlanId, word: CleanDeclaration, caller: CurrentCaller) -> SiteView:
-        caller.must(Action.DECLARE_CLEAN, site_subject(name))
-        with service.store.change(who=caller.who) as unit:
-            site = read_topology(unit).site(name)
-            declare_clean(unit, name, vlan, word.reason, service.settings.timing.drain)
-            return make_site_view(unit, site, service.reserved)
-
-    @router.put(
-        "/{name}/pool",
-        operation_id="put_pool",
-        summary="Say which VLAN numbers a site gives to virtual clusters",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
-    )
-    def put(name: Name, pool: Pool, caller: CurrentCaller) -> Pool:
-        caller.must(Action.SET_POOL, site_subject(name))
-        with service.store.change(who=caller.who) as unit:
-            put_pool(unit, name, pool, service.reserved)
-        return pool
-
-    @router.get(
-        "/{name}/pool",
-        operation_id="get_pool",
-        summary="Read which VLAN numbers a site gives to virtual clusters",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-    )
-    def get_pool(name: Name, caller: CurrentCaller) -> Pool:
-        caller.must(Action.READ_SITES)
-        with service.store.read() as unit:
-            return Pool(vlans=make_site_view(unit, read_topology(unit).site(name), service.reserved).pool)
-
-    return router
+router = APIRouter(prefix="/v1/sites", tags=["sites"], route_class=Operation)
 
 
-def _shown(view: SiteView, caller: Caller) -> SiteView:
-    """Leave out whose clusters keep numbers back, and what others use them for, for those who may not know."""
-    may_see = is_allowed(caller.principal, Action.READ_QUARANTINE, site_subject(view.name))
-    return view if may_see else view.model_copy(update={"quarantine": (), "other_use": ()})
+@router.get("", responses=problem_responses(404))
+def list_sites(caller: CurrentCaller, service: CurrentService) -> list[SiteView]:
+    """List sites with the state of their pools."""
+    caller.require(Action.READ_SITES)
+    with service.store.read() as unit:
+        views = [make_site_view(unit, site, service.reserved) for site in read_topology(unit).sites]
+    return [_hide_use(view, caller) for view in views]
+
+
+@router.get("/{name}", responses=problem_responses(404, 422))
+def get_site(name: Name, caller: CurrentCaller, service: CurrentService) -> SiteView:
+    """Return a site with the state of its pool."""
+    caller.require(Action.READ_SITES)
+    with service.store.read() as unit:
+        return _hide_use(make_site_view(unit, read_topology(unit).site(name), service.reserved), caller)
+
+
+def _hide_use(view: SiteView, caller: Caller) -> SiteView:
+    """Remove from a view the quarantine and the other use of VLAN IDs, unless the caller may read them."""
+    may_read = is_allowed(caller.principal, Action.READ_QUARANTINE, describe_site(view.name))
+    return view if may_read else view.model_copy(update={"quarantine": (), "other_use": ()})
+
+
+@router.post("/{name}/quarantine/{vlan}/clean", operation_id="say_clean", responses=problem_responses(404, 409, 422))
+def declare_vlan_clean(
+    name: Name, vlan: VlanId, word: CleanDeclaration, caller: CurrentCaller, service: CurrentService
+) -> SiteView:
+    """Declare, with a reason, that a quarantined VLAN ID is clean at a site; the audit log records the caller."""
+    caller.require(Action.DECLARE_CLEAN, describe_site(name))
+    with service.store.change(who=caller.who) as unit:
+        site = read_topology(unit).site(name)
+        declare_clean(unit, name, vlan, word.reason, service.settings.timing.drain)
+        return make_site_view(unit, site, service.reserved)
+
+
+@router.put("/{name}/pool", responses=problem_responses(404, 409, 422))
+def put_pool(name: Name, pool: Pool, caller: CurrentCaller, service: CurrentService) -> Pool:
+    """Set the pool of a site: the VLAN IDs that it allocates to virtual clusters."""
+    caller.require(Action.SET_POOL, describe_site(name))
+    with service.store.change(who=caller.who) as unit:
+        put_site_pool(unit, name, pool, service.reserved)
+    return pool
+
+
+@router.get("/{name}/pool", responses=problem_responses(404, 422))
+def get_pool(name: Name, caller: CurrentCaller, service: CurrentService) -> Pool:
+    """Return the pool of a site."""
+    caller.require(Action.READ_SITES)
+    with service.store.read() as unit:
+        return Pool(vlans=make_site_view(unit, read_topology(unit).site(name), service.reserved).pool)
+
+
+@router.post("/{name}/pool/dry-run", responses=problem_responses(404, 409, 422, 503))
+async def preview_pool(name: Name, pool: Pool, caller: CurrentCaller, service: CurrentService) -> ChangeDryRun:
+    """Read a site's switches and edges and return what a new pool would change; changes nothing."""
+    caller.require(Action.SET_POOL, describe_site(name))
+    caller.count_device_read()
+    return await dry_run_setting(service, partial(put_site_pool, name=name, pool=pool, reserved=service.reserved))
+
+
+@router.post("/{name}/verify", responses=problem_responses(404, 422, 503))
+async def verify_site(name: Name, caller: CurrentCaller, service: CurrentService) -> SiteCables:
+    """Read the neighbours of a site's switches and compare its cables with the topology; changes nothing."""
+    caller.require(Action.VERIFY_SITE, describe_site(name))
+    caller.count_device_read()
+    checker = CableChecker(service.store, service.converger, service.platforms.of_switch, service.device_threads)
+    plan = await run_in_threadpool(checker.plan, name)
+    return plan.compare(*await checker.ask(plan))
+
+
+@router.get("/{name}/preparation", responses=problem_responses(404, 409, 422))
+def get_preparation(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name,
+    caller: CurrentCaller,
+    service: CurrentService,
+    platform: PlatformQuery = None,
+    port: PortQuery = None,
+    core_port: CorePortQuery = None,
+    transport: TransportQuery = None,
+) -> SitePreparation:
+    """Return the one-time configuration of a site's uplinks and of the backbone, as text; changes nothing."""
+    caller.require(Action.READ_TOPOLOGY)
+    with service.store.read() as unit:
+        topology = read_topology(unit)
+        site = topology.site(name)
+        vlans = make_site_view(unit, site, service.reserved).pool
+    return make_sheets(topology, site, vlans, BackboneDevice(platform, port, core_port, transport))

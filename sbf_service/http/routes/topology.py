@@ -1,56 +1,191 @@
-"""The topology: what there is, as administrators describe it."""
+"""The topology: read, replace and dry-run all of it, or only one site's part."""
 
-from http import HTTPStatus
+import hashlib
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 
 from fastapi import APIRouter, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import ValidationError
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.rights import Action
-from sbf_service.http.auth.authorization import CurrentCaller
-from sbf_service.http.conditional import IfMatch, check_if_match, etag
+from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.domain.wanted import find_edge_transports
+from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.operations import IfMatch, Operation, check_if_match, make_etag
 from sbf_service.http.problems import problem_responses
-from sbf_service.http.routes.devices import check_device_support
-from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import read_topology, read_topology_version
+from sbf_service.reconcile.sessions import Platforms
+from sbf_service.reconcile.setting_dry_run import SettingDryRun
+from sbf_service.store.topology import put_topology as replace_topology
+from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version
+from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.document import explain_validation_error, list_validation_errors
+from virtcloud.model.element import Device, Edge, kind_of
+from virtcloud.model.errors import BadInput, Forbidden
+from virtcloud.model.site import SitePart, find_foreign_credentials, replace_site_part, site_part_of
 from virtcloud.model.topology import Topology
+from virtcloud.model.transport import TransportKind
+from virtcloud.model.values import Name
+
+NEEDS_LOOPBACK = frozenset({TransportKind.VPLS, TransportKind.EVPN})
+
+router = APIRouter(route_class=Operation)
 
 
-def routes(service: SbfService) -> APIRouter:
-    """Return the routes."""
-    router = APIRouter(prefix="/v1/topology", tags=["topology"])
+@router.put("/v1/topology", tags=["topology"], responses=problem_responses(409, 412, 422, 428))
+def put_topology(
+    topology: Topology, caller: CurrentCaller, service: CurrentService, response: Response, if_match: IfMatch = None
+) -> Topology:
+    """Replace the topology: sites, elements, links and transports."""
+    caller.require(Action.SET_TOPOLOGY)
+    check_device_support(topology, service.platforms, service.settings.credentials)
+    with service.store.change(who=caller.who) as unit:
+        version = read_topology_version(unit)
+        if version is not None and read_topology(unit) != topology:
+            check_if_match(if_match, version, "the topology")
+        replace_topology(unit, topology)
+        response.headers["etag"] = make_etag(read_topology_version(unit))
+    return topology
 
-    @router.put(
-        "",
-        operation_id="put_topology",
-        summary="Replace the topology: sites, elements, links and transports",
-        responses=problem_responses(
-            HTTPStatus.CONFLICT,
-            HTTPStatus.PRECONDITION_FAILED,
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            HTTPStatus.PRECONDITION_REQUIRED,
-        ),
-    )
-    def put(topology: Topology, caller: CurrentCaller, response: Response, if_match: IfMatch = None) -> Topology:
-        caller.must(Action.SET_TOPOLOGY)
-        check_device_support(topology, service.platforms, service.settings.credentials)
-        with service.store.change(who=caller.who) as unit:
-            version = read_topology_version(unit)
-            if version is not None and read_topology(unit) != topology:
-                check_if_match(if_match, version, "the topology")
-            put_topology(unit, topology)
-            response.headers["etag"] = etag(read_topology_version(unit))
-        return topology
 
-    @router.get(
-        "",
-        operation_id="get_topology",
-        summary="Read the topology; `ETag` is its version",
-        responses=problem_responses(HTTPStatus.NOT_FOUND),
-    )
-    def get(caller: CurrentCaller, response: Response) -> Topology:
-        caller.must(Action.READ_TOPOLOGY)
-        with service.store.read() as unit:
-            response.headers["etag"] = etag(read_topology_version(unit))
-            return read_topology(unit)
+@router.get("/v1/topology", tags=["topology"], responses=problem_responses(404))
+def get_topology(caller: CurrentCaller, service: CurrentService, response: Response) -> Topology:
+    """Return the topology; `ETag` is its version."""
+    caller.require(Action.READ_TOPOLOGY)
+    with service.store.read() as unit:
+        response.headers["etag"] = make_etag(read_topology_version(unit))
+        return read_topology(unit)
 
-    return router
+
+@router.post("/v1/topology/dry-run", tags=["topology"], responses=problem_responses(409, 422, 503))
+async def preview_topology(topology: Topology, caller: CurrentCaller, service: CurrentService) -> ChangeDryRun:
+    """Read the switches and edges that a new topology concerns, and return what it would change; changes nothing."""
+    caller.require(Action.SET_TOPOLOGY)
+    caller.count_device_read()
+    await run_in_threadpool(check_device_support, topology, service.platforms, service.settings.credentials)
+    return await dry_run_setting(service, partial(replace_topology, topology=topology))
+
+
+@router.get("/v1/sites/{name}/topology", tags=["sites"], responses=problem_responses(404, 422))
+def get_site_topology(name: Name, caller: CurrentCaller, service: CurrentService, response: Response) -> SitePart:
+    """Return a site's part of the topology; `ETag` is its version."""
+    caller.require(Action.READ_TOPOLOGY)
+    with service.store.read() as unit:
+        part = site_part_of(read_topology(unit), name)
+    response.headers["etag"] = make_etag(hash_part(part))
+    return part
+
+
+@router.put("/v1/sites/{name}/topology", tags=["sites"], responses=problem_responses(404, 409, 412, 422, 428))
+def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name,
+    part: SitePart,
+    caller: CurrentCaller,
+    service: CurrentService,
+    response: Response,
+    if_match: IfMatch = None,
+) -> SitePart:
+    """Replace a site's part of the topology; other sites are not changed."""
+    _authorize_part(caller, name, part)
+    with service.store.change(who=caller.who) as unit:
+        former = site_part_of(read_topology(unit), name)
+        if former != part:
+            check_if_match(if_match, hash_part(former), f"the topology of site {name}")
+            _replace_part(unit, service, caller, part)
+    response.headers["etag"] = make_etag(hash_part(part))
+    return part
+
+
+@router.post("/v1/sites/{name}/topology/dry-run", tags=["sites"], responses=problem_responses(404, 409, 422, 503))
+async def preview_site_topology(
+    name: Name, part: SitePart, caller: CurrentCaller, service: CurrentService
+) -> ChangeDryRun:
+    """Read the switches and edges that a site's new part concerns, and return what it would change; changes nothing."""
+    _authorize_part(caller, name, part)
+    caller.count_device_read()
+    return await dry_run_setting(service, partial(_replace_part, service=service, caller=caller, part=part))
+
+
+def hash_part(part: SitePart) -> str:
+    """Return the version of a site's part: the same for the same content."""
+    return hashlib.sha256(part.model_dump_json().encode()).hexdigest()[:16]
+
+
+async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
+    """Read the devices that ``change`` concerns, and return what it would change; rolls ``change`` back.
+
+    Raise the errors of ``change``; ServiceBusy if no thread is free.
+    """
+    dry_run = SettingDryRun(service.store, service.converger, service.device_threads)
+    return await dry_run.preview(await run_in_threadpool(dry_run.plan, change))
+
+
+def check_device_support(topology: Topology, platforms: Platforms, credentials: Collection[str]) -> None:
+    """Raise BadInput for the first device that SBF cannot configure as the topology describes it.
+
+    ``credentials`` are the names of the credentials in the service's settings.
+    """
+    for site in topology.sites:
+        for switch in site.switches:
+            supports_access = platforms.of_switch(switch).facts.access
+            for link in topology.links:
+                if link.access and not supports_access and switch.name in {end.element for end in link.ends}:
+                    raise BadInput(
+                        f"access link {link.a} to {link.b}: expected a platform with access links, "
+                        f"got {switch.platform}"
+                    )
+            _check_credential(switch, credentials)
+        for edge in site.edges:
+            kinds = platforms.of_edge(edge).facts.kinds
+            _check_credential(edge, credentials)
+            for fault in _find_edge_faults(topology, edge, kinds):
+                raise BadInput(f"edge {edge.name}: {fault}")
+
+
+def _check_credential(device: Device, credentials: Collection[str]) -> None:
+    if device.credential is not None and device.credential not in credentials:
+        known = ", ".join(sorted(credentials)) or "none"
+        raise BadInput(
+            f"{kind_of(device)} {device.name}: expected a credential of the service's settings ({known}), "
+            f"got {device.credential}"
+        )
+
+
+def _find_edge_faults(topology: Topology, edge: Edge, kinds: frozenset[TransportKind]) -> Iterator[str]:
+    for transport in find_edge_transports(topology, edge.name):
+        named = f"transport {transport.name} of kind {transport.kind}"
+        if transport.kind not in kinds:
+            yield f"expected a transport that {edge.platform} supports ({', '.join(sorted(kinds))}), got {named}"
+        if transport.kind in NEEDS_LOOPBACK and edge.loopback is None:
+            yield f"expected the loopback that the other edges of {named} connect to, got none"
+        if transport.kind is TransportKind.QINQ and edge.core_port is None:
+            yield f"expected the core_port that carries the service VLANs of {named}, got none"
+
+
+def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:
+    caller.require(Action.SET_SITE, describe_site(name))
+    if part.site.name != name:
+        raise BadInput(f"site.name: expected {name}, the site of this address, got {part.site.name}")
+
+
+def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePart) -> None:
+    topology = read_topology(unit)
+    _authorize_credentials(caller, topology, part)
+    try:
+        wanted = replace_site_part(topology, part)
+    except ValidationError as error:
+        raise BadInput("\n".join(explain_validation_error(one) for one in list_validation_errors(error))) from error
+    check_device_support(wanted, service.platforms, service.settings.credentials)
+    replace_topology(unit, wanted)
+
+
+def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:
+    """Raise Forbidden if a site administrator uses another site's credential for a new or redirected device."""
+    foreign = find_foreign_credentials(topology, part)
+    if foreign and not is_allowed(caller.principal, Action.SET_TOPOLOGY):
+        listed = ", ".join(f"{credential} for {device}" for device, credential in foreign.items())
+        raise Forbidden(
+            f"{caller.principal} may not set credential {listed}: a device that is new, or has another address or "
+            f"platform, may have a credential that only devices of site {part.site.name} have; an operator sets "
+            "others"
+        )

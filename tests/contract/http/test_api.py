@@ -417,7 +417,7 @@ def test_a_fault_in_the_service_tells_nothing_of_its_insides(world: World, monke
     assert problem(ask(world, "GET", "/v1/elements")) == (
         500,
         "error",
-        "a fault in the service; it is in the service's log. The call may be repeated",
+        "a fault in the service; see the service's log. The call may be repeated",
     )
 
 

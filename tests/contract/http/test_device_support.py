@@ -39,22 +39,20 @@ def test_an_edge_of_a_platform_that_cannot_do_the_transport_is_refused(world: Wo
     assert put(world, lambda _edge: None) == (
         422,
         "bad-input",
-        "edge brno-pe1: expected a transport that fake can do (qinq, vpls), got transport evpn of kind evpn",
+        "edge brno-pe1: expected a transport that fake supports (qinq, vpls), got transport evpn of kind evpn",
     )
 
 
 def test_an_edge_that_others_cannot_name_is_refused(world: World) -> None:
     assert put(world, lambda edge: edge.update(loopback=None))[2] == (
-        "edge brno-pe1: expected its loopback, by which the other edges of transport evpn of kind evpn know it, "
-        "got none"
+        "edge brno-pe1: expected the loopback that the other edges of transport evpn of kind evpn connect to, got none"
     )
 
 
 def test_an_edge_without_a_port_for_service_vlans_is_refused(world: World) -> None:
     qinq = {"name": "qinq", "kind": "qinq", "s_tags": "3000-3009"}
     assert put(world, lambda edge: edge.update(core_port=None), qinq)[2] == (
-        "edge brno-pe1: expected its core_port, on which the service VLANs of transport qinq of kind qinq are made, "
-        "got none"
+        "edge brno-pe1: expected the core_port that carries the service VLANs of transport qinq of kind qinq, got none"
     )
 
 

@@ -170,7 +170,7 @@ def test_a_service_without_its_database_is_not_ready(world: World, away: None) -
 
 
 def test_a_service_whose_workers_do_not_work_is_not_ready(world: World) -> None:
-    assert problem(ask(world, "GET", "/readyz"))[2].startswith("the workers do not work")
+    assert problem(ask(world, "GET", "/readyz"))[2].startswith("no reconciler thread is alive")
 
 
 def test_a_service_with_a_database_of_another_version_is_not_ready(world: World) -> None:
@@ -195,7 +195,7 @@ def test_a_service_that_runs_is_ready(world: World) -> None:
 
 
 def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]
     world.put_topology(three_edges())

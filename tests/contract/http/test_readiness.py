@@ -14,8 +14,9 @@ import pytest
 from sbf_fakes.http_calls import client
 from sbf_fakes.world import World, make_world
 
-from sbf_service.http.routes import health
-from sbf_service.http.routes.health import DATABASE_READ_ONLY, DATABASE_TIMEOUT, PROBE_TIMEOUT_S, ReadinessProbe
+from sbf_service.http import app
+from sbf_service.http.routes import monitoring
+from sbf_service.http.routes.monitoring import DATABASE_READ_ONLY, DATABASE_TIMEOUT, PROBE_TIMEOUT_S, ReadinessProbe
 
 ON_A_SMALL_DISK = (
     "mount -t tmpfs -o size=4m none $0 && cp sbf.toml $0 && echo $$ && cd $0 && exec {} -m sbf_service serve"
@@ -34,7 +35,7 @@ def test_a_hundred_who_ask_at_once_are_one_question_to_the_database(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(health, "database_lacks", lambda _service: [str(asked.append(1))])
+    monkeypatch.setattr(app, "probe_database", lambda _service: [str(asked.append(1))])
 
     async def whole() -> None:
         async with client(world.service, token="") as made:
@@ -52,19 +53,19 @@ def test_an_answer_is_used_for_two_seconds() -> None:
         found = []
         for seconds in (0, 1.9, 0.1):
             now[0] += seconds
-            found += await readiness.lacking()
+            found += await readiness.find_faults()
         return found
 
     assert asyncio.run(whole()) == ["a", "a", "b"]
 
 
 def test_a_database_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(monitoring, "PROBE_TIMEOUT_S", 0.05)
     release = Event()
     readiness = ReadinessProbe(lambda: [str(release.wait(10))])
 
     async def whole() -> list[str]:
-        found = list(await readiness.lacking())
+        found = list(await readiness.find_faults())
         release.set()
         return found
 

@@ -157,7 +157,7 @@ def test_a_shared_secret_stays_where_it_was(world: World) -> None:
     assert put(world, without_h2(part)).status_code == 200
     part["site"]["switches"][0]["address"] = "192.0.2.66"
     assert problem(put(world, part))[2].startswith(
-        "ivo (site-administrator) may not name credential shared for brno-sw1: a device that is new"
+        "ivo (site-administrator) may not set credential shared for brno-sw1: a device that is new"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, spec, three_sites
 
-from sbf_service.http.routes.devices import check_device_support
+from sbf_service.http.routes.topology import check_device_support
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, Conflict
@@ -170,7 +170,9 @@ def test_an_access_link_that_a_cluster_has_stays_one_until_that_has_ended(access
 
 def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) -> None:
     """The fake platform of these tests says of itself that it cannot."""
-    with pytest.raises(BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: SBF can have none on a fake yet"):
+    with pytest.raises(
+        BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: expected a platform with access links, got fake"
+    ):
         check_device_support(described(brno_h2=True), world.service.platforms, ())
 
 

@@ -26,7 +26,7 @@ def test_a_local_users_name_is_looked_up() -> None:
 def test_a_directory_of_names_that_hangs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """getpwuid(3) may ask a server of the network: the event loop goes on meanwhile."""
     release = Event()
-    monkeypatch.setattr(authentication, "name_of", lambda _uid: str(release.wait()))
+    monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
 
     async def whole() -> bool:
         lookup = asyncio.create_task(request_peer({authentication.PEER_KEY: PeerConnection(1000)}))

@@ -1,0 +1,83 @@
+"""What operations share: a route class, long polls, and preconditions of calls that replace a document."""
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import Header, Query
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
+
+from sbf_service.change_feed import ChangeFeed, wait_for_change
+from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
+
+MAX_WAIT_S = 60
+POLL_INTERVAL_S = 1.0
+"""Another replica may have made the change, which the change feed of this replica does not report."""
+ANY_ETAG = "*"
+
+After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="Seconds to wait for a newer version at most.")]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="The `ETag` of the document that was read before the change; `*` replaces any version. Not needed "
+        "for the first document, nor for a document that is in force already.",
+    ),
+]
+
+
+class Operation(APIRoute):
+    """A route: its function's name is the operation ID, its docstring the summary and description."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:  # noqa: ANN401 - FastAPI's
+        """Create the route; an operation ID or summary in ``options`` takes precedence."""
+        summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n\n")
+        options["operation_id"] = options.get("operation_id") or endpoint.__name__
+        options["summary"] = options.get("summary") or " ".join(summary.split()).rstrip(".")
+        super().__init__(path, endpoint, **options)
+        self.description = description
+
+
+async def wait_until_newer(
+    feed: ChangeFeed, topic: str, read_version: Callable[[], int], after: int | None, wait: float
+) -> None:
+    """Return when ``read_version()`` exceeds ``after``, after ``wait`` seconds, or when the service stops.
+
+    No thread waits. ``topic`` is the topic of the change feed that the resource's changes are published under.
+    """
+    if after is None or wait <= 0:
+        return
+    deadline = time.monotonic() + wait
+    with feed.watch(topic) as event:
+        while await run_in_threadpool(read_version) <= after and not feed.closed:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            await wait_for_change(event, min(POLL_INTERVAL_S, left))
+
+
+def make_etag(version: object) -> str:
+    """Return the strong entity tag of a version."""
+    return f'"{version}"'
+
+
+def check_if_match(given: str | None, version: object, what: str) -> None:
+    """Check the precondition of a call that replaces ``what`` (RFC 9110, 13.1.1; RFC 6585, 3).
+
+    Raise PreconditionRequired without a condition, PreconditionFailed unless one of its entity tags is that of
+    ``version``.
+    """
+    if given is None:
+        raise PreconditionRequired(
+            f"{what} would be replaced: expected If-Match with the version that was read before the change, got none; "
+            f"the version is {version} now. Read it, apply the change to it, and send its version ('*' replaces any)"
+        )
+    tags = {tag.strip() for tag in given.split(",")}
+    if not tags & {ANY_ETAG, make_etag(version)}:
+        raise PreconditionFailed(
+            f"{what} is version {version}, and the change was made to version {given.replace(chr(34), '')}: it was "
+            "changed in between; nothing was replaced. Read it again, apply the change to it, and try again"
+        )

@@ -1,0 +1,121 @@
+"""Access: tokens and the caller's identity, quotas, and the audit log."""
+
+import secrets
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+
+from sbf_service.domain.rights import Action, ProtectedResource
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_audit
+from sbf_service.http.operations import Operation, Wait, wait_until_newer
+from sbf_service.http.problems import problem_responses
+from sbf_service.log import get_log
+from sbf_service.store import quotas, tokens
+from sbf_service.store.audit_log import AuditFilter, find_newest_id, read_entries
+from sbf_service.store.unit_of_work import AUDIT_TOPIC
+from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
+from virtcloud.model.changes import AuditEntry
+from virtcloud.model.values import ClusterKey, Name, UserName
+
+ElementQuery = Annotated[Name | None, Query(description="Only changes on this element.")]
+ClusterQuery = Annotated[ClusterKey | None, Query(description="Only changes for clusters with this key.")]
+AfterIdQuery = Annotated[
+    int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; without it the newest rows.")
+]
+LimitQuery = Annotated[int, Query(ge=1, le=1000, description="The highest number of rows.")]
+
+log = get_log(__name__)
+router = APIRouter(prefix="/v1", route_class=Operation)
+
+
+@router.get("/audit", tags=["audit"], responses=problem_responses(422))
+async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    caller: CurrentCaller,
+    service: CurrentService,
+    element: ElementQuery = None,
+    cluster: ClusterQuery = None,
+    after: AfterIdQuery = None,
+    limit: LimitQuery = 100,
+    wait: Wait = 0,
+) -> list[AuditEntry]:
+    """Return rows of the audit log, oldest first, or wait for newer rows."""
+    wanted = AuditFilter(element, cluster)
+    allowed = await run_in_threadpool(authorize_audit, service.store, caller, wanted)
+
+    def read_newest_id() -> int:
+        with service.store.read() as unit:
+            return find_newest_id(unit, allowed)
+
+    def read_rows() -> list[AuditEntry]:
+        with service.store.read() as unit:
+            return read_entries(unit, allowed, after, limit)
+
+    await wait_until_newer(service.change_feed, AUDIT_TOPIC, read_newest_id, after, wait)
+    return await run_in_threadpool(read_rows)
+
+
+@router.get("/whoami", tags=["access"])
+def who_am_i(caller: CurrentCaller) -> Identity:
+    """Return the user, role and sites that SBF sees for the caller."""
+    return caller.principal.identity
+
+
+@router.get("/tokens", tags=["access"])
+def list_tokens(caller: CurrentCaller, service: CurrentService) -> list[TokenView]:
+    """List tokens, oldest first, also expired and revoked ones."""
+    caller.require(Action.MANAGE_TOKENS)
+    with service.store.read() as unit:
+        return tokens.list_tokens(unit)
+
+
+@router.post("/tokens", tags=["access"], status_code=HTTPStatus.CREATED, responses=problem_responses(422))
+def create_token(request: TokenRequest, caller: CurrentCaller, service: CurrentService) -> NewToken:
+    """Create a token, which only this answer contains; not idempotent."""
+    caller.require(Action.MANAGE_TOKENS)
+    with service.store.change(who=caller.who) as unit:
+        token = tokens.create_token(unit, request, secrets.token_bytes)
+    log.info("token_created", id=token.id, name=token.name, role=token.role, by=caller.who)
+    return token
+
+
+@router.delete("/tokens/{id}", tags=["access"], responses=problem_responses(404, 422))
+def revoke_token(id: TokenId, caller: CurrentCaller, service: CurrentService) -> TokenView:  # noqa: A002 - the word of the API
+    """Revoke a token; idempotent."""
+    caller.require(Action.MANAGE_TOKENS)
+    with service.store.change(who=caller.who) as unit:
+        token = tokens.revoke_token(unit, id)
+    log.info("token_revoked", id=token.id, name=token.name, role=token.role, by=caller.who)
+    return token
+
+
+@router.get("/quotas", tags=["access"])
+def list_quotas(caller: CurrentCaller, service: CurrentService) -> list[QuotaView]:
+    """List the users who have a quota of their own."""
+    caller.require(Action.READ_QUOTA, ProtectedResource("every user"))
+    with service.store.read() as unit:
+        return quotas.list_quotas(unit, service.settings.quota)
+
+
+@router.get("/quotas/{user}", tags=["access"], responses=problem_responses(422))
+def get_quota(user: UserName, caller: CurrentCaller, service: CurrentService) -> QuotaView:
+    """Return a user's quota and usage."""
+    caller.require(Action.READ_QUOTA, _describe_user(user))
+    with service.store.read() as unit:
+        return quotas.make_quota_view(unit, user, service.settings.quota)
+
+
+@router.put("/quotas/{user}", tags=["access"], responses=problem_responses(422))
+def put_quota(user: UserName, limits: QuotaLimits, caller: CurrentCaller, service: CurrentService) -> QuotaView:
+    """Set a user's quota; limits that the body does not have are those of the service's settings."""
+    caller.require(Action.SET_QUOTA, _describe_user(user))
+    with service.store.change(who=caller.who) as unit:
+        quotas.put_quota(unit, user, limits)
+        view = quotas.make_quota_view(unit, user, service.settings.quota)
+    log.info("quota_put", user=user, by=caller.who)
+    return view
+
+
+def _describe_user(user: UserName) -> ProtectedResource:
+    return ProtectedResource(user, owner=user)
