@@ -77,7 +77,7 @@ def check_switch_ownership(
     used = VlanSet(number for vlans in carried.elsewhere.values() for number in vlans)
     unowned = VlanSet(carried.names or ()) - owned
     removed = VlanSet(number for vlans in difference.remove.values() for number in vlans)
-    wrong = ((difference.made | difference.delete) & (used | unowned)) | (
+    wrong = ((difference.added_vlan_ids | difference.delete) & (used | unowned)) | (
         removed & ((used | unowned) - owned - managed.created)
     )
     if wrong:
@@ -148,7 +148,7 @@ def check_edge_scope(name: Name, managed: EdgeScope, difference: EdgeDifference)
 
 def check_edge_ownership(name: Name, _managed: EdgeScope, carried: EdgeObserved, difference: EdgeDifference) -> None:
     """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN §3, Ownership)."""
-    if wrong := difference.numbers & carried.foreign_vlans:
+    if wrong := difference.vlan_ids & carried.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use and not SBF's to change")
 
 

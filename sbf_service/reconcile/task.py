@@ -126,7 +126,7 @@ def _managed_switch(unit: Unit, device: Device, site: Name, wanted: SwitchWanted
 
 
 def _with_created_on_switch(managed: SwitchScope, difference: SwitchDifference) -> SwitchScope:
-    return replace(managed, created=managed.created | difference.made)
+    return replace(managed, created=managed.created | difference.added_vlan_ids)
 
 
 def _owned_on_switch(managed: SwitchScope, wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
@@ -160,7 +160,7 @@ def _managed_edge(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -
 
 
 def _with_created_on_edge(managed: EdgeScope, difference: EdgeDifference) -> EdgeScope:
-    return replace(managed, created=managed.created | difference.made)
+    return replace(managed, created=managed.created | difference.added_vlan_ids)
 
 
 def _owned_on_edge(managed: EdgeScope, wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:

@@ -177,7 +177,7 @@ class StoreWorkerTransactions:
                 reset_confirmation(unit, task.name, why, self.timing.drain)
             if difference:
                 record_pending_save(unit, task.name)
-                record_created_vlans(unit, task.name, difference.made)
+                record_created_vlans(unit, task.name, difference.added_vlan_ids)
                 record_audit(unit, task.change, why=why, element=task.name, difference=difference)
         return True
 

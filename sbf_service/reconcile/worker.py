@@ -211,5 +211,5 @@ def _find_read_back_fault(task: ReconcileTask[W, M, C, D], carried: C) -> Refuse
 
 def _describe_reason(task: ReconcileTask[W, M, C, D], difference: D) -> str:
     """Name the clusters for which a device is changed."""
-    users = sorted({task.users.get(vlan, f"VLAN {vlan} of nobody") for vlan in difference.numbers})
+    users = sorted({task.users.get(vlan, f"VLAN {vlan} of nobody") for vlan in difference.vlan_ids})
     return f"revision {task.revision} for {', '.join(users) or 'nobody'}"

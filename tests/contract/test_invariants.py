@@ -173,7 +173,7 @@ def test_7_4_foreign_numbers_and_ports_are_never_changed(world: World) -> None:
     world.delete("demo")
     world.settle()
     assert (switch.carried(), switch.table) == ({"console": "100-101", "p1": "7,99,140"}, before)
-    touched = {number for one in switch.applied for number in one.numbers}
+    touched = {number for one in switch.applied for number in one.vlan_ids}
     assert touched == {103}
     assert {port for one in switch.applied for port in (*one.add, *one.remove)} == {"p1", "uplink"}
 
@@ -200,7 +200,7 @@ def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world:
     world.put("demo", TWO_SITES)
     world.settle()
     assert world.view("demo").state is ClusterState.CONFIGURING
-    assert world.element("brno-sw1").trouble == (
+    assert world.element("brno-sw1").report_error == (
         "switch brno-sw1, port p1: wanted VLAN 100 tagged, found none; "
         "port uplink: wanted VLAN 100 tagged, found none; "
         "wanted VLAN 100 to exist, found none: read back after the change; look at its configuration"

@@ -49,7 +49,7 @@ class FakeElementApi:
         self._tell("confirmed", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision})
 
-    def trouble(
+    def report_error(
         self,
         element: str,
         revision: int,
@@ -63,7 +63,7 @@ class FakeElementApi:
         self.about.append(dict(clusters or {}))
         self.refused.append(dict(refused or {}))
 
-    def drifted(self, element: str, revision: int) -> None:
+    def report_drift(self, element: str, revision: int) -> None:
         """Take it, and set the confirmed revision back."""
         self._tell("drifted", element, revision)
         self.document = self.document.model_copy(update={"confirmed_revision": revision - 1})

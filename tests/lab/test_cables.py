@@ -54,7 +54,7 @@ def verified(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -
     while True:
         for node in NODES:
             lab.run(node, ["lldpcli", "update"])
-        found = client.verify("brno")
+        found = client.check_cables("brno")
         if until(found):
             return found
         assert time.monotonic() < deadline, found

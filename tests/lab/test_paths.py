@@ -132,7 +132,7 @@ def becomes(lab: Lab, wanted: dict[str, dict[str, str]]) -> dict[str, dict[str, 
 
 def test_every_cable_is_seen_by_lldp_those_of_aggregates_one_by_one(paths: Lab, client: SbfClient) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while (found := client.verify("brno")).wrong or any(one.state is CableState.UNKNOWN for one in found.cables):
+    while (found := client.check_cables("brno")).wrong or any(one.state is CableState.UNKNOWN for one in found.cables):
         assert time.monotonic() < deadline, found
         for node in ("sw1", "sw2", "sw3", "h1", "h2", "h3"):
             paths.run(node, ["lldpcli", "update"])

@@ -125,7 +125,7 @@ class MemoryTransactions:
         device = self.devices[task.name]
         if difference:
             self.store.expect_save(task.name)
-            self.store.elements[task.name].created |= difference.made
+            self.store.elements[task.name].created |= difference.added_vlan_ids
             device.announced[self.holder] = task.fence
         device.unread = device.unread and not device.is_known(self.holder)
         return True

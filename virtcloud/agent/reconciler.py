@@ -58,7 +58,7 @@ class ElementApi(Protocol):
     def confirm(self, element: str, revision: int) -> None:
         """Say that the element carries what ``revision`` wants."""
 
-    def trouble(
+    def report_error(
         self,
         element: str,
         revision: int,
@@ -68,7 +68,7 @@ class ElementApi(Protocol):
     ) -> None:
         """Say why it does not, which clusters it refuses for good, and what is about which cluster."""
 
-    def drifted(self, element: str, revision: int) -> None:
+    def report_drift(self, element: str, revision: int) -> None:
         """Say that it does not any more, though it was confirmed."""
 
 
@@ -174,7 +174,7 @@ class MachineReconciler:
             )
             log.warning("trouble", element=self._element, revision=document.revision, message=message)
             of_clusters = {one: text for one, text in failures.items() if one}
-            self._service.trouble(
+            self._service.report_error(
                 self._element, document.revision, message, self._refused(keys, of_clusters), of_clusters
             )
 
@@ -192,7 +192,7 @@ class MachineReconciler:
             drifted = bool(_certain_steps(steps, carried)) and document.confirmed_revision >= document.revision
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
-                self._service.drifted(self._element, document.revision)
+                self._service.report_drift(self._element, document.revision)
             failures = self._apply(steps, document) if steps else {}
             if not failures and steps:
                 failures, carried = self._left(document)

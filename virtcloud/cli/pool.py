@@ -64,7 +64,7 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
     sbf, pool = open_client(context).sbf, Pool(vlans=VlanSet.parse(vlans))
-    preview = sbf.preview_pool(site, pool)
+    preview = sbf.dry_run_pool(site, pool)
     if dry_run:
         confirmation.print_dry_run(preview, as_json=as_json)
         return
@@ -86,7 +86,7 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
-    found = open_client(context).sbf.say_clean(site, vlan, reason=reason)
+    found = open_client(context).sbf.declare_clean(site, vlan, reason=reason)
     kept = [one for one in found.quarantine if one.vlan == vlan]
     if as_json:
         printing.print_json(found)

@@ -126,7 +126,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud site verify brno
     """
-    found = open_client(context).sbf.verify(name)
+    found = open_client(context).sbf.check_cables(name)
     printing.print_json(found) if as_json else print_cables(found)
     if fault := format_cable_errors(found):
         raise ElementError(fault)

@@ -46,11 +46,11 @@ class TopologyScope(Generic[D]):
 
 
 def _whole(sbf: SbfClient) -> TopologyScope[Topology]:
-    return TopologyScope("topology", sbf.versioned_topology, sbf.preview_topology, sbf.put_topology)
+    return TopologyScope("topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology)
 
 
 def _part(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
-    return TopologyScope(f"site {site}", lambda: sbf.site_part(site), sbf.preview_site_part, sbf.put_site_part)
+    return TopologyScope(f"site {site}", lambda: sbf.site_part(site), sbf.dry_run_site_part, sbf.put_site_part)
 
 
 @click.group(cls=SummaryGroup)

@@ -104,7 +104,7 @@ class Client:
 
     def preview(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> ClusterDryRun:
         """Say what :meth:`create` would do now: the number, and the change of each element. Raises the same."""
-        return self.sbf.preview_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
+        return self.sbf.dry_run_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
         """Give a cluster, also one that has ended; raises NotFound."""

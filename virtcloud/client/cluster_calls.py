@@ -21,7 +21,7 @@ class ClusterCalls(SbfCalls):
         """Request a cluster. Idempotent. Raise Conflict (its subclasses name the subject), Gone, NoSuchHost."""
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
-    def preview_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
+    def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
         """Return what :meth:`put_cluster` would do now. Claims and writes nothing. Raise the same."""
         path = f"/v1/clusters/{ClusterKey(key)}"
         return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
@@ -94,13 +94,13 @@ class ClusterCalls(SbfCalls):
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
-    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+    def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs of a batch server that hosts asked SBF about. Waits up to ``wait`` seconds for one."""
         query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
         return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
             TypeAdapter(list[ClusterKey]).validate_json
         )
 
-    def answer_for_job(self, key: str, statement: JobStatement) -> None:
+    def send_job_statement(self, key: str, statement: JobStatement) -> None:
         """Send a batch server's statement about a job. Idempotent. Raise Forbidden."""
         self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

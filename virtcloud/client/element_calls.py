@@ -59,7 +59,7 @@ class ElementCalls(SbfCalls):
         """Report that an element carries exactly the wanted state of ``revision``. Idempotent."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", Confirmation(revision=revision))
 
-    def trouble(
+    def report_error(
         self,
         element: str,
         revision: int,
@@ -77,7 +77,7 @@ class ElementCalls(SbfCalls):
         )
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
-    def drifted(self, element: str, revision: int) -> None:
+    def report_drift(self, element: str, revision: int) -> None:
         """Report that an element differs from ``revision``, which it had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 

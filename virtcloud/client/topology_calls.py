@@ -32,7 +32,7 @@ class TopologyCalls(SbfCalls):
         answer = self._connection.send("GET", "/v1/topology")
         return self._document_to_change(Topology, answer), version_of(answer)
 
-    def preview_topology(self, topology: Topology) -> ChangeDryRun:
+    def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
         """Read the devices concerned and return what :meth:`put_topology` would change on them. Raise the same."""
         path = "/v1/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, topology, wait=DEVICE_S))
@@ -47,7 +47,7 @@ class TopologyCalls(SbfCalls):
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
 
-    def preview_site_part(self, part: SitePart) -> ChangeDryRun:
+    def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
         """Read the devices concerned and return what :meth:`put_site_part` would change on them. Raise the same."""
         path = f"/v1/sites/{part.site.name}/topology/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, part, wait=DEVICE_S))
@@ -68,12 +68,12 @@ class TopologyCalls(SbfCalls):
         """Set a site's pool. Idempotent. Raise BadInput for reserved VLAN IDs, Conflict if one in use is missing."""
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
-    def preview_pool(self, site: str, pool: Pool) -> ChangeDryRun:
+    def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
         """Read a site's devices and return what :meth:`put_pool` would change on them. Raise the same."""
         path = f"/v1/sites/{Name(site)}/pool/dry-run"
         return self._document(ChangeDryRun, self._connection.send("POST", path, pool, wait=DEVICE_S))
 
-    def say_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
+    def declare_clean(self, site: str, vlan: int, *, reason: str) -> SiteView:
         """Declare a quarantined VLAN ID of a site clean. Idempotent. SBF records the reason and the caller's name.
 
         Raise BadInput for a blank reason, NotFound, and Conflict for a VLAN ID in use.
@@ -82,7 +82,7 @@ class TopologyCalls(SbfCalls):
         declaration = validated(CleanDeclaration, reason=reason)
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
-    def verify(self, site: str) -> SiteCables:
+    def check_cables(self, site: str) -> SiteCables:
         """Read a site's switches and compare its cables with the topology. Changes nothing. Raise NotFound."""
         path = f"/v1/sites/{Name(site)}/verify"
         return self._document(SiteCables, self._connection.send("POST", path, wait=DEVICE_S))

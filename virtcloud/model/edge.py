@@ -95,12 +95,12 @@ class EdgeDifference(Document):
         return (*self.clear, *self.circuits)
 
     @property
-    def numbers(self) -> VlanSet:
+    def vlan_ids(self) -> VlanSet:
         """Every known VLAN ID that this difference changes."""
         return VlanSet(one.vlan for one in self.subjects if one.vlan is not None)
 
     @property
-    def made(self) -> VlanSet:
+    def added_vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference adds to a port; from then on SBF owns it."""
         return VlanSet(one.vlan for one in self.add)
 

@@ -121,13 +121,13 @@ class SwitchDifference(Document):
     """Ports that SBF gave up, each with the use to restore."""
 
     @property
-    def numbers(self) -> VlanSet:
+    def vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference changes."""
         on_ports = (vlans for ports in (self.add, self.remove) for vlans in ports.values())
         return VlanSet(number for vlans in (self.create, self.delete, *on_ports) for number in vlans)
 
     @property
-    def made(self) -> VlanSet:
+    def added_vlan_ids(self) -> VlanSet:
         """Every VLAN ID that this difference creates or adds to a port; from then on SBF owns it."""
         return VlanSet(number for vlans in (self.create, *self.add.values()) for number in vlans)
 

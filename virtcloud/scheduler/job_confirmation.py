@@ -34,10 +34,10 @@ class JobAnswerer(Protocol):
 class JobQuestions(Protocol):
     """SBF."""
 
-    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+    def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that hosts ask about; waits for one."""
 
-    def answer_for_job(self, key: str, word: JobStatement) -> None:
+    def send_job_statement(self, key: str, word: JobStatement) -> None:
         """Return the server's answer about a job."""
 
 
@@ -54,13 +54,13 @@ def answer_questions(
     """
     try:
         server = answers.server()
-        keys = asked.asked_jobs(server.name, QUESTION_WAIT_S)
+        keys = asked.requested_jobs(server.name, QUESTION_WAIT_S)
         for key in keys:
             beat()
             number = parse_job_number(key, server)
             if number is not None:
                 word = answers.word(number, server, names)
-                asked.answer_for_job(key, word)
+                asked.send_job_statement(key, word)
                 log.info("job_answered", job=key, runs=word.runs, owner=word.owner, hosts=",".join(word.hosts))
     except NotFound as error:
         log.warning("jobs_not_answered", error=f"{error}; upgrade SBF")

@@ -112,7 +112,7 @@ def test_a_hosts_confirmation_is_seen_in_the_cluster(api: Client, service: SbfCl
 
 def test_a_hosts_trouble_is_seen_in_the_cluster(api: Client, service: SbfClient) -> None:
     cluster = api.create("troubled", SPEC)
-    service.trouble("brno-h1", service.wanted("brno-h1").revision, "port eth0 is down")
+    service.report_error("brno-h1", service.wanted("brno-h1").revision, "port eth0 is down")
     assert "port eth0 is down" in [one.trouble for one in cluster.refresh().placements]
 
 
@@ -121,7 +121,7 @@ def test_a_cluster_that_a_host_refuses_for_good_fails_at_once_with_the_hosts_wor
 ) -> None:
     refused, other = api.create("refused", SPEC), api.create("other", SPEC)
     revision = service.wanted("brno-h1").revision
-    service.trouble("brno-h1", revision, "no", {refused.view.id: "image x not found"})
+    service.report_error("brno-h1", revision, "no", {refused.view.id: "image x not found"})
     assert refused.refresh().state is ClusterState.FAILING
     assert refused.view.reason == "host brno-h1 at brno refused: image x not found"
     assert other.refresh().state is ClusterState.CONFIGURING
@@ -207,9 +207,9 @@ def test_a_host_cannot_be_checked_by_sbf(service: SbfClient) -> None:
 def test_a_number_in_use_cannot_be_said_clean(api: Client, service: SbfClient) -> None:
     vlan = api.create("in-use", SPEC).vlans[Name("brno")]
     with pytest.raises(Conflict, match="not in quarantine: cluster in-use has it"):
-        service.say_clean("brno", vlan, reason="I am sure")
+        service.declare_clean("brno", vlan, reason="I am sure")
     with pytest.raises(BadInput, match="reason: "):
-        service.say_clean("brno", vlan, reason=" ")
+        service.declare_clean("brno", vlan, reason=" ")
 
 
 def test_a_running_sbf_is_ready_and_gives_metrics(service: SbfClient) -> None:

@@ -70,7 +70,7 @@ def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
 
 def test_trouble_is_sent_with_its_message(client: SbfClient, script: Script) -> None:
     script.answer(204, "")
-    client.trouble("h1", 7, "no uplink")
+    client.report_error("h1", 7, "no uplink")
     assert script.asked == [
         ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink","clusters":{},"refused":{}}')
     ]

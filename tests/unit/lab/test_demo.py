@@ -29,17 +29,17 @@ def printed(report: DemoReport) -> str:
 
 def test_claims_that_hold_make_a_success(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.claim("water is wet", holds=True)
-        report.claim("fire is hot", holds=True)
-    assert report.holds
+        report.check("water is wet", holds=True)
+        report.check("fire is hot", holds=True)
+    assert report.succeeded
     assert "│ 1 │ One  │ 1.0     │ 2              │" in printed(report)
 
 
 def test_one_false_claim_makes_a_failure_and_says_what_was_seen(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.claim("water is wet", holds=True)
-        report.claim("fire is cold", False, "40 °C")
-    assert not report.holds
+        report.check("water is wet", holds=True)
+        report.check("fire is cold", False, "40 °C")
+    assert not report.succeeded
     text = printed(report)
     assert "✗ fire is cold: 40 °C" in text
     assert "1 failed" in text
@@ -47,16 +47,16 @@ def test_one_false_claim_makes_a_failure_and_says_what_was_seen(report: DemoRepo
 
 def test_a_story_in_which_nothing_was_checked_is_no_success(report: DemoReport) -> None:
     with report.chapter("One"):
-        report.say("all is well")
-    assert not report.holds
+        report.print_line("all is well")
+    assert not report.succeeded
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])
 def test_the_commands_exit_code_is_the_verdict(monkeypatch: pytest.MonkeyPatch, holds: bool, code: int) -> None:
     def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
         with report.chapter("One"):
-            report.claim("fire is hot", holds, "cold")
-        return report.holds
+            report.check("fire is hot", holds, "cold")
+        return report.succeeded
 
     monkeypatch.setattr(virtcloud.cli.lab, "run_demo", run_demo)
     done = CliRunner().invoke(main, ["lab", "demo"])

@@ -103,11 +103,11 @@ class FakeAsked:
         self.answered: list[str] = []
         self.stop = threading.Event()
 
-    def asked_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
+    def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         assert (server, wait) == ("pbssrv", 30.0)
         return self.keys
 
-    def answer_for_job(self, key: str, word: JobStatement) -> None:
+    def send_job_statement(self, key: str, word: JobStatement) -> None:
         self.answered.append(f"{key} {word.owner}")
         self.stop.set()
 

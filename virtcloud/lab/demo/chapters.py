@@ -37,11 +37,11 @@ def create_clusters(stage: DemoContext) -> None:
                 view, lambda seen: seen.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING}, SET_UP_S
             )
             stage.clusters[view.key] = reached
-            report.claim(
+            report.check(
                 f"{view.key} is active", reached.state is ClusterState.ACTIVE, f"{reached.state}: {reached.reason}"
             )
         a, b = stage.clusters.values()
-        report.claim(
+        report.check(
             f"they have VLANs of their own: {_vlans(a)} and {_vlans(b)}",
             not VlanSet(a.vlans.values()) & VlanSet(b.vlans.values()),
         )
@@ -57,9 +57,9 @@ def check_switches(stage: DemoContext) -> None:
     with report.chapter("Each switch's VLANs, as read from the switch"):
         for name in switch_names(stage.topology):
             ports = read_switch_vlans(stage.lab, name)
-            report.say(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
+            report.print_line(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
             expected = _expected(stage, name)
-            report.claim(
+            report.check(
                 f"{name} carries exactly that on the ports on the way, nothing elsewhere", ports == expected, str(ports)
             )
 
@@ -83,11 +83,11 @@ def check_connectivity(stage: DemoContext) -> None:
             capture = capture_frames(stage, pool, core.name, "br0", "icmp or vlan")
             for number in range(2, len(view.spec.guests) + 1):
                 answer = ping_from_guest(stage, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
-                report.claim(f"{view.key}: n1 reaches n{number}: {answer.words}", answer.answered, answer.words)
+                report.check(f"{view.key}: n1 reaches n{number}: {answer.words}", answer.answered, answer.words)
             frames = capture.result()
             tagged = [frame for frame in frames if _both_tags(frame, core.s_tag, view)]
-            report.say(tagged[0] if tagged else "no frame with both tags was seen")
-            report.claim(
+            report.print_line(tagged[0] if tagged else "no frame with both tags was seen")
+            report.check(
                 f"on the core {len(tagged)} frames of {view.key} carry both tags: S-tag {core.s_tag} and C-tag "
                 f"{next(iter(view.vlans.values()))}",
                 bool(tagged),
@@ -114,13 +114,13 @@ def check_isolation(stage: DemoContext) -> None:
             for vlan in {view.vlans[stage.topology.site_of[guest.host].name]}
         }
         ping_from_guest(stage, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
-        report.say(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT_ADDRESS}")
+        report.print_line(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT_ADDRESS}")
         for (key, host), ear in ears.items():
             heard = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
             if key == speaking.key:
-                report.claim(f"{key} on {host} hears it ({len(heard)} frames)", bool(heard), "nothing")
+                report.check(f"{key} on {host} hears it ({len(heard)} frames)", bool(heard), "nothing")
             else:
-                report.claim(f"{key} on {host} hears nothing", not heard, "; ".join(heard))
+                report.check(f"{key} on {host} hears nothing", not heard, "; ".join(heard))
 
 
 DEADLINE_S = 6.0
@@ -136,32 +136,34 @@ def check_failed_creation(stage: DemoContext) -> None:
         steady = stage.clusters["demo-a"]
         pinging = pool.submit(ping_from_guest, stage, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "down"), check=True)
-        report.say(f"{victim}'s management port is down; demo-c is asked for, to be up within {DEADLINE_S:.0f} s")
+        report.print_line(
+            f"{victim}'s management port is down; demo-c is asked for, to be up within {DEADLINE_S:.0f} s"
+        )
         view = stage.request("demo-c", DEADLINE_S)
         view = stage.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
         number = view.vlans[stage.topology.site_of[first].name]
         carried = [port for port, vlans in read_switch_vlans(lab, first).items() if str(number) in vlans]
-        report.claim(f"half-way: {first} carries VLAN {number} on {', '.join(carried)} already", bool(carried))
+        report.check(f"half-way: {first} carries VLAN {number} on {', '.join(carried)} already", bool(carried))
         view = stage.follow(
             view, lambda seen: seen.state in {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}, LIMIT_S
         )
-        report.claim("demo-c has failed in time, and says why", view.state is not ClusterState.ACTIVE, str(view.state))
-        report.say(f"reason: {view.reason}")
+        report.check("demo-c has failed in time, and says why", view.state is not ClusterState.ACTIVE, str(view.state))
+        report.print_line(f"reason: {view.reason}")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
-        report.say(f"{victim}'s management port is up again")
+        report.print_line(f"{victim}'s management port is up again")
         view = stage.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
         after = take_snapshot(lab, stage.topology)
-        report.claim("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
+        report.check("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
         sites = stage.client.sites()
-        report.claim(
+        report.check(
             f"VLAN {number} is free again at every site",
             all(number in site.free for site in sites if site.name in view.vlans),
         )
         for key in stage.clusters:
             seen = stage.follow(stage.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
-            report.claim(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
+            report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
         answer = pinging.result()
-        report.claim(f"demo-a did not lose a frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
+        report.check(f"demo-a did not lose a frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
 
 
 def _confirmed(view: ClusterView, element: str) -> bool:
@@ -178,12 +180,12 @@ def remove_clusters(stage: DemoContext) -> None:
         views = [stage.client.delete_cluster(key) for key in stage.clusters]
         for view in views:
             ended = stage.follow(view, lambda seen: seen.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
-            report.claim(f"{ended.key} is released", ended.state is ClusterState.RELEASED, str(ended.state))
+            report.check(f"{ended.key} is released", ended.state is ClusterState.RELEASED, str(ended.state))
         after = take_snapshot(stage.lab, stage.topology)
         for what in ("switches", "hosts", "guests", "cores"):
             same = getattr(after, what) == getattr(stage.before, what)
-            report.claim(f"{_NOTHING[what]}", same, stage.before.differs(after))
-        report.claim(
+            report.check(f"{_NOTHING[what]}", same, stage.before.differs(after))
+        report.check(
             "no site has a number in use", not any(site.claimed | site.quarantined for site in stage.client.sites())
         )
 
@@ -219,15 +221,15 @@ def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
     finally:
         with report.chapter("The lab is taken down"):
             lab.down()
-            report.claim(
+            report.check(
                 "nothing of the lab is left on this machine", not find_remains(lab.state), str(find_remains(lab.state))
             )
-    return report.holds
+    return report.succeeded
 
 
 def _run_chapters(report: DemoReport, lab: Lab) -> None:
     services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
-    report.claim(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
+    report.check(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
     with SbfClient(f"unix://{lab.sbf_socket}") as client:
         stage = DemoContext(report, lab, client, client.topology(), take_snapshot(lab, client.topology()))
         for chapter in CHAPTERS:

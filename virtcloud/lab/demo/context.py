@@ -61,7 +61,7 @@ class DemoContext:
         steps = [f"{one.element} {one.progress}" for one in view.placements if one.progress in done]
         news = [step for step in [*steps, f"cluster is {view.state}"] if step not in told]
         if news:
-            self.report.say(f"{seconds:5.1f} s  {view.key}: {', '.join(news)}")
+            self.report.print_line(f"{seconds:5.1f} s  {view.key}: {', '.join(news)}")
         return set(news)
 
 

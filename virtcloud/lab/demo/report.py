@@ -39,11 +39,11 @@ class DemoReport:
         finally:
             chapter.seconds = self.clock() - start
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line of the story."""
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
-    def claim(self, sentence: str, holds: bool, seen: str = "") -> None:
+    def check(self, sentence: str, holds: bool, seen: str = "") -> None:
         """Print a sentence with whether it was found true, and what was seen if it was not."""
         chapter = self.chapters[-1]
         if holds:
@@ -54,7 +54,7 @@ class DemoReport:
             self.console.print(f"   [red]✗ {sentence}[/red]: {seen}", highlight=False, soft_wrap=True)
 
     @property
-    def holds(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether at least one claim was checked and none failed."""
         return any(chapter.held for chapter in self.chapters) and not any(chapter.failed for chapter in self.chapters)
 

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
         _run(told, events)
     except BaseException as error:  # noqa: BLE001 - whoever watches must hear of everything
         traceback.print_exc()
-        events.say("fabric", "failed", str(error))
+        events.write("fabric", "failed", str(error))
     return _end(told)
 
 
@@ -61,7 +61,7 @@ def _run(told: FabricSettings, events: EventLog) -> None:
     server = ControlServer(fabric.nodes, fabric.services, told.token, relay)
     threading.Thread(target=server.listen, args=(_listener(told.listen),), daemon=True).start()
     fabric.serve()
-    events.say("ready", "done")
+    events.write("ready", "done")
     _reap_for_ever(kernel.pid if kernel else 0)
 
 
@@ -95,7 +95,7 @@ def _boot(told: FabricSettings) -> subprocess.Popen[bytes]:
 def _watch(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
     def wait() -> None:
         kernel.wait()
-        events.say("kernel", "failed", "the User-mode Linux kernel ended; its last words are in console.log")
+        events.write("kernel", "failed", "the User-mode Linux kernel ended; its last words are in console.log")
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -32,7 +32,7 @@ class EventLog:
         self._path = path
         self._lock = threading.Lock()
 
-    def say(self, step: str, state: str, text: str = "") -> None:
+    def write(self, step: str, state: str, text: str = "") -> None:
         """Note that ``step`` has come to ``state``: ``begin``, ``done`` or ``failed``."""
         line = json.dumps({"time": time.time(), "step": step, "state": state, "text": text})
         with self._lock, self._path.open("a") as file:
@@ -41,10 +41,10 @@ class EventLog:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Frame one step; an error is noted and goes on."""
-        self.say(name, "begin")
+        self.write(name, "begin")
         try:
             yield
         except BaseException as error:
-            self.say(name, "failed", str(error))
+            self.write(name, "failed", str(error))
             raise
-        self.say(name, "done")
+        self.write(name, "done")

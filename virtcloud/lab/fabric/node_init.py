@@ -122,14 +122,14 @@ class NodeInit:
         try:
             self._verbs[request["do"]](request, descriptors)
         except ProgramNotExecutable as error:
-            self._say({"id": request["id"], "error": str(error), "code": error.exit})
+            self._send({"id": request["id"], "error": str(error), "code": error.exit})
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._say({"id": request["id"], "error": str(error)})
+            self._send({"id": request["id"], "error": str(error)})
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
 
-    def _say(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         self._channel.send(json.dumps(message).encode())
 
     def _network(self, request: dict[str, Any], _: list[int]) -> None:
@@ -141,26 +141,26 @@ class NodeInit:
             run_batch("tc", node.tc),
         ]
         fault = "; ".join(one for one in faults if one)
-        self._say({"id": request["id"], "error": fault} if fault else {"id": request["id"]})
+        self._send({"id": request["id"], "error": fault} if fault else {"id": request["id"]})
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
         child = _child(request, descriptors)
         child.returncode = 0  # reaped below, not by subprocess
         self._calls[child.pid] = request["id"]
-        self._say({"id": request["id"], "spawned": child.pid})
+        self._send({"id": request["id"], "spawned": child.pid})
 
     def _signal(self, request: dict[str, Any], _: list[int]) -> None:
         target = -request["pid"] if request.get("group") else request["pid"]
         with contextlib.suppress(ProcessLookupError):
             os.kill(target, request["number"])
-        self._say({"id": request["id"]})
+        self._send({"id": request["id"]})
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 call = self._calls.pop(found[0], None)
                 if call is not None:
-                    self._say({"id": call, "exit": os.waitstatus_to_exitcode(found[1])})
+                    self._send({"id": call, "exit": os.waitstatus_to_exitcode(found[1])})
 
 
 class ProgramNotExecutable(Exception):
