@@ -8,7 +8,8 @@ Each kind of finding is a function that yields :class:`OtherUse`; :func:`other_u
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from sbf_service.domain.wanted import FindPorts, LiveCluster, compute_wanted, find_ports_on
+from sbf_service.domain.paths import LiveCluster
+from sbf_service.domain.wanted import FindPorts, compute_wanted, find_ports_on
 from virtcloud.model.changes import OtherUse, PlannedSegment
 from virtcloud.model.edge import (
     Circuits,

@@ -1,7 +1,4 @@
-"""What a provider edge must know beside itself: the transports it is on, and who else is on them. Pure.
-
-From clusters to what each element must carry: the pure half of the one mechanism (DESIGN.md §3).
-"""
+"""The wanted state of an element, computed from the topology and the clusters (DESIGN.md §3). Pure."""
 
 import hashlib
 from collections import defaultdict
@@ -9,81 +6,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sbf_service.domain.admission import find_origin
-from sbf_service.domain.paths import find_path_ports
-from virtcloud.model.cluster import ClusterSpec, Guest
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from virtcloud.model.cluster import Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
-from virtcloud.model.topology import Attachment, Topology
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import ClusterKey, Mac, Name, PortName, PortRef, VlanId
+from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment, SwitchWanted
 
-
-def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Give the transports by which the edge's site is attached at it, in the topology's order."""
-    names = {one.transport for one in topology.site_of[edge].attachments if one.port.element == edge}
-    return tuple(one for one in topology.transports if one.name in names)
-
-
-def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
-    """Give, for each of these transports, the addresses by which its other edges are known, in the topology's order.
-
-    An edge without such an address is no peer of anybody.
-    """
-    return {one.name: tuple(_loopbacks(topology, one.name, edge)) for one in transports}
-
-
-def _loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator[str]:
-    for other in _edges_on(topology, transport):
-        if other.name != edge and other.loopback is not None:
-            yield str(other.loopback)
-
-
-def _edges_on(topology: Topology, transport: Name) -> list[Edge]:
-    ends = {one.port.element for one in _attachments(topology) if one.transport == transport}
-    return [edge for site in topology.sites for edge in site.edges if edge.name in ends]
-
-
-def _attachments(topology: Topology) -> Iterator[Attachment]:
-    for site in topology.sites:
-        yield from site.attachments
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterNetwork:
-    """The cluster whose network a member has joined."""
-
-    id: str
-    key: ClusterKey
-    spec: ClusterSpec
-
-
-@dataclass(frozen=True, slots=True)
-class LiveCluster:
-    """A cluster that elements are to carry, with its network's VLAN number at each site.
-
-    ``transport`` joins the sites, ``service`` is the network's own number there, where each has one. ``joined`` is a
-    member's network; another cluster is its own. ``created_by`` asked for it, as the audit log has it.
-    """
-
-    id: str
-    key: ClusterKey
-    spec: ClusterSpec
-    vlans: Mapping[Name, VlanId]
-    transport: Name | None = None
-    service: int | None = None
-    joined: ClusterNetwork | None = None
-    created_by: str | None = None
-
-    @property
-    def network(self) -> ClusterNetwork:
-        """The network that it is in."""
-        return self.joined or ClusterNetwork(self.id, self.key, self.spec)
-
-
 WantedState = SwitchWanted | EdgeWanted | HostWanted
-
 
 FindPorts = Callable[[Topology, LiveCluster, Name], Iterable[PortRef]]
 """Returns the ports of one element that must carry a cluster."""
@@ -96,12 +29,12 @@ def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> It
 
 @dataclass(frozen=True, slots=True)
 class CachedPaths:
-    """The ports that carry each cluster, computed once per cluster, for a caller that compares many elements."""
+    """The ports of each cluster, computed once for each cluster, for a caller that compares many elements."""
 
     _found: dict[str, Mapping[Name, Sequence[PortRef]]] = field(default_factory=dict)
 
     def ports_on(self, topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
-        """Return what :func:`ports_on` does; ``topology`` must be the same in all calls."""
+        """Return the result of :func:`find_ports_on`; ``topology`` must be the same in all calls."""
         if cluster.id not in self._found:
             found: dict[Name, list[PortRef]] = defaultdict(list)
             for port in find_cluster_ports(topology, cluster):
@@ -113,7 +46,7 @@ class CachedPaths:
 def compute_wanted(
     element: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> WantedState:
-    """Return what ``element`` must carry. Raises NotFound when the topology does not have it."""
+    """Return the wanted state of ``element``. Raise NotFound when the topology does not have the element."""
     found = topology.element(element)
     if isinstance(found, Switch):
         return _switch_wanted(found, topology, clusters, ports)
@@ -122,39 +55,50 @@ def compute_wanted(
     return HostWanted(segments=tuple(_segments(element, topology, clusters, ports)))
 
 
-def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Give the ports that must carry a cluster: see :func:`~sbf_service.domain.paths.find_path_ports`."""
-    joined = None if cluster.joined is None else cluster.joined.spec
-    return find_path_ports(topology, cluster.spec, cluster.transport, joined)
+def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...]:
+    """Return the transports that the edge's site is attached to at this edge, in the topology's order."""
+    names = {one.transport for one in topology.site_of[edge].attachments if one.port.element == edge}
+    return tuple(one for one in topology.transports if one.name in names)
 
 
-def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
-    """Give the elements that these ports belong to."""
-    return frozenset(port.element for port in ports)
+def find_edge_peers(topology: Topology, edge: Name, transports: Iterable[Transport]) -> dict[str, tuple[str, ...]]:
+    """Return, for each of these transports, the loopbacks of its other edges, in the topology's order.
+
+    An edge without a loopback is no peer.
+    """
+    return {one.name: tuple(_find_loopbacks(topology, one.name, edge)) for one in transports}
 
 
 def derive_mac(cluster_id: str, guest: Name) -> Mac:
-    """Make a guest's MAC address: the same each time, another one in another cluster.
+    """Return a guest's MAC address: always the same for a guest, and different in every cluster.
 
-    It is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear). The
-    highest bit is clear too: libvirt keeps ``fe:…`` for the host's end of a guest's interface.
+    The address is locally administered and unicast (IEEE 802c: second lowest bit of the first octet set, lowest clear).
+    The highest bit is clear too: libvirt uses ``fe:…`` for the host's end of a guest's interface.
     """
     octets = bytearray(hashlib.sha256(f"{cluster_id}/{guest}".encode()).digest()[:6])
     octets[0] = octets[0] & 0x7C | 0x02
     return Mac(octets.hex(":"))
 
 
+def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator[str]:
+    attachments = (one for site in topology.sites for one in site.attachments)
+    attached = {one.port.element for one in attachments if one.transport == transport}
+    for other in (one for site in topology.sites for one in site.edges):
+        if other.name in attached and other.name != edge and other.loopback is not None:
+            yield str(other.loopback)
+
+
 def _switch_wanted(
     switch: Switch, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts
 ) -> SwitchWanted:
-    """Return every managed port, also the one that is to carry nothing."""
+    """Return the VLANs of every managed port, also of ports without a VLAN."""
     site = topology.site_of[switch.name].name
-    numbers: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
+    vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
         for port in ports(topology, cluster, switch.name):
-            numbers[port.port].add(cluster.vlans[site])
+            vlans[port.port].add(cluster.vlans[site])
     access = tuple(port for port in switch.ports if PortRef(f"{switch.name}:{port}") in topology.access_ports)
-    return SwitchWanted(ports={port: VlanSet(carried) for port, carried in numbers.items()}, access=access)
+    return SwitchWanted(ports={port: VlanSet(carried) for port, carried in vlans.items()}, access=access)
 
 
 def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> EdgeWanted:
@@ -175,7 +119,7 @@ def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: FindP
 
 
 def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> Iterator[Segment]:
-    """Give one segment for each network, in the order of their ids."""
+    """Yield one segment for each network, in the order of their ids."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda one: one.id):
         for end in ports(topology, cluster, host):
@@ -185,7 +129,7 @@ def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], p
 
 
 def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) -> Segment:
-    """Put the guests of a network's cluster before those of its members."""
+    """Return a segment; the guests of the network's own cluster come before those of its members."""
     network = clusters[0].network
     ordered = sorted(clusters, key=lambda one: one.joined is not None)
     return Segment(

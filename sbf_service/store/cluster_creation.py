@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import check_admitted, find_origin
-from sbf_service.domain.wanted import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
 from sbf_service.store.allocation import CanSeeOwner, NetworkIds, allocate_network_ids, can_see_none
 from sbf_service.store.claims import claim_service_id, claim_vlans
 from sbf_service.store.cluster_queries import make_joined_view, make_live_clusters, next_turn, read_vlans

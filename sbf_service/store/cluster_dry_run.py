@@ -8,14 +8,8 @@ from sqlalchemy import select
 
 from sbf_service.domain.dry_run import compute_edge_change, compute_switch_change, plan_segments
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
-from sbf_service.domain.wanted import (
-    CachedPaths,
-    FindPorts,
-    LiveCluster,
-    compute_wanted,
-    find_cluster_ports,
-    list_elements,
-)
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.wanted import CachedPaths, FindPorts, compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, can_see_none
 from sbf_service.store.cluster_creation import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import (

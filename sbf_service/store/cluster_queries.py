@@ -17,7 +17,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.idempotency import LatestAttempt
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
-from sbf_service.domain.wanted import ClusterNetwork, LiveCluster
+from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.store.unit_of_work import Unit, read_topology

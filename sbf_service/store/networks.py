@@ -11,15 +11,13 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import bindparam, select
 
 from sbf_service.domain.network_conflicts import (
-    AccessPortUser,
     check_paths_unchanged,
     check_ports_exclusive,
     check_ports_stay_access,
     check_sites_attached,
     find_access_ports,
 )
-from sbf_service.domain.paths import choose_transport, find_sites
-from sbf_service.domain.wanted import LiveCluster
+from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
 from sbf_service.store.allocation import CanSeeOwner, NetworkIds, allocate_longest_unused, describe_unavailable
 from sbf_service.store.claims import choose_service_id
 from sbf_service.store.cluster_queries import (
@@ -164,22 +162,16 @@ def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
 
 def check_access_ports_free(unit: Unit, topology: Topology, cluster: LiveCluster) -> None:
     """Raise Conflict when a new cluster goes over an access port that another network has, or may still have."""
-    if topology.access_ports and find_access_ports(topology, user := make_access_port_user(cluster)):
-        check_ports_exclusive(topology, [*_read_access_port_users(unit), user])
+    if topology.access_ports and find_access_ports(topology, cluster):
+        check_ports_exclusive(topology, [*_read_unsettled(unit), cluster])
 
 
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
     """Raise Conflict when a new topology would give an access port to two clusters, or make a taken one a trunk."""
-    users = _read_access_port_users(unit) if former.access_ports | topology.access_ports else []
+    users = _read_unsettled(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)
 
 
-def make_access_port_user(cluster: LiveCluster) -> AccessPortUser:
-    """Give a cluster as the rules of access ports see it."""
-    joined = None if cluster.joined is None else cluster.joined.spec
-    return AccessPortUser(cluster.key, cluster.spec, cluster.network.id, cluster.transport, joined)
-
-
-def _read_access_port_users(unit: Unit) -> list[AccessPortUser]:
-    return [make_access_port_user(cluster) for cluster in make_live_clusters(unit, find_clusters(unit, UNSETTLED))]
+def _read_unsettled(unit: Unit) -> list[LiveCluster]:
+    return make_live_clusters(unit, find_clusters(unit, UNSETTLED))

@@ -10,14 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sqlalchemy import select
 
-from sbf_service.domain.wanted import (
-    LiveCluster,
-    compute_wanted,
-    find_cluster_ports,
-    find_edge_peers,
-    find_edge_transports,
-    list_elements,
-)
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,

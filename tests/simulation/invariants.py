@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sbf_service.domain.wanted import find_cluster_ports
+from sbf_service.domain.paths import find_cluster_ports
 from simulation.devices import OTHERS_SERVICE, Edge, Host, Switch, SwitchConfig
 from simulation.stage import Stage
 from simulation.store import Cluster, MemoryStore

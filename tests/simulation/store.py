@@ -15,15 +15,15 @@ from sbf_service.domain.idempotency import (
     resolve_request,
 )
 from sbf_service.domain.lifecycle import ClusterStatus, ClusterTransition, PlacementStatus, find_transition
-from sbf_service.domain.paths import choose_transport, find_sites
-from sbf_service.domain.wanted import (
+from sbf_service.domain.paths import (
     ClusterNetwork,
     LiveCluster,
-    WantedState,
-    compute_wanted,
+    choose_transport,
     find_cluster_ports,
+    find_sites,
     list_elements,
 )
+from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.observed_state import compute_save_pause
 from virtcloud.model.cluster import (

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 from sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.network_conflicts import (
-    AccessPortUser,
     check_paths_unchanged,
     check_ports_exclusive,
     check_sites_attached,
     find_access_ports,
 )
-from sbf_service.domain.paths import find_path_ports
-from sbf_service.domain.wanted import ClusterNetwork, LiveCluster, compute_wanted, find_cluster_ports, list_elements
+from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, find_path_ports, list_elements
+from sbf_service.domain.wanted import compute_wanted
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
@@ -32,8 +31,8 @@ def with_access(*hosts: str) -> Topology:
     return Topology.model_validate(document)
 
 
-def user(key: str, *hosts: str, network: str | None = None) -> AccessPortUser:
-    return AccessPortUser(key, spec(*hosts), network or key)
+def user(key: str, *hosts: str, network: str | None = None) -> LiveCluster:
+    return LiveCluster(network or key, ClusterKey(key), spec(*hosts), {})
 
 
 def test_a_switch_is_told_which_of_its_ports_are_access_ports() -> None:

@@ -90,7 +90,7 @@ def test_members_of_several_sites_are_joined() -> None:
 
 def test_a_site_whose_switches_nothing_joins_takes_a_host_to_say_where() -> None:
     apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})  # type: ignore[index]
-    with pytest.raises(Conflict, match="site brno has switches that nothing joins: say by a host"):
+    with pytest.raises(Conflict, match="site brno has switches that no link joins: name a host"):
         ports(apart, sites=("brno",))
 
 

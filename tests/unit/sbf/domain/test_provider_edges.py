@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 from sbf_fakes.world import spec
 
-from sbf_service.domain.paths import choose_transport, find_path_ports
-from sbf_service.domain.wanted import LiveCluster, compute_wanted
+from sbf_service.domain.paths import LiveCluster, choose_transport, find_path_ports
+from sbf_service.domain.wanted import compute_wanted
 from virtcloud.model.edge import Circuit
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology

@@ -2,7 +2,8 @@
 
 from sbf_fakes.world import spec, three_sites
 
-from sbf_service.domain.wanted import LiveCluster, compute_wanted, derive_mac, list_elements
+from sbf_service.domain.paths import LiveCluster, list_elements
+from sbf_service.domain.wanted import compute_wanted, derive_mac
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
 
 
