@@ -9,7 +9,7 @@ ports take over when the topology no longer has that path.
 A path depends on the topology and the cluster only, so that a cluster does not move when another cluster comes or goes.
 The path of a member (decision 31) depends on the member and on the cluster whose network it joins: the ports that join
 the member's hosts, and the ports that join these to the cluster. The ports of a network's cluster and of all members
-carry the network. A network may reach sites where it has no host; there its members meet at the root of the site's tree.
+carry the network. A network may reach sites where it has no host; there its members meet at the root of the tree.
 """
 
 from collections import Counter, deque
