@@ -15,8 +15,8 @@ def main(fakepbs: str, folder: str) -> None:
     sys.path.remove(fakepbs)
     code = compile((Path(folder) / "hook.py").read_text(), "hook", "exec")
     for told in json.loads((Path(folder) / "events.json").read_text()):
-        stage = module.Stage(told)
-        sys.modules["pbs"] = module.module(stage, told)
+        stage = module.HookStage(told)
+        sys.modules["pbs"] = module.build_module(stage, told)
         stage.rules.in_hook = True
         names = {"__builtins__": builtins}
         began = time.perf_counter()

@@ -1,8 +1,9 @@
-"""A hook is one file: a small head that lets other jobs pass, and our modules' sources, loaded when first needed.
+"""Builds a hook or script as one file: a short head, and the sources of all modules, which load when first needed.
 
-The interpreter of PBS's server outlives a hook, and may have loaded another version's modules: here they have names
-that are this bundle's own. PyYAML's pure part goes along as it is installed (MIT licence, kept in the file), since a
-scheduler's Python has none.
+The head lets jobs without a virtual cluster pass before anything else is loaded. The Python interpreter of a PBS server
+outlives a hook and may have loaded the modules of another version, so the modules have names that are unique to this
+bundle. The bundle contains the Python part of PyYAML as installed (MIT licence, included), since the Python of a batch
+system has no packages.
 """
 
 import ast
@@ -30,17 +31,18 @@ HANDLE_ARGUMENTS = {"server": "pbs, BEGAN", "mom": "pbs"}
 
 
 def bundle_hook(kind: Literal["server", "mom"]) -> str:
-    """Give PBS's hook of that kind as one file. The same sources give the same text."""
+    """Return the hook of the PBS server (``server``) or of its MoMs (``mom``) as one file; deterministic."""
     return bundle_program(
         f"pbs_hooks.openpbs.hooks.{kind}_hook", HOOK_TAIL.replace("@GIVEN@", HANDLE_ARGUMENTS[kind]), (HEAD_MODULE,)
     )
 
 
 def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
-    """Give a program for an old Python without packages.
+    """Return a program that runs in an old Python without packages.
 
-    It has the modules ``first`` as they are, then the sources of ``entry`` and of all that it imports of ours as
-    ``SOURCES``, and ends with the lines ``last``: ``load(SOURCES, LOADER, ENTRY)`` gives the module ``entry``.
+    The program consists of the source of the modules ``first``, the dictionary ``SOURCES`` with the source of ``entry``
+    and of every bundled module that it imports, and the lines ``last``. In these, ``load(SOURCES, LOADER, ENTRY)``
+    returns the module ``entry``.
     """
     sources = {name: _read_source(name) for name in _find_modules(entry) | {LOADER_MODULE}}
     root = "_virtcloud_" + hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest()[:12]
@@ -53,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Name all modules of ours that a module imports, and their packages."""
+    """Return the names of all bundled modules that a module imports, directly or not, and of their packages."""
     found: set[str] = set()
     waiting = [entry]
     while waiting:
@@ -65,7 +67,7 @@ def _find_modules(entry: str) -> set[str]:
 
 
 def _parse_imports(name: str) -> Iterator[str]:
-    """Name what a module imports of ours; what it imports from one may be a module, too."""
+    """Yield the bundled modules that a module imports. A name imported from a package may be a module."""
     package = name if _find_file(name).name == "__init__.py" else name.rpartition(".")[0]
     for node in ast.walk(ast.parse(_read_source(name))):
         if isinstance(node, ast.ImportFrom):
@@ -81,7 +83,7 @@ def _is_bundled(name: str) -> bool:
 def _exists(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # its parent is no package
+    except ModuleNotFoundError:  # the parent is not a package
         return False
 
 
@@ -93,13 +95,13 @@ def _find_file(name: str) -> Path:
 
 
 def _read_source(name: str) -> str:
-    """Give a module's source. Packages are there only to have others in them: what they say is for other uses."""
+    """Return the source of a module, or "" for a package: its docstring is not needed in a bundle."""
     file = _find_file(name)
     return "" if file.name == "__init__.py" else file.read_text(encoding="utf-8")
 
 
 def _read_licences(sources: Sequence[str] | dict[str, str]) -> str:
-    """Give the licence of what is not ours, as comments."""
+    """Return the licence of PyYAML as comments, if a module of it is included."""
     if not any(name.startswith("yaml") for name in sources):
         return ""
     files = metadata.files("PyYAML") or []

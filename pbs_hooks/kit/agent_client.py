@@ -1,4 +1,4 @@
-"""What a hook or a script says to this host's agent: one request, one answer, each one line of JSON on its socket."""
+"""Client of the job socket of this host's agent: one request and one answer, each one line of JSON."""
 
 import json
 import socket
@@ -11,14 +11,14 @@ CHUNK_BYTES = 1 << 16
 
 
 class AgentUnreachable(Exception):
-    """The agent does not answer, or not in time: to be tried again. The message says what an administrator looks at."""
+    """The agent did not answer in time; the request may be repeated. The message says what an administrator should check."""
 
 
 class AgentRefused(Exception):
-    """The agent answered that it does not do this; ``slug`` is the stable name of the reason."""
+    """The agent refused the request; ``slug`` is the stable name of the reason."""
 
     def __init__(self, slug: str, detail: str) -> None:
-        """Keep the reason and its words."""
+        """Store the name of the reason and its description."""
         super().__init__(detail)
         self.slug = slug
 
@@ -26,9 +26,10 @@ class AgentRefused(Exception):
 def ask_agent(
     path: str, request: Dict[str, Any], wait: Optional[float] = None, grace: float = ANSWER_GRACE_S
 ) -> Dict[str, Any]:
-    """Ask the agent at ``path``; raises AgentAway and AgentRefused. May be repeated.
+    """Send a request to the agent at ``path`` and return its answer. Idempotent.
 
-    The agent may take ``wait`` seconds for itself (it is told so), and ``grace`` for the rest: no call lasts longer.
+    The agent may take up to ``wait`` seconds, which the request tells it; the call ends after ``wait`` + ``grace`` seconds
+    at the latest. Raises AgentUnreachable and AgentRefused.
     """
     asked = request if wait is None else dict(request, wait=wait)
     ends = time.monotonic() + (wait or 0) + grace
@@ -56,7 +57,7 @@ def _set_timeout(talk: socket.socket, ends: float) -> None:
 
 
 def _read_line(talk: socket.socket, ends: float) -> bytes:
-    """Read to the end of the line, never past ``ends``: an answer that drips is too late, too."""
+    """Read up to the end of the line; raise OSError at ``ends``, even if the answer arrives byte by byte."""
     read = bytearray()
     while not read.endswith(b"\n"):
         _set_timeout(talk, ends)

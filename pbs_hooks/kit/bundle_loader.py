@@ -1,4 +1,4 @@
-"""Modules whose sources are in the program itself."""
+"""Imports modules whose sources are part of the running program (see ``pbs_hooks.bundle``)."""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class SourceFinder:
-    """Finds and loads them; a traceback shows their lines."""
+    """Finds and loads modules from a dictionary of sources; tracebacks show their lines."""
 
     def __init__(self, sources: "Dict[str, str]") -> None:
-        """Take them, by module; a package is what has others in it."""
+        """Take the sources by module name; a name is a package if other names are below it."""
         self._sources = sources
 
     def find_spec(self, name: str, _path: "Any" = None, _target: "Any" = None) -> "Optional[ModuleSpec]":
-        """Say that a module is here."""
+        """Return the import spec of a module, or None if its source is not here."""
         if name not in self._sources:
             return None
         inside = name + "."
@@ -25,19 +25,19 @@ class SourceFinder:
         return ModuleSpec(name, self, origin="<%s>" % name, is_package=package)  # type: ignore[arg-type]
 
     def create_module(self, _spec: "ModuleSpec") -> None:
-        """Let Python make it."""
+        """Return None, so that Python creates the module."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        """Run its source."""
+        """Execute the source of the module."""
         name = module.__name__
         code = compile(self._sources[name], name.replace(".", "/") + ".py", "exec", dont_inherit=True)
         exec(code, module.__dict__)  # noqa: S102 - this is what importing does
 
     def get_source(self, name: str) -> "Optional[str]":
-        """Give a module's lines, for tracebacks."""
+        """Return the source of a module, for tracebacks."""
         return self._sources.get(name)
 
 
 def find_in(sources: "Dict[str, str]") -> None:
-    """Let Python find modules there. Their names are this version's own, so that what is loaded already is right."""
+    """Add the sources to Python's import path. The names are unique to one version, so modules loaded earlier stay valid."""
     sys.meta_path.insert(0, SourceFinder(sources))

@@ -1,4 +1,4 @@
-"""How a program that has its modules' sources in it gets at them."""
+"""The first lines of every bundle: the function that loads its modules."""
 
 import sys
 
@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def load(sources: "Dict[str, str]", loader: str, entry: str) -> "ModuleType":
-    """Give the module ``entry``.
+    """Import and return the module ``entry``.
 
-    What loads it is a module, too: PBS empties a hook's own names when the hook is over, while its interpreter and
-    what was imported in it go on.
+    The loader is a module itself: PBS clears the global names of a hook when the hook ends, while its interpreter and the
+    imported modules stay.
     """
     if loader not in sys.modules:
         made = sys.modules[loader] = type(sys)(loader)

@@ -1,8 +1,8 @@
-"""One moment by which everything must be over: a hook in pbs_server's only thread stops the whole batch system.
+"""A deadline, and work in a child process that ends with the deadline.
 
-Work in a child process: what may hang (a name server, a file server) or what is done as a user.
-
-A child can be killed; a thread of pbs_server's interpreter could not, and would be there when PBS restarts that.
+A hook runs in the only thread of pbs_server, so a hook that hangs stops the whole batch system. Work that may hang (a
+name server, a file server) or that needs the rights of a user runs in a child process. A child can be killed; a thread
+in the interpreter of pbs_server cannot, and would survive when PBS restarts the interpreter.
 """
 
 import json
@@ -14,24 +14,24 @@ from typing import Any, Callable, NoReturn, Optional
 
 
 class DeadlineExceeded(Exception):
-    """The time is up."""
+    """The deadline has passed."""
 
 
 class Deadline:
-    """So many seconds from a moment on, by a clock that nobody sets (``time.monotonic``)."""
+    """A point in time, a number of seconds after the start, on the monotonic clock."""
 
     def __init__(self, seconds: float, began: Optional[float] = None) -> None:
-        """Begin at that moment, or now."""
+        """Set the deadline to ``seconds`` after ``began`` (monotonic seconds; default: now)."""
         self._start = time.monotonic() if began is None else began
         self._end = self._start + seconds
 
     @property
     def spent(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._start
 
     def left(self) -> float:
-        """Give the seconds that are left; raises LateError when there are none."""
+        """Return the seconds until the deadline; raise DeadlineExceeded if it has passed."""
         left = self._end - time.monotonic()
         if left <= 0:
             raise DeadlineExceeded
@@ -43,13 +43,14 @@ STDERR = 2
 
 
 class ChildError(Exception):
-    """The child did not give what it was started for; the message says why."""
+    """The child process returned no result; the message says why."""
 
 
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
-    """Give what ``work`` gives (JSON), done in a child that ends with the deadline.
+    """Call ``work`` in a child process and return its result (JSON); the child ends at the deadline.
 
-    Raises ChildError, with the words of what ``work`` raised. The child has none of the files that are open here.
+    The child closes all files that are open in this process. Raises ChildError with the message of the exception that
+    ``work`` raised, or with the reason why the child ended.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -70,12 +71,12 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:
-    """Never returns, whatever happens: this is a copy of the batch system's server."""
+    """Run the work and exit. Never return: this process is a copy of the batch system's server."""
     try:
         _close_other_files(writing)
         try:
             said = {"result": work()}
-        except Exception as error:  # noqa: BLE001 - it is told to the parent, which goes on with it
+        except Exception as error:  # noqa: BLE001 - the parent raises it as ChildError
             said = {"error": str(error) or type(error).__name__}
         text = json.dumps(said).encode()
         while text:
@@ -95,7 +96,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(number: int) -> None:
     try:
         os.close(number)
-    except OSError:  # the folder's own, closed by now
+    except OSError:  # the descriptor of the directory listing itself
         return
 
 
@@ -115,11 +116,11 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
 
 
 def _kill_child(pid: int) -> None:
-    """End the child. One that a file server holds cannot die yet: the server reaps it with its other children."""
+    """Kill the child. A child that a file server blocks cannot die yet; pbs_server reaps it later with its other children."""
     try:
         os.kill(pid, signal.SIGKILL)
         _reap(pid)
-    except OSError:  # pbs_server was first: it reaps whatever ends
+    except OSError:  # pbs_server reaped it first
         return
 
 

@@ -1,4 +1,4 @@
-"""The settings of a hook: a JSON object, checked key by key. PBS names their file in ``pbs.hook_config_filename``."""
+"""Settings of hooks: a JSON object, checked key by key. PBS puts the file's name into ``pbs.hook_config_filename``."""
 
 import json
 from collections import OrderedDict
@@ -8,11 +8,11 @@ from virtcloud.jobs.sizes import parse_seconds
 
 
 class SettingsError(Exception):
-    """The settings are not what they must be; a line for each names the key, what it expects, and what it got."""
+    """The settings are not valid; the message has a line for each fault with key, expectation and value."""
 
 
 class SettingKey(NamedTuple):
-    """A setting: what it must be in words, how it is read (raises ValueError), the value if none is given, its use."""
+    """A setting: the expected value in words, its parser (raises ValueError), the default, and what the setting does."""
 
     expected: str
     read: Callable[[Any], Any]
@@ -21,7 +21,7 @@ class SettingKey(NamedTuple):
 
 
 class ServerSettings(NamedTuple):
-    """The server hook's settings; times are in seconds."""
+    """Settings of the server hook; times are in seconds."""
 
     sbf: str
     token_file: Optional[str]
@@ -36,7 +36,7 @@ class ServerSettings(NamedTuple):
 
 
 class MomSettings(NamedTuple):
-    """The hosts' hook's settings; times are in seconds."""
+    """Settings of the MoM hook; times are in seconds."""
 
     socket: str
     patience: float
@@ -44,33 +44,33 @@ class MomSettings(NamedTuple):
 
 
 def read_text(value: Any) -> str:
-    """Read a text that is not empty."""
+    """Return a non-empty string."""
     if not isinstance(value, str) or not value:
         raise ValueError(value)
     return value
 
 
 def read_optional_path(value: Any) -> Optional[str]:
-    """Read an absolute path, or nothing."""
+    """Return an absolute path, or None."""
     if value is not None and not read_text(value).startswith("/"):
         raise ValueError(value)
     return None if value is None else read_text(value)
 
 
 def read_path(value: Any) -> str:
-    """Read an absolute path."""
+    """Return an absolute path."""
     return str(read_optional_path(read_text(value)))
 
 
 def read_address(value: Any) -> str:
-    """Read an address of SBF."""
+    """Return the address of SBF without a trailing slash."""
     if not read_text(value).startswith(("http://", "https://", "unix:///")):
         raise ValueError(value)
     return read_text(value).rstrip("/")
 
 
 def read_duration(value: Any) -> int:
-    """Read a time as PBS writes it, in seconds."""
+    """Parse a duration in PBS's notation; return seconds."""
     found = parse_seconds(read_text(value))
     if found < 1:
         raise ValueError(value)
@@ -78,7 +78,7 @@ def read_duration(value: Any) -> int:
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
-    """Give the reader of a number between two."""
+    """Return a parser of numbers from ``lowest`` to ``highest``."""
 
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
@@ -89,7 +89,7 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Read an object of names."""
+    """Return an object whose values are strings."""
     if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
         raise ValueError(value)
     return value
@@ -198,7 +198,7 @@ MOM_SETTINGS = OrderedDict(
 
 
 def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
-    """Read a file of settings; raises SettingsError. Without one, every setting has its default."""
+    """Read and validate a file of settings; without a file, return the defaults. Raises SettingsError."""
     if file is None:
         return validate_settings({}, keys, whose)
     try:
@@ -212,7 +212,7 @@ def read_settings(file: Optional[str], keys: Mapping[str, SettingKey], whose: st
 
 
 def validate_settings(given: Any, keys: Mapping[str, SettingKey], whose: str = "the hook's") -> Dict[str, Any]:
-    """Give every setting its value; raises SettingsError with a line for each fault."""
+    """Return the value of every setting; raise SettingsError with a line for each fault."""
     if not isinstance(given, dict):
         raise SettingsError("%s settings: expected a JSON object, got %r" % (whose, given))
     faults = list(_find_faults(given, keys, whose))
@@ -222,12 +222,12 @@ def validate_settings(given: Any, keys: Mapping[str, SettingKey], whose: str = "
 
 
 def read_server_settings(file: Optional[str]) -> ServerSettings:
-    """Read the server hook's settings; raises SettingsError."""
+    """Read the settings of the server hook; raises SettingsError."""
     return ServerSettings(**read_settings(file, SERVER_SETTINGS))
 
 
 def read_mom_settings(file: Optional[str]) -> MomSettings:
-    """Read the hosts' hook's settings; raises SettingsError. Names of hosts are for the server's."""
+    """Read the settings of the MoM hook; raises SettingsError. The server hook alone uses the host names."""
     found = read_settings(file, MOM_SETTINGS)
     return MomSettings(found["socket"], found["patience"], found["removal"])
 

@@ -1,4 +1,4 @@
-"""One HTTP exchange within a deadline: not each step of it (connect, TLS, every trickling byte), but all together."""
+"""One HTTP request with one deadline for the whole exchange: connection, TLS, and every byte of the answer."""
 
 import http.client
 import io
@@ -15,13 +15,13 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
-"""Addresses that answered: while one does, its name is not looked up again."""
+"""Addresses that answered. Their names are resolved again only when none of them answers."""
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
-"""Reading authorities takes tens of milliseconds; the interpreter that keeps them is soon started anew."""
+"""TLS contexts by CA file and its modification time: reading the certificates takes tens of milliseconds."""
 
 
 class HttpRequest(NamedTuple):
-    """What is sent: where to, and what."""
+    """A request: the address of the server, and what to send."""
 
     url: str
     method: str
@@ -32,9 +32,9 @@ class HttpRequest(NamedTuple):
 
 
 def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
-    """Send it; gives the status and the body.
+    """Send a request; return the status and the body of the answer.
 
-    Raises OSError, ValueError, http.client.HTTPException, LateError or ChildError.
+    Raises OSError, ValueError, http.client.HTTPException, DeadlineExceeded or ChildError.
     """
     where = urlsplit(call.url)
     opened = _connect(where.scheme, where.hostname, where.port, where.path, deadline)
@@ -58,20 +58,20 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
 
 
 class _DeadlineSocket:
-    """A socket as http.client uses one, each step of which ends with the deadline."""
+    """The part of a socket that http.client uses, with the deadline as the time limit of every operation."""
 
     def __init__(self, opened: socket.socket, deadline: Deadline) -> None:
         self._socket, self._deadline = opened, deadline
 
     def sendall(self, data: bytes) -> None:
         self._socket.settimeout(self._deadline.left())
-        self._socket.sendall(data)  # its time-out is for all of it
+        self._socket.sendall(data)  # the time limit covers all of the data
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self._socket, self._deadline))
 
     def close(self) -> None:
-        """Leave it to the exchange."""
+        """Do nothing: send_request closes the socket."""
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -99,7 +99,7 @@ def _connect(scheme: str, host: Optional[str], port: Optional[int], path: str, d
 
 
 def _connect_first(found: Tuple[SocketAddress, ...], deadline: Deadline) -> socket.socket:
-    """Try one address after the other; each gets its part of the time, so that a dead one leaves some for the next."""
+    """Connect to the first address that answers. Each address gets an equal share of the time that is left."""
     fault = OSError("it has no address")
     for number, address in enumerate(found):
         try:
@@ -124,7 +124,7 @@ def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
-    """Give the addresses of a host; only a name needs a name server, which may not answer."""
+    """Return the addresses of a host. Names are resolved in a child process, since a name server may not answer."""
     host, port = where
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

@@ -1,9 +1,9 @@
-"""SBF as a hook asks it: within a deadline, and not at all for a while after it made the batch system wait.
+"""Client of SBF for hooks: every call has a deadline, and a circuit breaker stops calls after a timeout.
 
-After a wait in vain SBF is not asked for a while: a service that is down costs the batch system one wait a minute.
-
-It is kept in the environment of the server's process: that outlives its Python interpreter, which PBS starts anew
-every hundred hooks (``python_restart_max_hooks``). When the server itself starts anew, one more wait is paid.
+The circuit breaker limits the cost of an SBF that does not answer: after a call that timed out, SBF is not called for a
+while, so the batch system waits once a minute at most. The state is in the environment of the server's process, since
+PBS restarts the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of pbs_server costs
+one more timeout.
 """
 
 import http.client
@@ -19,11 +19,11 @@ from pbs_hooks.kit.http_exchange import HttpRequest, send_request
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
-"""What takes more than this part of the time allowed was a wait; a connection refused at once costs nothing."""
+"""A failed call opens the circuit only if it took more than this share of its time limit."""
 
 
 def seconds_until_retry() -> float:
-    """Give the seconds for which SBF is not to be asked, 0 when it may be."""
+    """Return the seconds until SBF may be called again; 0 if it may be called now."""
     try:
         return max(0.0, float(os.environ.get(BREAKER_VARIABLE, "0")) - time.monotonic())
     except ValueError:
@@ -31,7 +31,7 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Note a call that got no answer; after a costly one SBF is left alone for ``pause`` seconds."""
+    """Record a failed call; if the call was slow, open the circuit for ``pause`` seconds."""
     if spent > allowed * COSTLY_SHARE:
         os.environ[BREAKER_VARIABLE] = "%.3f" % (time.monotonic() + pause)
 
@@ -43,11 +43,11 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or is not asked for a while; the message says why. It may have heard the call."""
+    """SBF did not answer, or the circuit is open; the message says which. SBF may have received the call."""
 
 
 class SbfAddress(NamedTuple):
-    """Where SBF is, and how it knows the caller."""
+    """The address of SBF, the file with the caller's token, and the CA file."""
 
     sbf: str
     token_file: Optional[str] = None
@@ -55,24 +55,24 @@ class SbfAddress(NamedTuple):
 
 
 class SbfAnswer(NamedTuple):
-    """What SBF said."""
+    """The answer of SBF: status and JSON document."""
 
     status: int
     document: Any
 
     @property
     def well(self) -> bool:
-        """Whether it did what it was asked."""
+        """Whether SBF did what it was asked."""
         return self.status < FIRST_ERROR_STATUS
 
     @property
     def slug(self) -> str:
-        """The name of the problem."""
+        """The name of the problem, such as ``quota-exceeded``."""
         return str(self._problem.get("type", "")).replace(PROBLEM_PREFIX, "")
 
     @property
     def detail(self) -> str:
-        """The words of the problem, on one line."""
+        """The description of the problem, on one line."""
         return " ".join(str(self._problem.get("detail", "HTTP status %d" % self.status)).split())
 
     @property
@@ -81,22 +81,22 @@ class SbfAnswer(NamedTuple):
 
 
 class HookSbfClient:
-    """SBF for one event: all calls together end with the deadline."""
+    """Client for one hook event: one deadline covers all its calls."""
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
-        """Take ``allowed``, the seconds of the deadline, and ``pause``, those without a call after a wait."""
+        """Take the deadline, its length ``allowed``, and the time ``pause`` without calls after a timeout, in seconds."""
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 
     def put(self, key: str, spec: Dict[str, Any], attempt: int) -> SbfAnswer:
-        """Ask for a cluster."""
+        """Request a cluster. Idempotent."""
         return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt})
 
     def end(self, key: str, attempt: int, owner: str) -> SbfAnswer:
-        """End this attempt of this owner's cluster."""
+        """End one attempt of a cluster if it belongs to ``owner``. Idempotent."""
         return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
 
     def network(self, name: str) -> SbfAnswer:
-        """Ask which clusters a network has, its root first."""
+        """Return the clusters of a network, the root first."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
@@ -118,9 +118,9 @@ def call_sbf(
     document: Optional[Dict[str, Any]] = None,
     deadline: Optional[Deadline] = None,
 ) -> SbfAnswer:
-    """Call SBF once; the whole call ends with the deadline (two seconds from now if none is given).
+    """Call SBF once and return the answer; the default deadline is two seconds from now.
 
-    Raises AwayError when there is no answer of SBF's, or only that it cannot serve now.
+    Raises SbfUnreachable if SBF did not answer, or answered that it is not available (502, 503, 504).
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     body = None if document is None else json.dumps(document).encode()

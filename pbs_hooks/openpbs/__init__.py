@@ -1,1 +1,1 @@
-"""OpenPBS: the hooks, what installs them, and what says how they are."""
+"""OpenPBS: the server hook and the MoM hook (``hooks``), their installer, and a check of the installation."""

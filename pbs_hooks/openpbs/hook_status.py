@@ -1,7 +1,4 @@
-"""How the hooks are: what a PBS server has of them, and whether what they need answers.
-
-PURE. What can be told about the MoMs from the server's host: copies of hooks, and their hosts' agents.
-"""
+"""Checks an installation of the hooks: their programs and settings, SBF, the hosts and their agents, reconciliation."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,33 +19,33 @@ from virtcloud.model.views import ElementView
 from virtcloud.scheduler.status import read_status
 
 AGENT_STALE_AFTER = timedelta(minutes=3)
-"""An agent asks SBF at least once a minute."""
+"""A running agent calls SBF at least once a minute."""
 SENT = "0"
 
 
 def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
-    """Give the hosts that the server has yet to send the newest copy of a hook.
+    """Return the hosts to which the server has not yet sent the newest version of a hook.
 
-    ``tracking`` is the server's list of them: a line ``host:port hook action number`` for each sending, action 0 when
-    it was done; the last line of a host counts.
+    ``tracking`` is the server's list of transfers: lines ``host:port hook action number``; action 0 means done. The last
+    line of a host counts.
     """
     last = {
         words[0].rpartition(":")[0]: words[2]
         for words in map(str.split, tracking.splitlines())
-        if len(words) == 4 and words[1] == hook  # noqa: PLR2004 - as above
+        if len(words) == 4 and words[1] == hook  # noqa: PLR2004 - the four words above
     }
     return sorted(host for host, action in last.items() if action != SENT)
 
 
 def element_of(host: str, names: Mapping[str, str]) -> str:
-    """Give SBF's name of a host, by the hooks' setting ``hosts`` or as PBS's name up to the first dot."""
+    """Return SBF's name of a host: from the hooks' setting ``hosts``, or the PBS name up to the first dot."""
     return names.get(host, host.partition(".")[0].lower())
 
 
 def find_host_faults(
     hosts: Iterable[str], names: Mapping[str, str], elements: Iterable[ElementView], now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Give each host of PBS with which something is wrong, and what."""
+    """Yield each faulty PBS host with a description of its fault."""
     known = {str(one.name): one for one in elements if one.kind is ElementKind.HOST}
     for host in hosts:
         one = known.get(element_of(host, names))
@@ -67,7 +64,7 @@ TRACKING_FILE = "server_priv/hooks/tracking.TR"
 
 @dataclass(frozen=True, slots=True)
 class HookFinding:
-    """One thing that was looked at: whether it is as it must be, and what was seen."""
+    """The result of one check: its subject, whether it is good, and what was seen."""
 
     subject: str
     good: bool
@@ -77,9 +74,9 @@ class HookFinding:
 def check_installation(
     server: QmgrServer, place: PbsInstallation, parts: HookSources, reconciled: Path, now: datetime
 ) -> Iterator[HookFinding]:
-    """Look at everything; what cannot be asked is a finding, too. Raises only where PBS itself does not answer.
+    """Run all checks; a failed query is a finding as well. Raises only if PBS itself does not answer.
 
-    ``reconciled`` is the file in which reconciliation says what it saw.
+    ``reconciled`` is the status file of reconciliation.
     """
     found = qmgr.read_server_state(server)
     yield from _check_hooks(found, parts)
@@ -133,7 +130,7 @@ def _format_settings(settings: str) -> str:
 
 
 def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
-    """Give a hook's settings, nothing where there are none that can be read."""
+    """Return the settings of a hook; empty if the hook is missing or its settings are not JSON."""
     try:
         return dict(json.loads(found.hooks[name].settings or "{}"))
     except (KeyError, ValueError):
@@ -141,7 +138,7 @@ def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
 
 
 def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
-    """Ask SBF as the hooks do; raises what the client raises, and Forbidden for a token of another role."""
+    """Read the elements from SBF with the token of the hooks. Raises the client's errors, and Forbidden for another role."""
     with Client(keys.get("sbf"), token_file=keys.get("token_file"), ca_file=keys.get("ca_file")) as client:
         found = client.sbf.whoami()
         if found.role not in {Role.SCHEDULER, Role.OPERATOR}:
@@ -180,7 +177,7 @@ def _check_copies(place: PbsInstallation) -> Iterator[HookFinding]:
 
 
 def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
-    """Say what reconciliation saw last, and what it finds wrong."""
+    """Yield the state of reconciliation and its alerts, from its status file."""
     try:
         told = read_status(file)
     except VirtcloudError as error:

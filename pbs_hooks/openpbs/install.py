@@ -1,7 +1,4 @@
-"""Installs and removes the hooks: checks first, then changes only what differs.
-
-What the hooks are made of: their programs, and what their settings may be.
-"""
+"""Installs and removes the hooks: checks everything first, then changes only what differs."""
 
 import json
 import subprocess
@@ -27,13 +24,13 @@ from virtcloud.model.errors import BadInput, Conflict, Refused
 OLDEST_PYTHON = (3, 6)
 HookKind = Literal["server", "mom"]
 HOOK_NAMES: Mapping[HookKind, str] = {"server": SERVER_HOOK, "mom": MOM_HOOK}
-"""What settings files and the bundle call our hooks."""
+"""The hooks by the names used in settings files and bundles."""
 SettingValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HookSources:
-    """What the hooks are made of: ``bundle`` gives a program, ``check`` refuses settings with :class:`BadInput`."""
+    """Sources of the hooks: ``bundle`` returns a program, ``check`` raises BadInput for invalid settings."""
 
     bundle: Callable[[HookKind], str]
     check: Callable[[HookKind, SettingValues], None]
@@ -41,7 +38,7 @@ class HookSources:
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """Settings by kind of hook; keys that are not named keep the value that is installed."""
+    """Settings by kind of hook; keys that are missing stay as installed."""
 
     settings: Mapping[str, SettingValues] = field(default_factory=dict)
 
@@ -49,7 +46,7 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, place: PbsInstallation, parts: HookSources, wishes: RequestedSettings
 ) -> list[InstallationChange]:
-    """Give what an installation would change. Raises before anything is changed, see :mod:`pbs_hooks.openpbs.qmgr`."""
+    """Return the changes of an installation. Raises before any change; see :mod:`pbs_hooks.openpbs.qmgr` for the errors."""
     found = qmgr.read_server_state(server)
     hooks = [build_wanted_hook(kind, parts, wishes, found) for kind in HOOK_NAMES]
     changes = server_state.compute_installation(RESOURCES, hooks, found)
@@ -61,7 +58,7 @@ def plan_installation(
 def build_wanted_hook(
     kind: HookKind, parts: HookSources, wishes: RequestedSettings, found: ServerState
 ) -> InstalledHook:
-    """Give a hook as it must be, with what was wished for on top of the settings that are there."""
+    """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones."""
     name = HOOK_NAMES[kind]
     has = found.hooks.get(name)
     keys = {
@@ -84,7 +81,7 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
 
 
 def check_program(place: PbsInstallation, one: InstalledHook) -> None:
-    """Let the server's own Python read a hook's program. Raises :class:`BadInput`, :class:`Refused` (too old)."""
+    """Compile a program with the server's Python. Raises BadInput (it does not compile) or Refused (Python is too old)."""
     code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
     command = [str(place.program("pbs_python")), "-c", code, one.name]
     done = subprocess.run(command, input=one.program, capture_output=True, text=True, check=False)  # noqa: S603
@@ -101,9 +98,9 @@ def check_program(place: PbsInstallation, one: InstalledHook) -> None:
 
 
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
-    """Give what an uninstallation would remove. Raises :class:`Conflict` while jobs run with a cluster.
+    """Return the changes of an uninstallation. Raises Conflict while jobs with a cluster run, unless ``force``.
 
-    ``running`` gives those jobs. It is not asked where there is nothing to remove, or no job can have one.
+    ``running`` returns these jobs; it is called only if there is something to remove and a job can have a cluster.
     """
     found = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, found)
@@ -117,7 +114,7 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 
 
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
-    """Do what :func:`plan_removal` gave; gives what the server keeps, with its reason (a resource that jobs name)."""
+    """Apply the changes of a removal; return the reasons for resources that the server keeps because jobs name them."""
     kept = []
     for change in changes:
         try:
@@ -133,7 +130,7 @@ SETTING_TABLES = {"server": hook_settings.SERVER_SETTINGS, "mom": hook_settings.
 
 
 def check_settings(kind: HookKind, keys: SettingValues) -> None:
-    """Refuse settings that a hook would refuse; raises :class:`BadInput`."""
+    """Raise BadInput for settings that the hook would reject."""
     try:
         hook_settings.validate_settings(dict(keys), SETTING_TABLES[kind])
     except hook_settings.SettingsError as error:

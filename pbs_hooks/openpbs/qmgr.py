@@ -1,8 +1,6 @@
-"""``qmgr``, the way to what an OpenPBS server has; its words become errors of ours.
+"""The OpenPBS server of this host through its commands: finds the installation, reads and changes hooks with ``qmgr``.
 
-Where this machine's OpenPBS is: its commands, its spool, its own Python.
-
-Which jobs run with a cluster, by ``qselect``: users' variables can spoil what ``qstat`` says in JSON.
+``qselect`` lists the jobs with a cluster; ``qstat`` would not do, since users' variables can make its JSON invalid.
 """
 
 import contextlib
@@ -36,13 +34,13 @@ DEFAULT_EXEC = "/opt/pbs"
 
 @dataclass(frozen=True, slots=True)
 class PbsInstallation:
-    """An installed OpenPBS: ``exec`` has its programs, ``home`` what a running one keeps."""
+    """An OpenPBS installation: ``exec`` contains the programs, ``home`` the state of a running server."""
 
     exec: Path
     home: Path
 
     def program(self, name: str) -> Path:
-        """Give a command's file; raises :class:`NotFound`."""
+        """Return the path of a command; raises NotFound."""
         for folder in ("bin", "sbin"):
             if (self.exec / folder / name).exists():
                 return self.exec / folder / name
@@ -50,13 +48,13 @@ class PbsInstallation:
 
 
 def parse_pbs_conf(text: str) -> dict[str, str]:
-    """Read a pbs.conf; what comes later counts, as with PBS."""
+    """Parse a pbs.conf; the last assignment of a key counts, as in PBS."""
     pairs = (line.partition("=") for line in text.splitlines() if "=" in line and not line.lstrip().startswith("#"))
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def find_installation(environment: Mapping[str, str] = os.environ) -> PbsInstallation:
-    """Find OpenPBS by pbs.conf, by its usual place, or by ``qmgr`` on PATH; raises :class:`NotFound`."""
+    """Find OpenPBS through pbs.conf, the default folder, or ``qmgr`` on PATH; raises NotFound."""
     file = Path(environment.get("PBS_CONF_FILE", PBS_CONF))
     said = {**parse_pbs_conf(file.read_text() if file.is_file() else ""), **environment}
     on_path = shutil.which("qmgr", path=environment.get("PATH"))
@@ -76,23 +74,23 @@ COMMAND_TIMEOUT_S = 60.0
 
 
 class QmgrServer(Protocol):
-    """What an installer needs of a PBS server."""
+    """The operations of a PBS server that an installer needs."""
 
     def ask(self, line: str) -> str:
-        """Give what ``qmgr`` prints for a line."""
+        """Return the output of ``qmgr`` for a line."""
 
     def put(self, hook: str, kind: str, text: str) -> None:
-        """Import a hook's program or settings."""
+        """Import the program or the settings of a hook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Qmgr:
-    """The server of this host. Raises :class:`Unreachable`, :class:`Forbidden`, :class:`Refused`."""
+    """The server of this host. Raises Unreachable, Forbidden, NotFound (no pbs.conf) and Refused."""
 
     place: PbsInstallation
 
     def ask(self, line: str) -> str:
-        """Give what ``qmgr`` prints for a line."""
+        """Return the output of ``qmgr`` for a line."""
         done = self._run(["-c", line])
         said = f"{done.stdout}\n{done.stderr}".strip()
         if "nauthorized" in said:
@@ -113,14 +111,14 @@ class Qmgr:
         return done.stdout
 
     def put(self, hook: str, kind: str, text: str) -> None:
-        """Import a hook's program or settings; settings are JSON (PBS goes by the file's name)."""
+        """Import the program or the settings of a hook. Settings are JSON: PBS derives the format from the file name."""
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
             self.ask(f"import hook {hook} {kind} default {path}")
 
     def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         command = [str(self.place.program("qmgr")), *words]
         try:
-            return subprocess.run(  # noqa: S603 - PBS's own program
+            return subprocess.run(  # noqa: S603 - a program of PBS
                 command, capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_TIMEOUT_S
             )
         except subprocess.TimeoutExpired as error:
@@ -130,13 +128,13 @@ class Qmgr:
 
 
 def _join_lines(said: str) -> str:
-    """Give what matters of a complaint of two lines."""
+    """Return an error message on one line."""
     return "; ".join(line.strip() for line in said.splitlines() if line.strip())
 
 
 @contextlib.contextmanager
 def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
-    """Put text into a file that only we can read."""
+    """Write text to a temporary file that only this user can read."""
     descriptor, name = tempfile.mkstemp(suffix=suffix, prefix="virtcloud-")
     try:
         with os.fdopen(descriptor, "w") as file:
@@ -147,7 +145,7 @@ def _write_temporary(text: str, suffix: str) -> Iterator[Path]:
 
 
 def read_server_state(server: QmgrServer) -> ServerState:
-    """Read what the server has."""
+    """Read the resources and our hooks from the server."""
     hooks = {name: one for name, one in parse_qmgr_list(server.ask("list hook")).items() if name in HOOK_EVENTS}
     return ServerState(
         parse_resources(server.ask("list resource")),
@@ -163,7 +161,7 @@ def _export(server: QmgrServer, hook: str, kind: str) -> str:
 
 
 def apply_change(server: QmgrServer, change: InstallationChange) -> None:
-    """Do one change."""
+    """Apply one change."""
     for request in change.requests:
         match request:
             case QmgrLine(line):
@@ -173,11 +171,11 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Running, ending, suspended; requests begin with a letter, and a resource that is not set is below all."""
+"""Running, exiting and suspended jobs with a request: requests begin with a letter, and an unset resource sorts below."""
 
 
 def list_jobs_with_cluster(place: PbsInstallation) -> list[str]:
-    """Give their ids. Raises :class:`NotFound` and :class:`SchedulerSilent`: no answer is not "none"."""
+    """Return the ids of running jobs with a cluster. Raises NotFound, and SchedulerUnavailable if ``qselect`` fails."""
     ended = build_runner(None, COMMAND_TIMEOUT_S)((str(place.program("qselect")), *SELECT_WITH_CLUSTER))
     if ended.code or ended.err.strip():
         raise SchedulerUnavailable(

@@ -1,9 +1,4 @@
-"""PURE. What an OpenPBS server must have for virtcloud: two resources and two hooks.
-
-PURE. Reads what ``qmgr`` prints of hooks and resources.
-
-PURE. From what a PBS server has to what it must have: the changes, each in words and as requests to qmgr.
-"""
+"""PURE. Wanted and observed hooks and resources of a PBS server, and their difference as requests to ``qmgr``."""
 
 import difflib
 import hashlib
@@ -16,11 +11,12 @@ from typing import Any
 from virtcloud.model.errors import Unsafe
 
 HOOK_MARK = "# Written by 'virtcloud pbs install'"
-"""How the first line of our hooks begins, by which they are told from others of the same name."""
+"""The beginning of the first line of our hooks, which distinguishes them from foreign hooks of the same name."""
 
 HOOK_ORDER = "900"
-"""Ours come after other sites' hooks (PBS: 1 to 1000, pbs_cgroups has 100): those see jobs as they always did, a job
-that they refuse never asks for a network, and none of them waits behind our barrier."""
+"""Our hooks run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has 100). Other hooks see jobs unchanged, a
+job that they reject requests no network, and none of them waits for our start barrier.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +39,17 @@ class InstalledHook:
 
     @property
     def ours(self) -> bool:
-        """Whether virtcloud wrote it. One without a program is an installation that was interrupted."""
+        """Whether virtcloud wrote the hook. A hook without a program is an interrupted installation."""
         return not self.program.strip() or self.program.startswith(HOOK_MARK)
 
     @property
     def digest(self) -> str:
-        """What tells one version of its program from another."""
+        """A hash that identifies the version of the program."""
         return hashlib.sha256(self.program.encode()).hexdigest()[:12] if self.program.strip() else "empty"
 
 
 RESOURCES = (PbsResource("vcluster", "string", "m"), PbsResource("vcluster_spec", "string", "im"))
-"""``m`` lets a job's hosts see it; ``i`` hides it from users."""
+"""``m``: the hosts of a job see the resource; ``i``: users do not see it."""
 
 SERVER_HOOK, MOM_HOOK = "virtcloud_server", "virtcloud_mom"
 
@@ -75,12 +71,13 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""``fail_action`` answers a hook that cannot run or does not end, never one that refuses a job: such a host would fail
-job after job, so that it gets none until its MoM has been started anew."""
+"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. Such a host would fail
+every job, so it gets no jobs until its MoM restarts.
+"""
 
 
 def build_hook(name: str, program: str, settings: Mapping[str, Any]) -> InstalledHook:
-    """Give the hook of this name as it must be: ``program`` is what the bundle gives."""
+    """Return the wanted state of the hook ``name``; ``program`` is its bundle."""
     digest = hashlib.sha256(program.encode()).hexdigest()[:12]
     text = f"{HOOK_MARK}; changes are lost. Bundle {digest}.\n{program}"
     common = {"type": "site", "enabled": "true", "user": "pbsadmin", "order": HOOK_ORDER}
@@ -93,14 +90,14 @@ OBJECT_HEADER = re.compile(r"(Hook|Resource|Node|Server) (\S+)")
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server has: all resources of its own, those hooks that bear our names."""
+    """The observed state of a server: all custom resources, and the hooks with our names."""
 
     resources: Mapping[str, PbsResource] = field(default_factory=dict)
     hooks: Mapping[str, InstalledHook] = field(default_factory=dict)
 
 
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
-    """Read ``list hook``, ``list resource`` or the like: attributes by object. Long values go on after a tab."""
+    """Parse the output of ``list hook``, ``list resource`` and similar: attributes by object. Continuation lines begin with a tab."""
     found: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
     for line in _unfold_lines(text):
@@ -125,7 +122,7 @@ def _unfold_lines(text: str) -> Iterator[str]:
 
 
 def parse_resources(text: str) -> dict[str, PbsResource]:
-    """Read ``list resource``."""
+    """Parse the output of ``list resource``."""
     return {
         name: PbsResource(name, one.get("type", ""), "".join(sorted(one.get("flag", ""))))
         for name, one in parse_qmgr_list(text).items()
@@ -144,7 +141,7 @@ class QmgrLine:
 
 @dataclass(frozen=True, slots=True)
 class QmgrImport:
-    """A hook's program or settings to be imported."""
+    """An import of a hook's program or settings."""
 
     hook: str
     kind: str
@@ -153,7 +150,7 @@ class QmgrImport:
 
 @dataclass(frozen=True, slots=True)
 class InstallationChange:
-    """One change: what a person reads, and what qmgr is told, in this order."""
+    """One change: its description for people, and its requests to qmgr in order."""
 
     says: str
     requests: tuple[QmgrLine | QmgrImport, ...]
@@ -162,7 +159,7 @@ class InstallationChange:
 def compute_installation(
     resources: Sequence[PbsResource], hooks: Sequence[InstalledHook], found: ServerState
 ) -> list[InstallationChange]:
-    """Give what is to be changed, nothing when all is there. Raises :class:`Unsafe` for what others made."""
+    """Return the changes that an installation needs. Raises Unsafe for foreign hooks and resources of our names."""
     for one in hooks:
         _refuse_foreign(found.hooks.get(one.name))
     return [
@@ -172,9 +169,9 @@ def compute_installation(
 
 
 def compute_removal(resources: Sequence[PbsResource], found: ServerState) -> list[InstallationChange]:
-    """Give what is to be removed: our hooks, and resources that are exactly as we make them.
+    """Return the changes that a removal needs: our hooks, and resources that are exactly as we create them.
 
-    Raises :class:`Unsafe` for a hook of our name that is not ours; a resource of another type is left alone.
+    Raises Unsafe for a foreign hook of our name. A resource of another type is left unchanged.
     """
     for one in found.hooks.values():
         _refuse_foreign(one)
@@ -220,7 +217,7 @@ def _compare_hook(one: InstalledHook, has: InstalledHook | None) -> Iterator[Ins
 
 
 def _compare_settings(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare settings; they are changed before the program, since a new one may not know the old settings."""
+    """Compare settings. They change before the program: a new program may not know the old settings."""
     if one.settings == has.settings:
         return
     lines = difflib.unified_diff(_format_settings(has.settings), _format_settings(one.settings), lineterm="", n=0)
@@ -230,7 +227,7 @@ def _compare_settings(one: InstalledHook, has: InstalledHook) -> Iterator[Instal
 
 
 def _format_settings(settings: str) -> list[str]:
-    """Give settings a line for each key, so that order and spaces are no difference."""
+    """Return one line per key, so that order and spaces make no difference."""
     try:
         read = json.loads(settings or "{}")
     except ValueError:
@@ -239,10 +236,10 @@ def _format_settings(settings: str) -> list[str]:
 
 
 def _compare_attributes(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
-    """Compare attributes, the events first: PBS refuses a fail_action without them.
+    """Compare attributes, the events first: PBS rejects a fail_action without them.
 
-    They come before the program. Where ``freq`` of a hook that has one is set, OpenPBS 23.06 lets its server run it,
-    too, and does not forget that when the hook is deleted: pbs_server then does nothing but complain in its log.
+    Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in the
+    server as well, even after the hook is deleted: pbs_server then does nothing but log errors.
     """
     for name in sorted(one.attributes, key=lambda key: (key != "event", key)):
         wanted, got = one.attributes[name], has.attributes.get(name, "")

@@ -52,7 +52,7 @@ def test_a_module_is_loaded_when_it_is_needed_and_shows_its_lines() -> None:
         "import sys, traceback\n"
         "assert not [one for one in sys.modules if one.startswith('_virtcloud_')]\n"
         "try:\n"
-        "    load(SOURCES, LOADER, ENTRY).bytes_of('no size')\n"
+        "    load(SOURCES, LOADER, ENTRY).parse_bytes('no size')\n"
         "except ValueError:\n"
         "    print(traceback.format_exc())\n"
     )
@@ -71,8 +71,8 @@ def test_what_is_needed_later_is_found_after_pbs_has_emptied_the_names_of_the_ho
         "names = {}\n"
         f"exec({program!r}, names)\n"
         "names.clear()\n"
-        "user = next(module for name, module in sys.modules.items() if name.endswith('hooks.user'))\n"
-        "print(user._yaml('a: [1]'))\n"
+        "user = next(module for name, module in sys.modules.items() if name.endswith('hooks.user_files'))\n"
+        "print(user._parse_yaml('a: [1]'))\n"
     )
     ran = subprocess.run(
         [sys.executable, "-I", "-S", "-OO", "-"], input=later, capture_output=True, text=True, check=False, cwd="/"

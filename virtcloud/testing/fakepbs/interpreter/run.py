@@ -29,8 +29,8 @@ def main(folder: str) -> None:
         told = json.load(told_file)
     with open(os.path.join(folder, "hook.py"), encoding="utf-8") as hook_file:
         text = hook_file.read()
-    stage = module.Stage(told)
-    sys.modules["pbs"] = module.module(stage, told)
+    stage = module.HookStage(told)
+    sys.modules["pbs"] = module.build_module(stage, told)
     sys.path.remove(OWN)
     open(os.path.join(folder, "began"), "w").close()
     began = time.time()
