@@ -11,7 +11,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class AgentUnreachable(Exception):
-    """The agent did not answer in time; the request may be repeated. The message says what an administrator should check."""
+    """The agent did not answer in time; the request may be repeated.
+
+    The message says what an administrator should check.
+    """
 
 
 class AgentRefused(Exception):
@@ -28,8 +31,8 @@ def ask_agent(
 ) -> Dict[str, Any]:
     """Send a request to the agent at ``path`` and return its answer. Idempotent.
 
-    The agent may take up to ``wait`` seconds, which the request tells it; the call ends after ``wait`` + ``grace`` seconds
-    at the latest. Raises AgentUnreachable and AgentRefused.
+    The agent may take up to ``wait`` seconds, which the request tells it; the call ends after ``wait`` + ``grace``
+    seconds at the latest. Raises AgentUnreachable and AgentRefused.
     """
     asked = request if wait is None else dict(request, wait=wait)
     ends = time.monotonic() + (wait or 0) + grace

@@ -39,5 +39,8 @@ class SourceFinder:
 
 
 def find_in(sources: "Dict[str, str]") -> None:
-    """Add the sources to Python's import path. The names are unique to one version, so modules loaded earlier stay valid."""
+    """Add the sources to Python's import path.
+
+    The names are unique to one version, so modules loaded earlier stay valid.
+    """
     sys.meta_path.insert(0, SourceFinder(sources))

@@ -116,7 +116,10 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
 
 
 def _kill_child(pid: int) -> None:
-    """Kill the child. A child that a file server blocks cannot die yet; pbs_server reaps it later with its other children."""
+    """Kill the child. A child that a file server blocks cannot die yet.
+
+    The PBS server reaps it later with its other children.
+    """
     try:
         os.kill(pid, signal.SIGKILL)
         _reap(pid)

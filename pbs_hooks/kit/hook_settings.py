@@ -12,7 +12,7 @@ class SettingsError(Exception):
 
 
 class SettingKey(NamedTuple):
-    """A setting: the expected value in words, its parser (raises ValueError), the default, and what the setting does."""
+    """A setting: the expected value in words, its parser (raises ValueError), its default, and its meaning."""
 
     expected: str
     read: Callable[[Any], Any]

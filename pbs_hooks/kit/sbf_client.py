@@ -84,7 +84,7 @@ class HookSbfClient:
     """Client for one hook event: one deadline covers all its calls."""
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
-        """Take the deadline, its length ``allowed``, and the time ``pause`` without calls after a timeout, in seconds."""
+        """Take the deadline, its length ``allowed``, and the ``pause`` after a timeout, in seconds."""
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 
     def put(self, key: str, spec: Dict[str, Any], attempt: int) -> SbfAnswer:

@@ -26,8 +26,8 @@ SENT = "0"
 def find_hosts_without_copy(tracking: str, hook: str) -> list[str]:
     """Return the hosts to which the server has not yet sent the newest version of a hook.
 
-    ``tracking`` is the server's list of transfers: lines ``host:port hook action number``; action 0 means done. The last
-    line of a host counts.
+    ``tracking`` is the server's list of transfers: lines ``host:port hook action number``; action 0 means done. The
+    last line of a host counts.
     """
     last = {
         words[0].rpartition(":")[0]: words[2]
@@ -138,7 +138,10 @@ def read_hook_settings(found: ServerState, name: str) -> Mapping[str, Any]:
 
 
 def _read_elements(keys: Mapping[str, Any]) -> Sequence[ElementView]:
-    """Read the elements from SBF with the token of the hooks. Raises the client's errors, and Forbidden for another role."""
+    """Read the elements from SBF with the token of the hooks.
+
+    Raises the client's errors, and Forbidden for another role.
+    """
     with Client(keys.get("sbf"), token_file=keys.get("token_file"), ca_file=keys.get("ca_file")) as client:
         found = client.sbf.whoami()
         if found.role not in {Role.SCHEDULER, Role.OPERATOR}:

@@ -46,7 +46,10 @@ class RequestedSettings:
 def plan_installation(
     server: QmgrServer, place: PbsInstallation, parts: HookSources, wishes: RequestedSettings
 ) -> list[InstallationChange]:
-    """Return the changes of an installation. Raises before any change; see :mod:`pbs_hooks.openpbs.qmgr` for the errors."""
+    """Return the changes of an installation.
+
+    Raises before any change; see :mod:`pbs_hooks.openpbs.qmgr` for the errors.
+    """
     found = qmgr.read_server_state(server)
     hooks = [build_wanted_hook(kind, parts, wishes, found) for kind in HOOK_NAMES]
     changes = server_state.compute_installation(RESOURCES, hooks, found)
@@ -81,7 +84,10 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
 
 
 def check_program(place: PbsInstallation, one: InstalledHook) -> None:
-    """Compile a program with the server's Python. Raises BadInput (it does not compile) or Refused (Python is too old)."""
+    """Compile a program with the server's Python.
+
+    Raises BadInput (it does not compile) or Refused (Python is too old).
+    """
     code = "import sys; print('%d.%d' % sys.version_info[:2]); compile(sys.stdin.read(), sys.argv[-1], 'exec')"
     command = [str(place.program("pbs_python")), "-c", code, one.name]
     done = subprocess.run(command, input=one.program, capture_output=True, text=True, check=False)  # noqa: S603

@@ -111,7 +111,10 @@ class Qmgr:
         return done.stdout
 
     def put(self, hook: str, kind: str, text: str) -> None:
-        """Import the program or the settings of a hook. Settings are JSON: PBS derives the format from the file name."""
+        """Import the program or the settings of a hook.
+
+        Settings are JSON: PBS derives the format from the file name.
+        """
         with _write_temporary(text, ".py" if kind == PROGRAM_TYPE else ".json") as path:
             self.ask(f"import hook {hook} {kind} default {path}")
 
@@ -171,7 +174,8 @@ def apply_change(server: QmgrServer, change: InstallationChange) -> None:
 
 
 SELECT_WITH_CLUSTER = ("-s", "RESU", "-l", "vcluster.ge.a")
-"""Running, exiting and suspended jobs with a request: requests begin with a letter, and an unset resource sorts below."""
+"""Running, exiting and suspended jobs with a request: requests begin with a letter, and an unset resource sorts below.
+"""
 
 
 def list_jobs_with_cluster(place: PbsInstallation) -> list[str]:

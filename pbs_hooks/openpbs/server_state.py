@@ -14,9 +14,8 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 """The beginning of the first line of our hooks, which distinguishes them from foreign hooks of the same name."""
 
 HOOK_ORDER = "900"
-"""Our hooks run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has 100). Other hooks see jobs unchanged, a
-job that they reject requests no network, and none of them waits for our start barrier.
-"""
+"""Our hooks run after a site's other hooks (PBS allows 1 to 1000; pbs_cgroups has 100). Other hooks see jobs unchanged,
+a job that they reject requests no network, and none of them waits for our start barrier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +70,8 @@ HOOK_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     SERVER_HOOK: {"alarm": "5", "fail_action": "none"},
     MOM_HOOK: {"alarm": "600", "freq": "60", "fail_action": "offline_vnodes,clear_vnodes_upon_recovery"},
 }
-"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. Such a host would fail
-every job, so it gets no jobs until its MoM restarts.
-"""
+"""PBS applies ``fail_action`` when a hook crashes or exceeds its alarm, not when it rejects a job. Such a host would
+fail every job, so it gets no jobs until its MoM restarts."""
 
 
 def build_hook(name: str, program: str, settings: Mapping[str, Any]) -> InstalledHook:
@@ -97,7 +95,10 @@ class ServerState:
 
 
 def parse_qmgr_list(text: str) -> dict[str, dict[str, str]]:
-    """Parse the output of ``list hook``, ``list resource`` and similar: attributes by object. Continuation lines begin with a tab."""
+    """Parse the output of ``list hook``, ``list resource`` and similar: attributes by object.
+
+    Continuation lines begin with a tab.
+    """
     found: dict[str, dict[str, str]] = {}
     attributes: dict[str, str] = {}
     for line in _unfold_lines(text):
@@ -238,8 +239,8 @@ def _format_settings(settings: str) -> list[str]:
 def _compare_attributes(one: InstalledHook, has: InstalledHook) -> Iterator[InstallationChange]:
     """Compare attributes, the events first: PBS rejects a fail_action without them.
 
-    Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in the
-    server as well, even after the hook is deleted: pbs_server then does nothing but log errors.
+    Attributes change before the program. If ``freq`` of a hook with a program is set, OpenPBS 23.06 runs the hook in
+    the server as well, even after the hook is deleted: pbs_server then does nothing but log errors.
     """
     for name in sorted(one.attributes, key=lambda key: (key != "event", key)):
         wanted, got = one.attributes[name], has.attributes.get(name, "")
