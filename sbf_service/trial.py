@@ -52,9 +52,9 @@ class RecordingLine:
         """Return the device's prompt."""
         return self._line.prompt
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Ask, and note the answer without echo and prompt."""
-        said = self._line.ask(command, until, times, patience)
+        said = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, said, flags=re.MULTILINE)[0].partition("\n")[2]
         self.asked.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
         return said
@@ -73,7 +73,7 @@ class ReplayLine:
         """Answer what was asked then."""
         self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's
         """Return the recorded answer. Raise BadInput for a command that was not asked then."""
         if command not in self._answers:
             known = ", ".join(map(repr, self._answers)) or "no command"
@@ -92,12 +92,12 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
     record = TrialRecord(platform=trial.platform, ports=trial.ports, vlan=trial.vlan, access=trial.access)
     faults = list[str]()
     try:
-        seen = driver.look()
+        seen = driver.read_all()
         record = record.model_copy(update={"understood": describe_reading(seen)})
         record = record.model_copy(update={"lines": _format_example(trial, dialect, seen, faults)})
         if record.understood and dialect.lldp:
             ports = trial.ports or tuple(map(PortName, seen.ports))
-            heard = tuple(map(_describe_neighbour, driver.neighbours(ports)))
+            heard = tuple(map(_describe_neighbour, driver.read_neighbours(ports)))
             found = record.understood.model_copy(update={"neighbours": heard})
             record = record.model_copy(update={"understood": found})
     except ElementError as error:

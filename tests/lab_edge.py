@@ -20,7 +20,7 @@ class NamespaceLine:
     node: str
     prompt: str = r"^# "
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a line."""
         done = self.lab.run(self.node, ["ip", "netns", "exec", "bench", "sh", "-c", command])
         return done.stdout + done.stderr

@@ -1,4 +1,5 @@
-"""Drivers: what SBF needs of a device, and one small file for each kind of it (DESIGN.md §8).
+"""Drivers: the adapters between SBF and kinds of devices, behind the contract of ``contract.py`` (DESIGN.md §8).
 
-A new platform with a command line is one file in ``dialects``, or a plug-in (``plugins.py``).
+``switch/`` and ``edge/`` have the drivers and the dialects of switches and provider edges, ``transport/`` the protocols
+of their sessions. ``registry.py`` lists all platforms.
 """

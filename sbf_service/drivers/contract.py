@@ -1,6 +1,7 @@
-"""The driver contract: what is asked of every kind of switch (DESIGN.md §8).
+"""The driver contract (DESIGN.md §8): what the reconciler requires of drivers for switches and provider edges.
 
-The driver contract of provider edges: as for switches (``driver.py``), with circuits instead of VLANs on ports.
+A driver raises Unreachable, Refused and Unsafe, and no other errors. One thread at a time uses it. To create a driver
+connects to nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +24,35 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class SwitchScope:
-    """What may be touched on a switch: these ports, and on them these numbers. All else is left as it is.
+class DeviceLogin:
+    """How to reach a device and how to authenticate; timeouts in seconds.
 
-    ``access`` are those of the ports on which numbers are untagged. ``members`` are the ports that aggregates among
-    ``ports`` are made of. ``created`` are the numbers that SBF recorded as its own on this switch. ``taken`` are
-    those that SBF has configured before, ``adopted`` those that an administrator gave to SBF although others used them,
-    with that use. ``returned`` are ports that SBF gave up, with the use that they had before. ``shut`` are ports
-    that SBF itself may have shut down.
+    ``enable`` is the password of the privileged mode where it differs from ``password``. With ``known_hosts``, only
+    the host keys of that file are accepted; with ``ca_file``, only certificates of that file. ``cancel_scope`` limits
+    how long the connection is used.
+    """
+
+    device: Device
+    username: str = ""
+    key_file: Path | None = None
+    password: Secret | None = None
+    connect_timeout: float = 5
+    read_timeout: float = 10
+    enable: Secret | None = None
+    known_hosts: Path | None = None
+    ca_file: Path | None = None
+    cancel_scope: CancelScope = field(default_factory=CancelScope, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchScope:
+    """The ports and VLAN IDs that SBF may change on a switch; everything else is left unchanged.
+
+    ``access``: the ports that carry a VLAN untagged. ``members``: the ports of which aggregates in ``ports`` consist.
+    ``created``: the VLAN IDs that SBF recorded as its own on this switch. ``taken``: the ports that SBF has configured
+    before. ``adopted``: the ports that an administrator gave to SBF although they were in other use, with that use.
+    ``returned``: the ports that SBF gave up, with their use before SBF took them. ``shut``: the ports that SBF itself
+    may have shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -46,11 +68,11 @@ class SwitchScope:
 
 @dataclass(frozen=True, slots=True)
 class SwitchCapabilities:
-    """What a platform can do, and which numbers it keeps for itself.
+    """What a platform supports, and the VLAN IDs that it reserves.
 
-    ``atomic``: a difference is applied wholly or not at all. ``confirm_timer``: a change that is not confirmed is
-    taken back by the device. ``translation``: a number may differ from port to port. ``access``: a port may carry a
-    cluster untagged.
+    ``atomic``: a difference is applied completely or not at all. ``confirm_timer``: the device reverts a change that is
+    not confirmed. ``translation``: a VLAN ID may differ from port to port. ``access``: a port may carry a cluster's
+    VLAN untagged.
     """
 
     reserved: VlanSet = field(default_factory=VlanSet)
@@ -60,87 +82,66 @@ class SwitchCapabilities:
     access: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceLogin:
-    """How to reach a device: what the topology says of it, who to be, how long to wait (seconds).
-
-    ``enable`` is the password for the privileged mode where it is another one than the login's. With
-    ``known_hosts`` only the host keys of that file are believed, with ``ca_file`` only its certificates.
-    ``wire`` limits how long the connection is used.
-    """
-
-    device: Device
-    username: str = ""
-    key_file: Path | None = None
-    password: Secret | None = None
-    connect_timeout: float = 5
-    read_timeout: float = 10
-    enable: Secret | None = None
-    known_hosts: Path | None = None
-    ca_file: Path | None = None
-    wire: CancelScope = field(default_factory=CancelScope, compare=False, repr=False)
-
-
 class SwitchDriver(Protocol):
-    """One switch. It raises Unreachable, Refused and Unsafe, nothing else, and is used by one thread at a time."""
+    """The driver of one switch."""
 
-    def read(self, managed: SwitchScope) -> SwitchObserved:
-        """Read what the managed ports carry of the managed numbers, and what unmanaged ports do. Changes nothing.
+    def read(self, scope: SwitchScope) -> SwitchObserved:
+        """Read the observed state of the managed ports, and the use of managed VLAN IDs elsewhere. Changes nothing.
 
-        Raises Unsafe when the answer cannot be understood or a managed number is used in a way that is not ours.
+        Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID is in other use.
         """
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Apply this change to the running configuration; may be repeated. What came of it is for :meth:`read` to say.
+        """Apply a difference to the running configuration. Idempotent; only :meth:`read` shows the result.
 
-        Raises Refused for a line that was refused; other lines may have been obeyed.
+        Raise Refused for a refused command; the device may have accepted other commands.
         """
 
     def save(self) -> bool:
-        """Make the running configuration the startup configuration; may be repeated.
+        """Copy the running configuration to the startup configuration. Idempotent.
 
-        Returns False where that is no step of its own: an applied change is persistent, or no change outlives a
-        restart. Raises Refused in the device's words unless the device printed that it saved.
+        Return False where saving is no separate step: applied changes are persistent, or no change outlives a restart.
+        Raise Refused with the device's message unless the device printed that it saved.
         """
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
 
 
 @runtime_checkable
 class ListsCommands(Protocol[D_contra]):
-    """A driver that can say beforehand what it would tell its device; for dry runs."""
+    """A driver that can list the commands of a difference without sending them; for dry runs."""
 
-    def lines(self, difference: D_contra) -> tuple[str, ...]:
-        """Give the lines that :meth:`Driver.apply` would say, in order, from what :meth:`Driver.read` read last."""
+    def list_commands(self, difference: D_contra) -> tuple[str, ...]:
+        """Return the commands that :meth:`SwitchDriver.apply` would send, in order, from the last reading."""
 
 
 @runtime_checkable
 class ReadsNeighbours(Protocol):
-    """A driver that can ask its switch for its neighbours (LLDP)."""
+    """A driver that can read the neighbours of its switch (LLDP)."""
 
-    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read who is heard, on ``ports`` at least. Changes nothing; raises what :meth:`Driver.read` does."""
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+        """Read the neighbours on ``ports``, and possibly on others. Changes nothing; raises as SwitchDriver.read."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPlatform:
-    """A kind of switch: its facts, and how a driver for one of them is made. Making it connects to nothing.
+    """A kind of switch: its capabilities, and the function that creates a driver.
 
-    ``port`` gives the one form of a port's name, so that two forms can be compared.
+    ``port`` returns the canonical form of a port's name, so that two spellings can be compared.
     """
 
-    facts: SwitchCapabilities
+    capabilities: SwitchCapabilities
     driver: Callable[[DeviceLogin], SwitchDriver]
     port: Callable[[str], str] = str.strip
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeScope:
-    """What may be touched on an edge: these numbers on these ports, and of these transports' services those within.
+    """What SBF may change on a provider edge: these VLAN IDs on these ports, and services of these transports.
 
-    All else is left as it is: a service outside, or a managed service joined to what is not managed, is not ours.
-    ``created`` are the numbers that SBF recorded as its own on this edge.
+    A service of another transport, or one that also joins unmanaged ports, is not changed. ``created``: the VLAN IDs
+    that SBF recorded as its own on this edge.
     """
 
     ports: tuple[PortName, ...]
@@ -151,10 +152,9 @@ class EdgeScope:
 
 @dataclass(frozen=True, slots=True)
 class EdgeCapabilities:
-    """What a platform can do, and which VLAN numbers it keeps for itself.
+    """The kinds of transport that a platform supports, and the VLAN IDs that it reserves.
 
-    ``atomic``: a difference is applied wholly or not at all. ``confirm_timer``: a change that is not confirmed is
-    taken back by the device.
+    ``atomic`` and ``confirm_timer``: see :class:`SwitchCapabilities`.
     """
 
     kinds: frozenset[TransportKind]
@@ -164,27 +164,27 @@ class EdgeCapabilities:
 
 
 class EdgeDriver(Protocol):
-    """One provider edge. It raises Unreachable, Refused and Unsafe, nothing else; one thread at a time uses it."""
+    """The driver of one provider edge."""
 
-    def read(self, managed: EdgeScope) -> EdgeObserved:
-        """Read which managed circuits there are, and what is left of broken ones. Changes nothing.
+    def read(self, scope: EdgeScope) -> EdgeObserved:
+        """Read the managed circuits, and the remaining parts of incomplete ones. Changes nothing.
 
-        Raises Unsafe when the answer cannot be understood, or when something managed is used in a way that is not ours.
+        Raise Unsafe when an answer cannot be parsed, or when a managed VLAN ID or service is in other use.
         """
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Make this change, in its order; may be repeated. What came of it is for :meth:`read` to say."""
+        """Apply a difference, in its order. Idempotent; only :meth:`read` shows the result."""
 
     def save(self) -> bool:
-        """Make the running configuration the startup configuration, as :meth:`driver.Driver.save` does."""
+        """Copy the running configuration to the startup configuration, as :meth:`SwitchDriver.save`."""
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """What an edge must know beside itself: the transports it is on, and the loopbacks of the other edges on each."""
+    """The surroundings of an edge: the transports it is on, and the loopbacks of the other edges on each."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]
@@ -192,7 +192,7 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class EdgePlatform:
-    """A kind of provider edge. Making its driver connects to nothing."""
+    """A kind of provider edge: its capabilities, and the function that creates a driver."""
 
-    facts: EdgeCapabilities
+    capabilities: EdgeCapabilities
     driver: Callable[[DeviceLogin, Backbone], EdgeDriver]

@@ -1,12 +1,18 @@
-"""All platforms, by the name that a topology gives in ``platform``: those built in, and those of plug-ins.
+"""All platforms of switches and provider edges, by the name that a topology gives in ``platform``.
 
-All platforms of provider edges, by the name that a topology gives in ``platform``.
+Built-in platforms are in the tables of this module; plug-ins add switches with a command line.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from sbf_service.drivers.contract import Backbone, DeviceLogin, EdgePlatform, SwitchCapabilities, SwitchPlatform
-from sbf_service.drivers.edge import dialects as dialects_of_edge_registry
+from sbf_service.drivers.contract import (
+    Backbone,
+    DeviceLogin,
+    EdgePlatform,
+    SwitchCapabilities,
+    SwitchPlatform,
+)
+from sbf_service.drivers.edge import dialects as edge_dialects
 from sbf_service.drivers.edge import linux_edge
 from sbf_service.drivers.edge.command_line_edge import CommandLineEdge
 from sbf_service.drivers.edge.edge_dialect import EdgeDialect
@@ -14,6 +20,7 @@ from sbf_service.drivers.switch import candidates, dialects, linux_bridge, openv
 from sbf_service.drivers.switch.candidate_switch import CandidateDialect, CandidateSession, CandidateSwitch
 from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialect import Dialect
+from sbf_service.drivers.switch.dialects import arista_eos
 from sbf_service.drivers.transport.eapi import EosSession
 from sbf_service.drivers.transport.netconf import IosXrSession, JunosSession
 from sbf_service.drivers.transport.ssh import SshCommandLine
@@ -31,44 +38,69 @@ def _create_openvswitch(login: DeviceLogin) -> openvswitch.OpenVSwitch:
 
 
 def _command_line_platform(dialect: Dialect) -> SwitchPlatform:
-    def driver(login: DeviceLogin) -> CommandLineSwitch:
+    def create(login: DeviceLogin) -> CommandLineSwitch:
         line = SshCommandLine(login, dialect.netmiko, privileged=dialect.privileged)
         return CommandLineSwitch(login.device.name, dialect, line)
 
-    return SwitchPlatform(
-        SwitchCapabilities(reserved=dialect.reserved, access=bool(dialect.access)), driver, dialect.ports.canonical
-    )
+    capabilities = SwitchCapabilities(reserved=dialect.reserved, access=bool(dialect.access))
+    return SwitchPlatform(capabilities, create, dialect.ports.canonical)
+
+
+def _create_eos_session(login: DeviceLogin) -> EosSession:
+    return EosSession(login, arista_eos.DIALECT, arista_eos.LLDP.show)
 
 
 CANDIDATE_SESSIONS: dict[str, Callable[[DeviceLogin], CandidateSession]] = {
     "juniper_junos": JunosSession,
-    "arista_eapi": EosSession,
+    "arista_eapi": _create_eos_session,
     "cisco_iosxr": IosXrSession,
 }
 
 
-def _candidate_platform(name: str, words: CandidateDialect) -> SwitchPlatform:
-    def driver(login: DeviceLogin) -> CandidateSwitch:
-        return CandidateSwitch(login.device.name, words, CANDIDATE_SESSIONS[name](login))
+def _candidate_platform(name: str, dialect: CandidateDialect) -> SwitchPlatform:
+    def create(login: DeviceLogin) -> CandidateSwitch:
+        return CandidateSwitch(login.device.name, dialect, CANDIDATE_SESSIONS[name](login))
 
-    return SwitchPlatform(words.facts, driver, words.ports.canonical)
+    return SwitchPlatform(dialect.capabilities, create, dialect.ports.canonical)
+
+
+def _create_linux_edge(login: DeviceLogin, backbone: Backbone) -> linux_edge.LinuxEdge:
+    return linux_edge.LinuxEdge(_require_edge(login), backbone, SshCommandLine(login, "linux"))
+
+
+def _edge_dialect_platform(dialect: EdgeDialect) -> EdgePlatform:
+    def create(login: DeviceLogin, backbone: Backbone) -> CommandLineEdge:
+        line = SshCommandLine(login, dialect.netmiko, privileged=dialect.privileged)
+        return CommandLineEdge(_require_edge(login), dialect, backbone, line)
+
+    return EdgePlatform(dialect.capabilities, create)
+
+
+def _require_edge(login: DeviceLogin) -> Edge:
+    if not isinstance(login.device, Edge):
+        raise BadInput(f"{login.device.name}: expected a provider edge, got another kind of device")
+    return login.device
 
 
 SWITCH_PLATFORMS: dict[str, SwitchPlatform] = {
     "linux_bridge": SwitchPlatform(linux_bridge.CAPABILITIES, _create_linux_bridge),
     "openvswitch": SwitchPlatform(openvswitch.CAPABILITIES, _create_openvswitch),
     **{name: _command_line_platform(dialect) for name, dialect in dialects.DIALECTS.items()},
-    **{name: _candidate_platform(name, words) for name, words in candidates.CANDIDATE_DIALECTS.items()},
+    **{name: _candidate_platform(name, dialect) for name, dialect in candidates.CANDIDATE_DIALECTS.items()},
+}
+EDGE_PLATFORMS: dict[str, EdgePlatform] = {
+    "linux_edge": EdgePlatform(linux_edge.CAPABILITIES, _create_linux_edge),
+    **{name: _edge_dialect_platform(dialect) for name, dialect in edge_dialects.EDGE_DIALECTS.items()},
 }
 
 
 def list_plugins() -> tuple[plugins.DialectPlugin, ...]:
-    """Return the plug-ins of this installation, those that cannot be used among them."""
+    """Return the plug-ins of this installation, the unusable ones included."""
     return plugins.load_installed_plugins(frozenset(SWITCH_PLATFORMS))
 
 
 def find_dialect(platform: str) -> Dialect | None:
-    """Return a platform's dialect, built in or from a plug-in; None for a platform that has none."""
+    """Return a platform's dialect, built in or of a plug-in; None for a platform without one."""
     found = dialects.DIALECTS.get(platform)
     if found is None and platform not in SWITCH_PLATFORMS:
         return next((one.dialect for one in list_plugins() if one.platform == platform), None)
@@ -76,7 +108,7 @@ def find_dialect(platform: str) -> Dialect | None:
 
 
 def find_switch_platform(switch: Switch) -> SwitchPlatform:
-    """Find a switch's platform. Raise BadInput that lists the known ones, and plug-ins that cannot be used."""
+    """Return a switch's platform. Raise BadInput that lists the known platforms and the unusable plug-ins."""
     found = SWITCH_PLATFORMS.get(switch.platform)
     if found is not None:
         return found
@@ -86,69 +118,8 @@ def find_switch_platform(switch: Switch) -> SwitchPlatform:
     return _command_line_platform(dialect)
 
 
-def describe_unknown_platform(platform: str) -> str:
-    """Return the message for an unknown platform; it lists the known ones, and plug-ins that cannot be used."""
-    expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
-    return "; ".join([expected, *(str(one) for one in list_plugins() if one.fault)])
-
-
-def list_platform_names() -> tuple[str, ...]:
-    """Return the names of all platforms that a topology may have, those of plug-ins among them."""
-    return tuple(sorted([*SWITCH_PLATFORMS, *(one.platform for one in list_plugins() if one.dialect)]))
-
-
-def find_reserved_vlans(switch: Switch) -> VlanSet:
-    """Say which numbers a switch keeps for itself."""
-    return find_switch_platform(switch).facts.reserved
-
-
-def render_switch_tables() -> str:
-    """Return every built-in platform with its facts, then what each is told, in Markdown."""
-    rows = [
-        f"| `{name}` | {platform.facts.reserved} | {_format_capabilities(platform)} |"
-        for name, platform in SWITCH_PLATFORMS.items()
-    ]
-    head = "| platform | numbers it keeps for itself | more than line by line |\n|---|---|---|\n"
-    return f"{head}{chr(10).join(rows)}\n\n{dialects.render_dialects()}\n{candidates.render_candidate_dialects()}"
-
-
-def _format_capabilities(platform: SwitchPlatform) -> str:
-    facts = platform.facts
-    able = {
-        "atomic commit": facts.atomic,
-        "confirm timer": facts.confirm_timer,
-        "translation": facts.translation,
-        "access ports": facts.access,
-    }
-    return ", ".join(name for name, has in able.items() if has) or "no"
-
-
-def _create_linux_edge(login: DeviceLogin, backbone: Backbone) -> linux_edge.LinuxEdge:
-    return linux_edge.LinuxEdge(_require_edge(login), backbone, SshCommandLine(login, "linux"))
-
-
-def _edge_dialect_platform(dialect: EdgeDialect) -> EdgePlatform:
-    def driver(login: DeviceLogin, backbone: Backbone) -> CommandLineEdge:
-        line = SshCommandLine(login, dialect.netmiko, privileged=dialect.privileged)
-        return CommandLineEdge(_require_edge(login), dialect, backbone, line)
-
-    return EdgePlatform(dialect.facts, driver)
-
-
-def _require_edge(login: DeviceLogin) -> Edge:
-    if not isinstance(login.device, Edge):
-        raise BadInput(f"{login.device.name}: expected a provider edge, got another kind of device")
-    return login.device
-
-
-EDGE_PLATFORMS: dict[str, EdgePlatform] = {
-    "linux_edge": EdgePlatform(linux_edge.CAPABILITIES, _create_linux_edge),
-    **{name: _edge_dialect_platform(dialect) for name, dialect in dialects_of_edge_registry.EDGE_DIALECTS.items()},
-}
-
-
 def find_edge_platform(edge: Edge) -> EdgePlatform:
-    """Find an edge's platform; raises BadInput that lists the known ones."""
+    """Return an edge's platform. Raise BadInput that lists the known platforms."""
     found = EDGE_PLATFORMS.get(edge.platform)
     if found is None:
         known = ", ".join(sorted(EDGE_PLATFORMS)) or "none"
@@ -156,15 +127,58 @@ def find_edge_platform(edge: Edge) -> EdgePlatform:
     return found
 
 
+def describe_unknown_platform(platform: str) -> str:
+    """Return the message for an unknown platform, with the known platforms and the unusable plug-ins."""
+    expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
+    return "; ".join([expected, *(str(one) for one in list_plugins() if one.fault)])
+
+
+def list_platform_names() -> tuple[str, ...]:
+    """Return the names of all platforms of switches, those of plug-ins included."""
+    return tuple(sorted([*SWITCH_PLATFORMS, *(one.platform for one in list_plugins() if one.dialect)]))
+
+
+def find_reserved_vlans(switch: Switch) -> VlanSet:
+    """Return the VLAN IDs that a switch's platform reserves."""
+    return find_switch_platform(switch).capabilities.reserved
+
+
+def render_switch_tables() -> str:
+    """Return all built-in platforms with their capabilities, then the commands of each dialect, in Markdown."""
+    rows = [
+        f"| `{name}` | {platform.capabilities.reserved} | {_format_capabilities(platform.capabilities)} |"
+        for name, platform in SWITCH_PLATFORMS.items()
+    ]
+    head = "| platform | reserved VLAN IDs | capabilities beyond line-by-line changes |\n|---|---|---|\n"
+    tables = f"{dialects.render_dialects()}\n{candidates.render_candidate_dialects()}"
+    return f"{head}{chr(10).join(rows)}\n\n{tables}"
+
+
+def _format_capabilities(capabilities: SwitchCapabilities) -> str:
+    return _format_flags(
+        {
+            "atomic commit": capabilities.atomic,
+            "confirm timer": capabilities.confirm_timer,
+            "translation": capabilities.translation,
+            "access ports": capabilities.access,
+        }
+    )
+
+
 def render_edge_tables() -> str:
-    """Write every platform of provider edges with its facts, then what each dialect says, in Markdown."""
-    head = "| platform | transports | numbers it keeps for itself | more than line by line |\n|---|---|---|---|\n"
+    """Return all platforms of provider edges with their capabilities, then each dialect's commands, in Markdown."""
+    head = (
+        "| platform | transports | reserved VLAN IDs | capabilities beyond line-by-line changes |\n|---|---|---|---|\n"
+    )
     rows = "".join(_format_edge_row(name, platform) for name, platform in EDGE_PLATFORMS.items())
-    return f"{head}{rows}\n{dialects_of_edge_registry.render_edge_dialects()}"
+    return f"{head}{rows}\n{edge_dialects.render_edge_dialects()}"
 
 
 def _format_edge_row(name: str, platform: EdgePlatform) -> str:
-    facts = platform.facts
-    able = {"atomic commit": facts.atomic, "confirm timer": facts.confirm_timer}
-    more = ", ".join(what for what, has in able.items() if has) or "no"
-    return f"| `{name}` | {', '.join(sorted(facts.kinds))} | {facts.reserved} | {more} |\n"
+    capabilities = platform.capabilities
+    more = _format_flags({"atomic commit": capabilities.atomic, "confirm timer": capabilities.confirm_timer})
+    return f"| `{name}` | {', '.join(sorted(capabilities.kinds))} | {capabilities.reserved} | {more} |\n"
+
+
+def _format_flags(flags: Mapping[str, bool]) -> str:
+    return ", ".join(name for name, is_set in flags.items() if is_set) or "none"

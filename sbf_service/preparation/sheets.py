@@ -110,7 +110,7 @@ def _find_context(
 
 def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
     dialect = find_dialect(platform or "")
-    return (dialect.listed(vlans.ranges()) if dialect else str(vlans)) or None
+    return (dialect.format_ranges(vlans.ranges()) if dialect else str(vlans)) or None
 
 
 def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:

@@ -99,7 +99,7 @@ class OnDemandReader:
         task.kind.refuse_in_use(task.name, task.managed, carried, difference)
         with self.store.read() as unit:
             now = unit.now
-        lines = driver.lines(difference) if isinstance(driver, ListsCommands) else ()
+        lines = driver.list_commands(difference) if isinstance(driver, ListsCommands) else ()
         made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
         return made.model_copy(update={task.kind.element.value: difference})
 
@@ -239,7 +239,7 @@ class CableChecker:
             if not isinstance(driver, ReadsNeighbours):
                 raise Refused(f"switch {switch.name}: SBF cannot read the neighbours of platform {switch.platform}")
             try:
-                return driver.neighbours(tuple(member for port in switch.ports for member in switch.members(port)))
+                return driver.read_neighbours(tuple(member for port in switch.ports for member in switch.members(port)))
             except Exception:
                 worker.sessions.drop(switch.name)
                 raise

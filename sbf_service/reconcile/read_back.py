@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sbf_service.domain.ownership import find_owned_vlans
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
-from sbf_service.drivers.transport.conversation import ChangeFault, build_refusal
+from sbf_service.drivers.device_errors import ChangeFault, build_refusal
 from virtcloud.model.edge import (
     NO_SERVICE,
     Circuit,

@@ -30,7 +30,9 @@ class Platforms:
     def reserved(self, device: Device) -> VlanSet:
         """Say which numbers a device keeps for itself."""
         facts = (
-            self.of_edge(device).facts if isinstance(device, Edge) else self.of_switch(_require_switch(device)).facts
+            self.of_edge(device).capabilities
+            if isinstance(device, Edge)
+            else self.of_switch(_require_switch(device)).capabilities
         )
         return facts.reserved
 
@@ -60,8 +62,8 @@ class DeviceSessions:
         login = make_login(device, self.settings)
         driver = self.platforms.driver(login, backbone)
         with self._lock:
-            self._open[device.name] = (device, backbone, driver, login.wire)
-            login.wire.allow(*self._limits.get(device.name, NO_DEADLINE))
+            self._open[device.name] = (device, backbone, driver, login.cancel_scope)
+            login.cancel_scope.allow(*self._limits.get(device.name, NO_DEADLINE))
         return driver
 
     def allow(self, name: Name, until: float, why: str) -> None:
@@ -78,7 +80,7 @@ class DeviceSessions:
             kept = self._open.get(name)
         if kept is not None:
             kept[3].allow(*NO_DEADLINE)
-            if not kept[3].left:
+            if not kept[3].remaining:
                 self.drop(name)
 
     def cut(self, name: Name, why: str) -> None:
@@ -86,7 +88,7 @@ class DeviceSessions:
         with self._lock:
             kept = self._open.get(name)
         if kept is not None:
-            kept[3].cut(why)
+            kept[3].cancel(why)
 
     def lost(self) -> frozenset[Name]:
         """Give the devices that ended a kept session by themselves: they may have restarted, and are read at once."""

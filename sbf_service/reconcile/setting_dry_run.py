@@ -126,7 +126,7 @@ def _compare_device(
     difference = task.kind.difference(task.wanted, carried)
     task.kind.refuse_outside(task.name, task.managed, difference)
     task.kind.refuse_foreign(task.name, task.managed, carried, difference)
-    lines = driver.lines(difference) if isinstance(driver, ListsCommands) else ()
+    lines = driver.list_commands(difference) if isinstance(driver, ListsCommands) else ()
     made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
     adopted = task.managed.adopted if isinstance(task.managed, SwitchScope) else ()
     owned = task.kind.owned(task.managed, task.wanted, carried)

@@ -36,7 +36,7 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
             return real.driver(login_for(switch, *(PortName(name) for name in PORTS.values())))
 
         def platform_of(element: Switch) -> SwitchPlatform:
-            return SwitchPlatform(real.facts, driver) if element.name == "brno-sw1" else fakes(element)
+            return SwitchPlatform(real.capabilities, driver) if element.name == "brno-sw1" else fakes(element)
 
         sessions = world.service.converger.worker.sessions
         monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))

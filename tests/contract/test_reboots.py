@@ -21,7 +21,7 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology
 
-SAVING_APART = [name for name in EMULATED if not SWITCH_PLATFORMS[name].facts.atomic]
+SAVING_APART = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 ALICE, BOB = spec("brno-h1"), spec("brno-h2", owner="bob")
 
 

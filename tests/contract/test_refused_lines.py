@@ -19,7 +19,7 @@ ALLOW = {
     "hp_procurve": "^vlan 112 tagged",
     "sonic": "member add 112",
 }
-LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].facts.atomic]
+LINE_BY_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 
 
 @pytest.fixture(params=LINE_BY_LINE)

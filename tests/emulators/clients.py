@@ -122,7 +122,7 @@ class DirectLine:
     def prompt(self) -> str:
         return rf"^\S*{re.escape(self._device.hostname)}[^\n>#]*[>#] ?"
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         heard = _Heard()
         if self._session is None:
             self._session = EmulatedSession(self._device, Terminal(heard))

@@ -134,7 +134,7 @@ class PeLine:
     machine: LinuxPe
     prompt: str = r"^# "
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a line."""
         if self.machine.cut_off:
             raise Unreachable("edge pe1 (192.0.2.1) does not answer: cut off; it is tried again")

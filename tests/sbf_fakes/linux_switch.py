@@ -55,7 +55,7 @@ class LinuxLine:
     switch: LinuxSwitch
     prompt: str = r"^# "
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a line."""
         if self.switch.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")

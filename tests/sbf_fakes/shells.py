@@ -23,7 +23,7 @@ class LocalShell:
     before: str = ""
     prompt: str = r"^# "
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Run a line."""
         if self.cut_off:
             raise Unreachable("switch sw1 (192.0.2.1) does not answer: cut off; it is tried again")
@@ -53,7 +53,7 @@ class TerminalShell:
     prompt: str = r"^# "
     _terminal: list[int] = field(default_factory=list)
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Type lines and read until the pattern."""
         descriptor = self._begun()
         os.write(descriptor, f"{command}\n".encode())

@@ -1,1 +1,1 @@
-"""Drivers of provider edges."""
+"""Drivers of provider edges: command lines and Linux."""

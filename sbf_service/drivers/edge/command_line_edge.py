@@ -1,14 +1,16 @@
-"""The driver for every provider edge with a command line; what it says is in the dialect."""
+"""The driver for every provider edge with a command line; its dialect defines what is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sbf_service.drivers.contract import Backbone, EdgeScope
+from sbf_service.drivers.device_errors import ChangeFault, build_parse_error, build_refusal
 from sbf_service.drivers.edge.change_steps import ChangeStep, find_unready_ports, plan_preparations, plan_steps
 from sbf_service.drivers.edge.edge_dialect import EdgeDialect, EdgeReading, EdgeTemplates
 from sbf_service.drivers.edge.observed_circuits import derive_circuits
-from sbf_service.drivers.switch.dialect import Commands
-from sbf_service.drivers.transport.conversation import ChangeFault, DeviceConversation, build_refusal, quote_start
+from sbf_service.drivers.switch.command_rendering import UNCLOSED
+from sbf_service.drivers.switch.dialect import ALL_VLANS, Commands
+from sbf_service.drivers.transport.conversation import DeviceConversation
 from sbf_service.drivers.transport.device_session import CommandLine
 from virtcloud.model.edge import EdgeDifference, EdgeObserved
 from virtcloud.model.element import Edge
@@ -16,150 +18,145 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""A device that activates a candidate may be silent for so many times as long as otherwise."""
-UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
+"""While a device activates a candidate it may be silent this many times as long as usual."""
 NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the edge's configuration"
-EVERY = VlanSet(range(1, 4095))
 
 
 class CommandLineEdge:
-    """One provider edge that is driven by its command line."""
+    """The driver of one provider edge with a command line."""
 
     def __init__(self, edge: Edge, dialect: EdgeDialect, backbone: Backbone, line: CommandLine) -> None:
         """Drive ``edge`` over ``line``."""
-        self._whom = f"edge {edge.name}"
+        self._edge = f"edge {edge.name}"
         self._dialect = dialect
-        self._filling = EdgeTemplates(edge, dialect, backbone)
-        self._device = DeviceConversation(self._whom, dialect, line)
-        self._seen: EdgeReading | None = None
+        self._templates = EdgeTemplates(edge, dialect, backbone)
+        self._conversation = DeviceConversation(self._edge, dialect, line)
+        self._reading: EdgeReading | None = None
 
-    def read(self, managed: EdgeScope) -> EdgeObserved:
-        """Read which managed circuits there are; a few questions, however many there are."""
-        backbone = replace(self._filling.backbone, transports=managed.transports)
-        self._device.renew()
-        seen = self._look(managed.vlans)
-        self._seen = seen
-        return derive_circuits(replace(self._filled(seen), backbone=backbone), seen, managed)
+    def read(self, scope: EdgeScope) -> EdgeObserved:
+        """Read the managed circuits with a few commands, however many circuits there are."""
+        backbone = replace(self._templates.backbone, transports=scope.transports)
+        self._conversation.close_if_lost()
+        reading = self._read_all(scope.vlans)
+        self._reading = reading
+        return derive_circuits(replace(self._templates_for(reading), backbone=backbone), reading, scope)
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Make the change; :meth:`save` is a step of its own.
+        """Apply a difference; :meth:`save` is a separate step.
 
-        Where the device has a candidate, a refused line throws all of it away. Elsewhere it keeps only what
-        is about the same service, VLAN or port from being done.
+        Where the device has a candidate, a refused line discards all of it. Elsewhere a refused line stops only the
+        steps that concern the same service, VLAN or port.
         """
         if not difference:
             return
-        seen, self._seen = self._seen or self._look(EVERY), None
-        asked = plan_steps(self._filled(seen), difference, seen)
-        self._prepare(difference, seen)
-        self._take(asked)
+        reading, self._reading = self._reading or self._read_all(ALL_VLANS), None
+        steps = plan_steps(self._templates_for(reading), difference, reading)
+        self._prepare(difference, reading)
+        self._apply_steps(steps)
 
     def save(self) -> bool:
         """Write the startup configuration, where a commit did not. Raise Refused unless the edge prints that it did."""
-        self._device.save(self._dialect.save, self._dialect.saved)
+        self._conversation.save(self._dialect.save, self._dialect.saved)
         return bool(self._dialect.save)
 
-    def lines(self, difference: EdgeDifference) -> tuple[str, ...]:
-        """Give the lines of this change, saving included; nothing for no change."""
+    def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
+        """Return the commands of a difference, with those that save; empty for no difference."""
         if not difference:
             return ()
-        seen = self._seen or self._look(EVERY)
-        asked = plan_steps(self._filled(seen), difference, seen)
-        parts = plan_preparations(self._filled(seen), difference, seen), asked
-        dialect = self._dialect
-        told = [
+        reading, dialect = self._reading or self._read_all(ALL_VLANS), self._dialect
+        templates = self._templates_for(reading)
+        parts = plan_preparations(templates, difference, reading), plan_steps(templates, difference, reading)
+        changes = [
             line
-            for part in parts
-            if part
-            for line in (*dialect.configure, *(one for step in part for one in step.lines), *dialect.leave)
+            for steps in parts
+            if steps
+            for line in (*dialect.configure, *(one for step in steps for one in step.lines), *dialect.leave)
         ]
-        return (*told, *dialect.save)
+        return (*changes, *dialect.save)
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session by itself."""
-        return self._device.is_lost()
+        """Return whether the edge ended the session."""
+        return self._conversation.is_lost()
 
     def close(self) -> None:
         """End the session."""
-        self._device.close()
+        self._conversation.close()
 
-    def _prepare(self, difference: EdgeDifference, seen: EdgeReading) -> None:
-        """Set empty lists of allowed VLANs, and read them back before anything else is changed (DESIGN.md §7.4).
+    def _read_all(self, vlans: VlanSet) -> EdgeReading:
+        dialect, show_any = self._dialect, self._conversation.show_any
+        answers = [show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
+        try:
+            return self._templates.mark_core_pieces(dialect.see(answers, vlans))
+        except ValueError as error:
+            commands = ", ".join(repr(command) for command in dialect.show)
+            raise build_parse_error(self._edge, f"answers to {commands} are", error) from error
 
-        Raise Unsafe for a port in other use, Refused when a list is not empty then.
+    def _templates_for(self, reading: EdgeReading) -> EdgeTemplates:
+        return replace(self._templates, known=reading.known)
+
+    def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
+        """Set empty lists of allowed VLANs, and read them back before any other change (DESIGN.md §7.4).
+
+        Raise Unsafe for a port in other use, Refused when a list is not empty after that.
         """
-        asked, ports = (
-            plan_preparations(self._filled(seen), difference, seen),
-            find_unready_ports(self._filling, difference, seen),
-        )
+        steps = plan_preparations(self._templates_for(reading), difference, reading)
+        ports = find_unready_ports(self._templates, difference, reading)
         for canonical, port in ports.items():
-            if canonical in seen.uses:
-                cure = "it was left alone; make it a trunk with a list of its own, or take it out of the topology"
-                found = f"expected an unused port or a trunk with a list of VLANs, found {seen.uses[canonical]}"
-                raise Unsafe(f"{self._whom}, port {port}: {found}: {cure}")
-        if asked:
-            self._take(asked)
-            after = self._look(EVERY)
-            if full := [port for canonical, port in ports.items() if canonical not in after.empty]:
-                raise Refused(f"{self._whom}, port {', '.join(full)}: {UNCLOSED}: {NOTHING_DONE}")
+            if canonical in reading.uses:
+                remedy = "it was left alone; make it a trunk with a list of its own, or take it out of the topology"
+                found = f"expected an unused port or a trunk with a list of VLANs, found {reading.uses[canonical]}"
+                raise Unsafe(f"{self._edge}, port {port}: {found}: {remedy}")
+        if steps:
+            self._apply_steps(steps)
+            after = self._read_all(ALL_VLANS)
+            if unclosed := [port for canonical, port in ports.items() if canonical not in after.empty]:
+                raise Refused(f"{self._edge}, port {', '.join(unclosed)}: {UNCLOSED}: {NOTHING_DONE}")
 
-    def _take(self, asked: list[ChangeStep]) -> None:
-        """Take steps in one configuration. Raise Refused."""
+    def _apply_steps(self, steps: Iterable[ChangeStep]) -> None:
+        """Apply steps in one configuration mode. Raise Refused."""
         faults: list[ChangeFault] = []
-        self._move(self._dialect.configure, faults)
-        self._send(asked, faults)
-        has_failed = bool(faults and self._dialect.give_up)
-        self._move(self._dialect.give_up if has_failed else self._dialect.leave, faults)
+        self._change_mode(self._dialect.configure, faults)
+        self._send_steps(steps, faults)
+        is_discarded = bool(faults and self._dialect.give_up)
+        self._change_mode(self._dialect.give_up if is_discarded else self._dialect.leave, faults)
         if faults:
-            raise build_refusal(f"{self._whom}: ", faults)
+            raise build_refusal(f"{self._edge}: ", faults)
 
-    def _filled(self, seen: EdgeReading) -> EdgeTemplates:
-        return replace(self._filling, known=seen.known)
-
-    def _send(self, asked: list[ChangeStep], faults: list[ChangeFault]) -> None:
-        """Take steps; add what is refused to ``faults``. With a candidate the first refusal ends it."""
-        spoilt = frozenset[str]()
-        for step in asked:
-            fault = None if spoilt & step.needs else self._refusal(step)
+    def _send_steps(self, steps: Iterable[ChangeStep], faults: list[ChangeFault]) -> None:
+        """Send steps, and append refusals to ``faults``. With a candidate, the first refusal ends the change."""
+        unusable = frozenset[str]()
+        for step in steps:
+            fault = None if unusable & step.needs else self._send_step(step)
             if fault is None:
                 continue
             faults.append(fault)
             if self._dialect.give_up:
                 return
-            spoilt |= step.about
-            self._move((*self._dialect.leave, *self._dialect.configure), faults)
+            unusable |= step.about
+            self._change_mode((*self._dialect.leave, *self._dialect.configure), faults)
 
-    def _refusal(self, step: ChangeStep) -> ChangeFault | None:
-        """Send a step's lines up to the first that is refused, so that none is obeyed where it was not meant to be.
+    def _send_step(self, step: ChangeStep) -> ChangeFault | None:
+        """Send a step's lines up to the first refusal, because a later line could take effect in the wrong mode.
 
-        With a candidate nothing at all is done then, which concerns every cluster.
+        With a candidate, the refusal concerns every cluster, because nothing is activated.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
-        return next((ChangeFault(str(one), vlans) for line in step.lines for one in self._device.tell([line])), None)
+        refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))
+        return next((ChangeFault(str(refusal), vlans) for refusal in refusals), None)
 
-    def _move(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
-        """Enter or leave the configuration; with a candidate, activate it or throw it away.
+    def _change_mode(self, lines: Commands, faults: Sequence[ChangeFault]) -> None:
+        """Enter or leave the configuration mode; with a candidate, activate or discard it.
 
-        Raise Refused, with the ``faults`` before, when that is refused: nobody knows then in which mode the session is,
-        so it is closed and nothing more is sent.
+        Raise Refused, with the ``faults`` so far, when that is refused. The mode of the session is unknown then, so the
+        session is closed and nothing more is sent.
         """
         for line in lines:
-            if refusals := [ChangeFault(str(one)) for one in self._device.tell([line], COMMIT_PATIENCE)]:
-                self._device.close()
+            if refusals := [ChangeFault(str(one)) for one in self._conversation.send([line], COMMIT_PATIENCE)]:
+                self._conversation.close()
                 self._raise_if_busy(refusals)
-                raise build_refusal(f"{self._whom}: ", [*faults, *refusals])
+                raise build_refusal(f"{self._edge}: ", [*faults, *refusals])
 
     def _raise_if_busy(self, faults: list[ChangeFault]) -> None:
         busy = self._dialect.busy
         if busy is not None and any(busy.search(fault.text) for fault in faults):
-            raise Unreachable(f"{self._whom} is being configured by somebody else: {faults[0]}; it is tried again")
-
-    def _look(self, vlans: VlanSet) -> EdgeReading:
-        asked: Commands = self._dialect.show
-        answers = [self._device.show_any((one, *self._dialect.instead.get(one, ()))) for one in asked]
-        try:
-            return self._filling.placed(self._dialect.see(answers, vlans))
-        except ValueError as error:
-            shown = ", ".join(repr(command) for command in asked)
-            words = f"the answers to {shown} are not understood: {quote_start(str(error))}; it was left alone"
-            raise Unsafe(f"{self._whom}: {words}") from error
+            raise Unreachable(f"{self._edge} is being configured by somebody else: {faults[0]}; it is tried again")

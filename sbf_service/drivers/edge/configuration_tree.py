@@ -1,7 +1,4 @@
-"""Understanding configurations that are written as a tree of indented lines.
-
-Understanding ports of edges where a VLAN is the same on all ports: trunks with lists, as Cisco made them.
-"""
+"""Configurations of edges as trees of indented lines, and trunks where a VLAN is the same on all ports. Pure."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,20 +22,20 @@ class ConfigurationBlock:
 
     @property
     def lines(self) -> frozenset[str]:
-        """The lines directly below it."""
+        """The lines directly below this one."""
         return frozenset(one.head for one in self.body)
 
     def after(self, start: str) -> str | None:
-        """Give what follows ``start`` in the first line below it that has it."""
+        """Return the rest of the first line below that begins with ``start``; None without one."""
         return next((one.head.removeprefix(start) for one in self.body if one.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Give the blocks below it that begin with ``start``, each with what follows that."""
+        """Yield the blocks below that begin with ``start``, each with the rest of its line."""
         return find_blocks(self.body, start)
 
 
 def parse_tree(text: str) -> list[ConfigurationBlock]:
-    """Read lines by their indentation; remarks (``!``) and empty lines say nothing."""
+    """Parse lines by their indentation, without comments (``!``) and empty lines."""
     top = ConfigurationBlock("")
     open_blocks = [(-1, top)]
     for line in text.splitlines():
@@ -55,12 +52,12 @@ def parse_tree(text: str) -> list[ConfigurationBlock]:
 
 
 def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Give the blocks that begin with ``start``, each with what follows that."""
+    """Yield the blocks that begin with ``start``, each with the rest of its line."""
     yield from ((block.head.removeprefix(start), block) for block in blocks if block.head.startswith(start))
 
 
 def parse_ports(blocks: Iterable[ConfigurationBlock], names: PortNames, text: str) -> dict[str, ConfigurationBlock]:
-    """Give the interfaces by their canonical names; raises ValueError when there is none."""
+    """Return the interfaces by canonical name. Raise ValueError when there is none."""
     found = {names.canonical(name.split()[0]): block for name, block in find_blocks(blocks, "interface ")}
     if not found:
         raise ValueError(f"no interface in {quote_first_line(text)!r}")
@@ -68,14 +65,14 @@ def parse_ports(blocks: Iterable[ConfigurationBlock], names: PortNames, text: st
 
 
 def find_shut_ports(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the interfaces that were shut down."""
+    """Return the interfaces that are shut down."""
     return frozenset(name for name, block in ports.items() if "shutdown" in block.lines)
 
 
 def parse_outer_tags(block: ConfigurationBlock, number: str) -> VlanSet:
-    """Give the outer tags that a service instance or subinterface takes (Cisco's ``encapsulation``).
+    """Return the outer tags that a service instance or subinterface accepts (Cisco's ``encapsulation``).
 
-    One without an encapsulation is about to take that of its number.
+    Without an encapsulation, it is about to accept the tag of its number.
     """
     words = block.after("encapsulation dot1q ") or block.after("encapsulation dot1ad ")
     if words is None:
@@ -94,13 +91,13 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Give the VLANs that ports carry by their lists, and, as not ours, those that are untagged or routed."""
+    """Yield the VLANs that ports carry by their lists, and untagged or routed VLANs as not SBF's."""
     for port, block in ports.items():
-        seen = _parse_port(block)
+        reading = _parse_port(block)
         body = frozenset(line for line in block.lines if line.startswith("switchport"))
-        for vlan in VlanSet() if seen.open else seen.tagged & vlans:
+        for vlan in VlanSet() if reading.open else reading.tagged & vlans:
             yield _build_attachment(port, vlan, body, ours=True)
-        for vlan in seen.untagged & vlans:
+        for vlan in reading.untagged & vlans:
             yield _build_attachment(port, vlan, body, ours=False)
         number = port.removeprefix("Vlan")
         if number != port and number.isdigit():
@@ -109,12 +106,12 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
 
 
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the ports that allow no VLAN, now or as a trunk."""
+    """Return the ports that allow no VLAN, now and once they become trunks."""
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return what others use ports for that are no trunks with a list of their own, in words."""
+    """Return a description of the use of each port in other use, except trunks with a list of VLANs."""
     uses = {port: derive_port_use(_parse_port(block)) for port, block in ports.items()}
     return {port: str(use) for port, use in uses.items() if is_in_other_use(use, VlanSet(), UNUSED)}
 
@@ -124,13 +121,13 @@ def _parse_port(block: ConfigurationBlock) -> PortReading:
 
 
 def check_readiness(ports: Mapping[str, ConfigurationBlock]) -> dict[str, bool]:
-    """Say of each port whether its list is its own, so that a VLAN may be made without being carried there."""
+    """Return for each port whether it is a trunk with a list, so that a new VLAN is not carried there at once."""
     return {port: _is_ready(_parse_port(block)) for port, block in ports.items()}
 
 
-def _is_ready(seen: PortReading) -> bool:
-    """Return whether a port takes circuits; what a member of an aggregate carries is configured on the aggregate."""
-    return seen.ready and seen.mode == "trunk"
+def _is_ready(reading: PortReading) -> bool:
+    """Return whether a port accepts circuits; the VLANs of an aggregate's member are configured on the aggregate."""
+    return reading.ready and reading.mode == "trunk"
 
 
 def _build_attachment(port: str, vlan: int, body: frozenset[str], *, ours: bool) -> CircuitPiece:

@@ -1,10 +1,9 @@
-"""What the dialect of a provider edge is: a vendor's words as data, and what was seen of a device in those words.
+"""The data of a provider edge's dialect, readings of an edge, and the templates of a dialect for one edge. Pure.
 
-A circuit is made of *pieces*, a few kinds on each platform: an attachment (the VLAN on the port) and what joins its
-bridge domain to the service. A dialect says for each kind the lines that make it, that take it away, and that the
-configuration must then show. Whatever the device is, circuits are put together from pieces in one place.
-
-Filling in the templates of an edge's dialect. Pure.
+A circuit consists of *pieces*, of a few kinds on each platform: an attachment (the VLAN on the port), and what joins
+its bridge domain to the service. For each kind, a dialect defines the lines that create the piece, the lines that
+remove it, and the lines that the configuration then shows. ``observed_circuits.py`` assembles circuits from pieces, for
+all platforms.
 """
 
 import re
@@ -23,15 +22,15 @@ from virtcloud.model.vlans import VlanSet
 ATTACHMENT = "attachment"
 """The kind of piece that every recipe has: a VLAN on a port."""
 CORE = "core"
-"""The kind of piece of the edge's core port: a service VLAN on it."""
+"""The kind of piece on the edge's core port: the VLAN of a service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitPiece:
-    """A piece of a circuit as it was read. ``domain`` is what joins it to others: bridge domain, VLAN or instance.
+    """A piece of a circuit as it was read. ``domain`` (a bridge domain, VLAN or instance) joins it to other pieces.
 
-    ``service`` is the number that it says itself, or that our name on it says. ``body`` are its lines. ``ours`` is
-    false for what cannot have been made by us.
+    ``service`` is the service that the piece names, by its number or by SBF's name. ``body`` has its lines. ``ours`` is
+    False for a piece that SBF cannot have created.
     """
 
     kind: str
@@ -43,17 +42,17 @@ class CircuitPiece:
     ours: bool = True
 
     def __str__(self) -> str:
-        """Say it in the device's words, for messages."""
+        """Return the piece for a message, with its lines."""
         where = " ".join(str(one) for one in (self.port, self.vlan) if one is not None)
         return f"{self.kind} {where or self.domain}: {', '.join(sorted(self.body)) or 'empty'}"
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeReading:
-    """A whole edge as it was read: pieces, and every port with whether it takes circuits as it is.
+    """An edge as it was read: pieces, and for each port whether it accepts circuits as it is.
 
-    ``known`` is what templates need of the device, such as the number of its BGP process. ``empty`` are the ports whose
-    list of allowed VLANs is empty, ``uses`` what others use ports for that take no circuits as they are, in words.
+    ``known``: values of the device for templates, such as the number of its BGP process. ``empty``: the ports whose
+    list of allowed VLANs is empty. ``uses``: descriptions of the uses of ports that accept no circuits as they are.
     """
 
     pieces: tuple[CircuitPiece, ...]
@@ -61,16 +60,16 @@ class EdgeReading:
     known: Mapping[str, str] = field(default_factory=dict)
     empty: frozenset[str] = frozenset()
     down: frozenset[str] = frozenset()
-    """The ports that were shut down."""
+    """The ports that are shut down."""
     uses: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CircuitRecipe:
-    """How a circuit is made: for each kind of piece the lines that make it, in order, the attachment last.
+    """How a circuit is created: for each kind of piece the lines, in order, the attachment last.
 
-    ``shown`` are the lines that the configuration then has for a piece, and no others of their sorts (a sort is a
-    line's first word).
+    ``shown`` has the lines that the configuration then has for a piece; it has no other lines of their sorts (a sort is
+    the first word of a line).
     """
 
     make: Mapping[str, Commands]
@@ -78,17 +77,17 @@ class CircuitRecipe:
 
 
 CircuitRecipes = Mapping[tuple[TransportKind, bool], CircuitRecipe]
-"""What a platform makes, by the kind of transport and whether all its clusters share one service."""
+"""What a platform can create, by the kind of transport and by whether all its clusters share one service."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeDialect:
-    """A platform's words.
+    """The commands and answers of a platform.
 
-    ``see`` understands the answers to ``show``, in their order, and is told which VLAN numbers matter; it raises
-    ValueError. ``domain`` says what a circuit's domain is called, or raises Refused. In templates ``{port}``,
-    ``{vlan}``, ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}`` and ``{bgp}`` stand for
-    the circuit's; a line with ``{peer}`` is repeated for every other edge. ``unmake`` is in the order of taking away.
+    ``see`` parses the answers to ``show``, in their order, for these VLAN IDs; it raises ValueError. ``domain`` returns
+    the name of a circuit's domain, or raises Refused. The placeholders of templates are ``{port}``, ``{vlan}``,
+    ``{service}``, ``{name}``, ``{domain}``, ``{core}``, ``{rd}``, ``{rt}`` and ``{bgp}``; a line with ``{peer}`` is
+    repeated for each other edge. ``unmake`` has the kinds of pieces in the order of their removal.
     """
 
     title: str
@@ -97,54 +96,54 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """What is asked where a command of ``show`` is refused or answered with nothing; ``see`` understands it too."""
+    """Commands to try when a command of ``show`` is refused or has no answer; ``see`` parses their answers too."""
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]
     errors: re.Pattern[str]
     save: Commands = ()
-    """Empty where what was activated is persistent."""
+    """Empty where activated configuration is persistent."""
     saved: re.Pattern[str] = re.compile(r"(?!)")
-    """What the last line of ``save`` prints when the startup configuration was written; anything else is a failure."""
+    """The output of the last command of ``save`` after it wrote the startup configuration; any other is a failure."""
     prepare: Commands = ()
-    """Sets an empty list of allowed VLANs on a port that takes no circuits as it is; read back before all else."""
+    """Set an empty list of allowed VLANs on a port that accepts no circuits as it is; the list is read back first."""
     trunk: Commands = ()
-    """Makes a port with an empty list a trunk."""
+    """Make a port with an empty list a trunk."""
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     give_up: Commands = ()
-    """Instead of ``leave`` when something was refused, where a candidate can be thrown away; such a one is atomic."""
+    """Used instead of ``leave`` after a refusal, where a candidate can be discarded; such a platform is atomic."""
     global_vlans: bool = False
-    """A VLAN is the same on all ports, so that a managed number belongs to us wherever it is found."""
+    """A VLAN is the same on all ports, so a managed VLAN ID is SBF's on every port."""
     numbered_domains: bool = False
-    """Bridge domains are numbered like VLANs, so that a shared service's number must be in no pool."""
+    """Bridge domains have the numbers of VLANs, so the number of a shared service must be in no pool."""
     busy: re.Pattern[str] | None = None
-    """Refusals that pass: somebody else is configuring the device."""
+    """Refusals that are temporary: another user is configuring the device."""
     reserved: VlanSet = field(default_factory=lambda: VlanSet([1]))
     may_fail: frozenset[str] = frozenset()
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Each line waits for the one before it: after a refused one it could be obeyed where it was not meant to be."""
+    """Each line waits for the answer to the line before: after a refusal it could take effect in the wrong mode."""
     privileged: bool = False
 
     @property
-    def facts(self) -> EdgeCapabilities:
-        """Give what the platform can do."""
+    def capabilities(self) -> EdgeCapabilities:
+        """The capabilities of the platform."""
         return EdgeCapabilities(frozenset(kind for kind, _ in self.recipes), self.reserved, atomic=bool(self.give_up))
 
     def sorts(self, kind: str) -> frozenset[str]:
-        """Give the sorts of lines that matter in a piece of this kind."""
+        """Return the sorts of lines that matter in a piece of this kind."""
         shown = (line for recipe in self.recipes.values() for line in recipe.shown.get(kind, ()))
         return frozenset(line.split()[0] for line in shown)
 
 
 def format_service_name(service: int) -> str:
-    """Give the name that a service has on devices."""
+    """Return the name of a service on devices."""
     return f"vc-{service}"
 
 
 def parse_service_name(name: str | None) -> int | None:
-    """Give the service of one of our names; None for anybody else's."""
+    """Return the service of one of SBF's names; None for any other name."""
     found = re.fullmatch(r"vc-([1-9]\d{0,9})", name or "")
     return int(found[1]) if found else None
 
@@ -154,7 +153,7 @@ SIXTEEN_BITS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class EdgeTemplates:
-    """Fills in templates for one edge."""
+    """Fills in the templates of a dialect for one edge."""
 
     edge: Edge
     dialect: EdgeDialect
@@ -162,55 +161,55 @@ class EdgeTemplates:
     known: Mapping[str, str] = field(default_factory=dict)
 
     def transport(self, service: int) -> Transport | None:
-        """Find the transport that a service belongs to, among those that this platform makes."""
-        return next((one for one in self.makes if service in one.services or service == one.shared), None)
+        """Return the transport that a service belongs to, among those that this platform can create."""
+        return next((one for one in self.transports if service in one.services or service == one.shared), None)
 
     @property
-    def makes(self) -> tuple[Transport, ...]:
-        """Give the transports that this platform makes."""
+    def transports(self) -> tuple[Transport, ...]:
+        """The transports that this platform can create."""
         return tuple(
             one for one in self.backbone.transports if _recipe_key(one) in self.dialect.recipes and one.on_edges
         )
 
     def kinds(self, circuit: Circuit, *, joined: bool = False) -> tuple[str, ...]:
-        """Give the kinds of pieces that a circuit is made of, in the order in which they are made.
+        """Return the kinds of pieces of a circuit, in the order of their creation.
 
-        ``joined`` says that its service is there: then only what is of its port.
+        With ``joined``, the service exists, and only the pieces on the circuit's port are missing.
         """
         make = self._recipe(circuit).make
         return tuple(kind for kind, lines in make.items() if not joined or any("{port}" in line for line in lines))
 
-    def placed(self, seen: EdgeReading) -> EdgeReading:
-        """Tell the service VLANs on the core port from attachments.
+    def mark_core_pieces(self, reading: EdgeReading) -> EdgeReading:
+        """Return the reading with the pieces on the core port as service VLANs instead of attachments.
 
-        Where VLANs are the same on all ports, lists of others' ports are left out: whoever made them meant them.
+        Where a VLAN is the same on all ports, the lists of unmanaged ports are left out: they are their owners' choice.
         """
         canonical = self.dialect.ports.canonical
         ours = {canonical(port) for port in self.edge.ports}
         core = canonical(self.edge.core_port) if self.edge.core_port else None
-        told = (_convert_core_piece(piece) if piece.port == core else piece for piece in seen.pieces)
-        return replace(seen, pieces=tuple(one for one in told if not self._is_anothers(one, ours)))
+        told = (_convert_core_piece(piece) if piece.port == core else piece for piece in reading.pieces)
+        return replace(reading, pieces=tuple(one for one in told if not self._is_anothers(one, ours)))
 
     def _is_anothers(self, piece: CircuitPiece, ours: set[str]) -> bool:
         listed = piece.kind == ATTACHMENT and piece.ours and self.dialect.global_vlans
         return listed and piece.port not in ours
 
     def domain(self, circuit: Circuit) -> str:
-        """Give the bridge domain, VLAN or instance of a circuit."""
+        """Return the bridge domain, VLAN or instance of a circuit."""
         return self.dialect.domain(circuit, self._known(circuit))
 
-    def made(self, kind: str, circuit: Circuit) -> list[str]:
-        """Give the lines that make a piece."""
+    def render_creation(self, kind: str, circuit: Circuit) -> list[str]:
+        """Return the lines that create a piece."""
         return list(self._lines(self._recipe(circuit).make[kind], circuit))
 
-    def is_as_shown(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Say whether a piece has the lines that matter, and no other lines of their sorts."""
+    def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
+        """Return whether a piece has the lines that matter, and no other lines of their sorts."""
         sorts = self.dialect.sorts(piece.kind)
         has = {line for line in piece.body if line.split()[0] in sorts}
         return has == set(self._lines(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
-    def unmade(self, piece: CircuitPiece, service: int) -> list[str]:
-        """Give the lines that take away a piece that was seen."""
+    def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
+        """Return the lines that remove a piece."""
         number = piece.service or service
         known: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
         known |= {"service": number, "name": format_service_name(number), "port": self._spelt(piece.port or "")}
@@ -249,13 +248,13 @@ class EdgeTemplates:
         return transport
 
     def _of_the_device(self, line: str) -> Mapping[str, str]:
-        """Give what the device was seen to have, for a line that needs it."""
+        """Return the values that the device was read to have. Raise Refused when a line needs a missing one."""
         if "{bgp}" in line and "bgp" not in self.known:
             raise Refused(f"edge {self.edge.name}: expected it to speak BGP, found no process: set it up first")
         return self.known
 
     def _loopback(self) -> IPv4Address:
-        """Give what makes route distinguishers different from every other edge's (RFC 4364, type 1: IPv4)."""
+        """Return the IPv4 loopback, which makes route distinguishers unique for each edge (RFC 4364, type 1)."""
         if not isinstance(self.edge.loopback, IPv4Address):
             got = self.edge.loopback or "none"
             raise Refused(f"edge {self.edge.name}: expected an IPv4 loopback in the topology, got {got}")
@@ -270,7 +269,7 @@ class EdgeTemplates:
         return self.dialect.ports.spelt(self.dialect.ports.canonical(port))
 
     def _target(self, circuit: Circuit, transport: Transport) -> str:
-        """Give the route target: one half of it has 16 bits (RFC 4360, 5668)."""
+        """Return the route target. Raise Refused when neither of its numbers fits 16 bits (RFC 4360, 5668)."""
         if transport.asn is not None and transport.asn >= SIXTEEN_BITS <= circuit.service:
             limit = f"below {SIXTEEN_BITS} with an AS number that is not"
             wanted = f"wanted service {circuit.service} of AS {transport.asn}"
@@ -283,5 +282,5 @@ def _recipe_key(transport: Transport) -> tuple[TransportKind, bool]:
 
 
 def _convert_core_piece(piece: CircuitPiece) -> CircuitPiece:
-    """Make an attachment at the core port into what it is there: the service of its VLAN."""
+    """Return an attachment at the core port as what it is there: the VLAN of a service."""
     return replace(piece, kind=CORE, service=piece.vlan, vlan=None) if piece.vlan else piece

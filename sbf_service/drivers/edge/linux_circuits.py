@@ -1,9 +1,7 @@
-"""What carries a cluster's service on a Linux provider edge: a device of its own, a port of the edge's bridge. Pure.
+"""The circuits of a Linux edge, derived from its links and their VLANs. Pure.
 
-For ``evpn`` it is a VXLAN device with the VNI, for ``qinq`` an 802.1ad VLAN of the edge's core port. Its name says
-which service it is for.
-
-From what a Linux edge prints to its circuits, to parts of them, and to what may not be touched. Pure.
+A cluster's service has a device of its own, which is a port of the edge's bridge: a VXLAN device with the VNI for
+``evpn``, an 802.1ad VLAN of the edge's core port for ``qinq``. The device's name contains the service.
 """
 
 from collections import Counter
@@ -27,12 +25,12 @@ from virtcloud.model.wanted import ForeignVlan
 BRIDGE = "br0"
 PREFIXES = {TransportKind.EVPN: "vni", TransportKind.QINQ: "stag"}
 VXLAN_PORT = 4789
-"""IANA's (RFC 7348); Linux's own default is another one."""
+"""The port assigned by IANA (RFC 7348); Linux has another default."""
 TAGGING = "802.1ad"
 
 
 class LinkInfo(BaseModel):
-    """What kind of interface it is, with that kind's settings, and those that its bridge has for it."""
+    """The kind of an interface, the settings of that kind, and its settings as a port of a bridge."""
 
     model_config = ConfigDict(strict=True)
 
@@ -42,7 +40,7 @@ class LinkInfo(BaseModel):
 
 
 class LinuxLink(BaseModel):
-    """One interface as ``ip -details -json link show`` prints it."""
+    """One interface of ``ip -details -json link show``."""
 
     model_config = ConfigDict(strict=True)
 
@@ -54,60 +52,60 @@ class LinuxLink(BaseModel):
 
     @property
     def is_in_use(self) -> bool:
-        """Whether it is a port of the edge's bridge and up."""
+        """Whether the interface is up and a port of the edge's bridge."""
         return self.master == BRIDGE and "UP" in self.flags
 
 
 class ServiceDevices:
-    """The service devices of one edge on these transports; others are not looked at."""
+    """The service devices of one edge on these transports."""
 
     def __init__(self, edge: Edge, transports: Iterable[Transport]) -> None:
-        """Speak of ``edge``."""
+        """Describe the devices of ``edge``."""
         self._edge = edge
         self.transports = {one.name: one for one in transports if one.kind in PREFIXES}
 
-    def name(self, transport: Transport, service: int) -> str:
-        """Give the name of a service's device."""
+    def device_name(self, transport: Transport, service: int) -> str:
+        """Return the name of a service's device."""
         return f"{PREFIXES[transport.kind]}{service}"
 
-    def meant_by(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Say which service an interface's name claims to be for; nothing for a name that is not ours."""
+    def parse_name(self, link: LinuxLink) -> tuple[Transport, int] | None:
+        """Return the service that an interface's name denotes; None for a name that is not SBF's."""
         for transport in self.transports.values():
             number = link.name.removeprefix(PREFIXES[transport.kind])
             if number != link.name and number.isdecimal() and int(number) in transport.services:
                 return transport, int(number)
         return None
 
-    def made_by(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Say which service an interface carries in fact; nothing for one that carries none of ours."""
+    def identify(self, link: LinuxLink) -> tuple[Transport, int] | None:
+        """Return the service that an interface carries by its settings; None if that is no managed service."""
         for transport in self.transports.values():
             number = int(link.info.data.get("id", 0))
             if self._is_of(transport, link) and number in transport.services:
                 return transport, number
         return None
 
-    def is_as_made(self, transport: Transport, link: LinuxLink) -> bool:
-        """Say whether a service's device has all the settings that ours have, and is in use."""
+    def has_expected_settings(self, transport: Transport, link: LinuxLink) -> bool:
+        """Return whether a service's device has all settings of :meth:`render_creation`, and is in use."""
         if transport.kind is TransportKind.QINQ:
             return link.is_in_use
         data, mine = link.info.data, {"local": str(self._edge.loopback), "port": VXLAN_PORT, "learning": False}
         quiet = not {"group", "remote"} & data.keys() and link.info.slave.get("learning") is False
         return link.is_in_use and quiet and mine.items() <= data.items()
 
-    def added(self, transport: Transport, service: int) -> tuple[str, ...]:
-        """Give the lines for ``ip`` that make a device and put it into the bridge, not up yet.
+    def render_creation(self, transport: Transport, service: int) -> tuple[str, ...]:
+        """Return the lines for ``ip`` that create a device and add it to the bridge, without setting it up.
 
-        What a fabric's edges learn of each other they are told by BGP: no device learns from the frames that come.
+        The edges of a fabric learn addresses from BGP; no device learns from frames.
         """
-        name = self.name(transport, service)
+        name = self.device_name(transport, service)
         if transport.kind is TransportKind.QINQ:
             made = f"link add link {self._edge.core_port} name {name} type vlan proto {TAGGING} id {service}"
             return made, f"link set {name} master {BRIDGE}"
         made = f"link add {name} type vxlan id {service} local {self._edge.loopback} dstport {VXLAN_PORT} nolearning"
         return made, f"link set {name} master {BRIDGE}", f"link set {name} type bridge_slave learning off"
 
-    def lacks(self, transport: Transport) -> str | None:
-        """Say what the topology must give an edge before a service of this transport can be made."""
+    def find_missing_setting(self, transport: Transport) -> str | None:
+        """Return the missing setting of the edge in the topology without which this transport cannot be created."""
         if transport.kind is TransportKind.QINQ:
             return None if self._edge.core_port else "core_port"
         return None if self._edge.loopback else "loopback"
@@ -120,7 +118,7 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""With another default PVID each new device would be joined to that VLAN, and so to each other."""
+"""Another default PVID would join each new device to that VLAN, and so to each other device."""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 REMEDY = "it was left alone; move it off the managed numbers, or take these out of the pool or the transport"
 
@@ -129,7 +127,7 @@ VlanFlags = Mapping[int, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class ServiceDevice:
-    """A service's device: the VLANs that it is in, and whether it is as ours are."""
+    """A service's device: its VLANs, and whether it has SBF's settings."""
 
     transport: Transport
     service: int
@@ -138,38 +136,38 @@ class ServiceDevice:
 
     @property
     def vlan(self) -> int | None:
-        """The one VLAN whose tag it takes off, where all is as it should be."""
+        """The one VLAN whose tag the device removes; None when anything differs from SBF's configuration."""
         own = [number for number, flags in self.vlans.items() if flags == UNTAGGED]
         return own[0] if self.as_made and len(own) == len(self.vlans) == 1 else None
 
 
 class LinuxEdgeReading:
-    """One look at an edge. ``entries`` are its ports' VLANs."""
+    """A reading of an edge. ``entries`` are the VLANs of its ports."""
 
     def __init__(
         self, name: Name, devices: ServiceDevices, links: Iterable[LinuxLink], entries: Mapping[str, list[VlanEntry]]
     ) -> None:
-        """Take in what was seen of the edge called ``name``."""
+        """Store the links and VLANs of the edge called ``name``."""
         self._name = name
         self._services = devices
         self._links = {link.name: link for link in links if link.name}
         self._vlans = {
-            port: {int(number): frozenset(entry.flags) for entry in found for number in entry.numbers}
+            port: {int(number): frozenset(entry.flags) for entry in found for number in entry.vlan_ids}
             for port, found in entries.items()
         }
 
-    def carried(self, managed: EdgeScope) -> EdgeObserved:
-        """Keep what we manage; raises Unsafe for what may not be touched."""
-        self._check_bridge(managed)
+    def derive_circuits(self, scope: EdgeScope) -> EdgeObserved:
+        """Return the observed circuits within the scope. Raise Unsafe for what SBF must not change."""
+        self._check_bridge(scope)
         devices = list(self._devices())
-        foreign = self._foreign(managed, {self._services.name(one.transport, one.service) for one in devices})
+        foreign = self._foreign(scope, {self._services.device_name(one.transport, one.service) for one in devices})
         self._check_joined(devices, foreign)
-        managed = replace(managed, vlans=managed.vlans - [one.vlan for one in foreign])
-        ends = {port: self._tagged(port, managed.vlans) for port in managed.ports}
+        scope = replace(scope, vlans=scope.vlans - [one.vlan for one in foreign])
+        ends = {port: self._tagged(port, scope.vlans) for port in scope.ports}
         shared = {number for number, times in Counter(n for one in devices for n in one.vlans).items() if times > 1}
         circuits, parts = set[Circuit](), list[CircuitRemnant]()
         for device in devices:
-            self._check_vlans(device, managed.vlans)
+            self._check_vlans(device, scope.vlans)
             whole = device.vlan is not None and device.vlan not in shared
             found = [(port, VlanId(n)) for port in ends for n in device.vlans if n in ends[port]]
             if whole and found:
@@ -181,26 +179,28 @@ class LinuxEdgeReading:
         return EdgeObserved(circuits=sort_circuits(circuits), parts=(*parts, *lost), foreign=foreign, down=down)
 
     def _is_down(self, one: Circuit) -> bool:
-        """Return whether the circuit's port was set down; a service device that is down is no whole circuit."""
+        """Return whether the circuit's port is down; a circuit whose service device is down is incomplete."""
         return "UP" not in self._links[one.port].flags
 
     def _devices(self) -> Iterator[ServiceDevice]:
         for link in self._links.values():
-            meant, made = self._services.meant_by(link), self._services.made_by(link)
+            meant, made = self._services.parse_name(link), self._services.identify(link)
             if made != meant:
                 what = f"{link.name} ({link.info.kind or 'an interface'}, number {link.info.data.get('id', 'none')})"
                 raise self._unsafe(f"expected service devices by their names, vni… or stag…, only, found {what}")
             if made is not None:
-                yield ServiceDevice(*made, self._vlans.get(link.name, {}), self._services.is_as_made(made[0], link))
+                yield ServiceDevice(
+                    *made, self._vlans.get(link.name, {}), self._services.has_expected_settings(made[0], link)
+                )
 
-    def _check_bridge(self, managed: EdgeScope) -> None:
+    def _check_bridge(self, scope: EdgeScope) -> None:
         bridge = self._links.get(BRIDGE)
         if bridge is None or not BRIDGE_SETTINGS.items() <= bridge.info.data.items():
             settings = " ".join(f"{key} {value}" for key, value in BRIDGE_SETTINGS.items())
             found = "none" if bridge is None else "another one"
-            cure = f"ip link add {BRIDGE} type bridge {settings}"
-            raise Unsafe(f"edge {self._name}: expected a bridge {BRIDGE} with {settings}, found {found}: {cure}")
-        for port in managed.ports:
+            remedy = f"ip link add {BRIDGE} type bridge {settings}"
+            raise Unsafe(f"edge {self._name}: expected a bridge {BRIDGE} with {settings}, found {found}: {remedy}")
+        for port in scope.ports:
             if port not in self._links or self._links[port].master != BRIDGE:
                 members = ", ".join(name for name, link in self._links.items() if link.master == BRIDGE) or "none"
                 raise Unsafe(
@@ -208,17 +208,17 @@ class LinuxEdgeReading:
                     f"correct the topology, or: ip link set {port} master {BRIDGE}"
                 )
 
-    def _foreign(self, managed: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
-        """Return the managed VLANs of bridge ports that are neither managed nor devices of services."""
+    def _foreign(self, scope: EdgeScope, ours: set[str]) -> tuple[ForeignVlan, ...]:
+        """Return the managed VLANs of bridge ports that are neither managed nor service devices."""
         found: dict[VlanId, list[PortName]] = {}
         for name, link in self._links.items():
-            if name not in ours and name not in managed.ports and BRIDGE in {name, link.master}:
-                for vlan in find_stated_vlans(self._numbers(name), managed.vlans):
+            if name not in ours and name not in scope.ports and BRIDGE in {name, link.master}:
+                for vlan in find_stated_vlans(self._numbers(name), scope.vlans):
                     found.setdefault(vlan, []).append(PortName(name))
         return tuple(ForeignVlan(vlan=vlan, ports=tuple(sorted(found[vlan]))) for vlan in sorted(found))
 
     def _check_joined(self, devices: Iterable[ServiceDevice], foreign: Iterable[ForeignVlan]) -> None:
-        """Refuse to go on when a service is joined to a VLAN that somebody else's port carries."""
+        """Raise Unsafe when a service is joined to a VLAN on an unmanaged port."""
         used = {one.vlan: one for one in foreign}
         for device in devices:
             for vlan in VlanSet(device.vlans) & used.keys():
@@ -227,18 +227,18 @@ class LinuxEdgeReading:
     def _check_vlans(self, device: ServiceDevice, managed: VlanSet) -> None:
         foreign = VlanSet(device.vlans) - managed
         if foreign:
-            name = self._services.name(device.transport, device.service)
+            name = self._services.device_name(device.transport, device.service)
             raise self._unsafe(f"expected {name} in managed VLANs only, found it in VLAN {foreign}")
 
     def _tagged(self, port: PortName, managed: VlanSet) -> VlanSet:
         for number, flags in self._vlans.get(port, {}).items():
             if flags and number in managed:
-                seen = ", ".join(sorted(flags))
-                raise self._unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {seen}")
+                found = ", ".join(sorted(flags))
+                raise self._unsafe(f"expected VLAN {number} on port {port} tagged or absent, found {found}")
         return self._numbers(port) & managed
 
     def _lost(self, ends: Mapping[PortName, VlanSet], carried: set[int]) -> Iterator[CircuitRemnant]:
-        """Give VLANs on customers' ports that no device carries on."""
+        """Yield the managed VLANs on customer ports that no service device carries."""
         first = next(iter(self._services.transports.values()), None)
         for port, vlans in ends.items():
             for vlan in vlans if first else ():

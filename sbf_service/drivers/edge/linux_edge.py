@@ -1,12 +1,12 @@
-"""Provider edges that are Linux: a VLAN-aware bridge, and in it a device for each cluster's service.
+"""The driver for Linux edges: a VLAN-aware bridge with a device for each cluster's service.
 
-The bridge is ``br0``, made beforehand (``vlan_filtering 1 vlan_default_pvid 0``), with the ports to customers in it. A
-circuit is a service device in the bridge whose one VLAN is untagged, and that VLAN tagged on the customer's port: the
-tag comes off within the cluster's own service, and may be another one at each site. In an EVPN fabric FRR's bgpd, told
-``advertise-all-vni``, announces a VNI when its device comes up: clusters are no part of its configuration.
+The bridge ``br0`` exists beforehand (``vlan_filtering 1 vlan_default_pvid 0``), with the customer ports in it. A
+circuit is a service device in the bridge with one untagged VLAN, and that VLAN tagged on the customer port. The tag is
+removed within the cluster's own service, so it may differ at each site. In an EVPN fabric, FRR's bgpd with
+``advertise-all-vni`` announces a VNI when its device comes up; clusters are no part of its configuration.
 
-Nothing leaks at any instant: a new device is in no VLAN, gets its own while it is down, and comes up last; what is
-taken away loses the customer's VLAN first.
+Frames never leak: a new device is in no VLAN, gets its own while it is down, and comes up last. A removed circuit loses
+the customer's VLAN first.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ from virtcloud.model.vlans import VlanSet
 CAPABILITIES = EdgeCapabilities(kinds=frozenset(PREFIXES), reserved=VlanSet([1]))
 SHOW_LINKS = "ip -details -json link show"
 ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
-"""What iproute2 says of a line that was done before."""
+"""The message of iproute2 for a line that was applied before."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
 """A program and its lines."""
@@ -43,41 +43,41 @@ _LINKS = TypeAdapter(list[LinuxLink])
 
 
 class LinuxEdge:
-    """One Linux edge."""
+    """The driver of one Linux edge."""
 
     def __init__(self, edge: Edge, backbone: Backbone, line: CommandLine) -> None:
         """Drive ``edge`` over ``line``."""
         self._edge = edge
         self._services = ServiceDevices(edge, backbone.transports)
         self._shell = Shell(f"edge {edge.name}", line)
-        self._carried: Circuits = ()
+        self._circuits: Circuits = ()
 
-    def read(self, managed: EdgeScope) -> EdgeObserved:
-        """Read the managed circuits; two questions, however many there are."""
-        self._services = ServiceDevices(self._edge, managed.transports)
-        self._shell.renew()
-        links = parse_json(self._shell.whom, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
-        entries = parse_vlan_entries(self._shell.whom, run_query(self._shell, SHOW_VLANS))
-        carried = LinuxEdgeReading(self._edge.name, self._services, links, entries).carried(managed)
-        self._carried = carried.circuits
-        return carried
+    def read(self, scope: EdgeScope) -> EdgeObserved:
+        """Read the managed circuits with two commands, however many circuits there are."""
+        self._services = ServiceDevices(self._edge, scope.transports)
+        self._shell.close_if_lost()
+        links = parse_json(self._shell.device, SHOW_LINKS, run_query(self._shell, SHOW_LINKS), _LINKS)
+        entries = parse_vlan_entries(self._shell.device, run_query(self._shell, SHOW_VLANS))
+        observed = LinuxEdgeReading(self._edge.name, self._services, links, entries).derive_circuits(scope)
+        self._circuits = observed.circuits
+        return observed
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Make the change; a line that is refused keeps none of the others from being done."""
+        """Apply a difference; a refused line does not stop the others."""
         self._check(difference.add)
         failures = [one for program, lines in self._steps(difference) for one in run_batch(self._shell, program, lines)]
-        raise_for_failures(self._shell.whom, [one for one in failures if not _is_already_done(one)])
+        raise_for_failures(self._shell.device, [one for one in failures if not _is_already_done(one)])
 
     def save(self) -> bool:
-        """Return False: no circuit outlives a restart, and the service devices are missed when it is read."""
+        """Return False: no circuit outlives a restart, and the next reading shows the service devices as missing."""
         return False
 
-    def lines(self, difference: EdgeDifference) -> tuple[str, ...]:
-        """Give the lines of this change, in order; nothing for no change."""
+    def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
+        """Return the commands of a difference, in order."""
         return tuple(f"{program} {line}" for program, lines in self._steps(difference) for line in lines)
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session by itself."""
+        """Return whether the edge ended the session."""
         return self._shell.is_lost()
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class LinuxEdge:
             if transport is None:
                 known = ", ".join(self._services.transports) or "none"
                 raise Refused(f"edge {self._edge.name}: wanted a circuit of transport {one.transport}, knows {known}")
-            if missing := self._services.lacks(transport):
+            if missing := self._services.find_missing_setting(transport):
                 what = f"wanted a circuit of transport {one.transport}, found no {missing} in the topology: add it"
                 raise Refused(f"edge {self._edge.name}: {what}")
 
@@ -100,13 +100,15 @@ class LinuxEdge:
             "bridge",
             _deduplicate(f"vlan del dev {one.port} vid {one.vlan}" for one in leaving if one.port and one.vlan),
         )
-        kept = {(one.transport, one.service) for one in self._carried if one not in difference.remove}
+        kept = {(one.transport, one.service) for one in self._circuits if one not in difference.remove}
         gone = (one for one in leaving if (one.transport, one.service) not in kept)
         yield "ip", _deduplicate(f"link del {name}" for one in gone if (name := self._device(one)))
         added = [(one, self._services.transports[one.transport]) for one in difference.add]
         yield (
             "ip",
-            _deduplicate(line for one, transport in added for line in self._services.added(transport, one.service)),
+            _deduplicate(
+                line for one, transport in added for line in self._services.render_creation(transport, one.service)
+            ),
         )
         yield "bridge", _deduplicate(line for one in difference.add for line in self._joined(one))
         yield "ip", _deduplicate(f"link set {self._device(one)} up" for one in difference.add)
@@ -116,9 +118,9 @@ class LinuxEdge:
         yield f"vlan add dev {one.port} vid {one.vlan}"
 
     def _device(self, one: Circuit | CircuitRemnant) -> str | None:
-        """Name the device; nothing for a part of which no service is known."""
+        """Return the name of the service device; None for a part without a known service."""
         transport = self._services.transports[one.transport]
-        return self._services.name(transport, one.service) if one.service in transport.services else None
+        return self._services.device_name(transport, one.service) if one.service in transport.services else None
 
 
 def _deduplicate(lines: Iterable[str]) -> tuple[str, ...]:
@@ -126,4 +128,4 @@ def _deduplicate(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_already_done(failure: BatchFailure) -> bool:
-    return any(failure.line.startswith(verb) and words in failure.words for verb, words in ALREADY_DONE.items())
+    return any(failure.line.startswith(verb) and words in failure.message for verb, words in ALREADY_DONE.items())

@@ -1,1 +1,1 @@
-"""Drivers of switches."""
+"""Drivers of switches: command lines, candidate configurations, Linux bridges and Open vSwitch."""

@@ -1,19 +1,27 @@
-"""The driver for switches with a candidate configuration: load, compare, commit for a while, read back, confirm.
+"""The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
-A difference is applied wholly or not at all. What was committed is taken back by the device itself unless it is
-confirmed within :data:`REVERT_IN` seconds, so a service that dies in between leaves what was there before; and it is
-confirmed only when what was asked for was read back.
+A difference is applied completely or not at all. The device reverts a commit that is not confirmed within
+:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S`, so a service that dies meanwhile leaves the former
+configuration. The driver confirms only what it read back.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
-from sbf_service.drivers.switch.command_rendering import NOTHING_DONE, find_port
-from sbf_service.drivers.switch.dialect import Commands, PortNames, PortReading, RestorableLine, SwitchReading
-from sbf_service.drivers.switch.observed_state import derive_observed_state
+from sbf_service.drivers.device_errors import build_parse_error, quote_start
+from sbf_service.drivers.switch.command_rendering import NOTHING_DONE
+from sbf_service.drivers.switch.dialect import (
+    Commands,
+    PortNames,
+    PortReading,
+    RestorableLine,
+    SwitchReading,
+    find_port,
+)
+from sbf_service.drivers.switch.observed_state import check_reserved_vlans, derive_observed_state
 from sbf_service.drivers.transport.device_session import DetectsSessionLoss, close_lost_session
 from sbf_service.log import get_log
 from virtcloud.model.errors import Refused, Unsafe
@@ -23,54 +31,50 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 log = get_log(__name__)
 
-REVERT_AFTER_S = 120
-"""Seconds until a device takes back what was not confirmed; Junos counts in minutes."""
-QUOTED_CHARACTERS = 300
-
 
 class CandidateSession(Protocol):
-    """A device's configuration store. Connects when first used, again after :meth:`close`.
+    """A session with a device's configuration store. It connects on first use and after :meth:`close`.
 
-    It raises Unreachable when the device is silent, ends the session or is being configured by somebody else, Refused
-    when it says no. After Unreachable the session is closed: what was not confirmed is then taken back by the device.
+    It raises Unreachable when the device is silent, ends the session, or is being configured by another user; Refused
+    when the device rejects a request. Unreachable closes the session, and the device reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
-        """Give what the active configuration says of VLANs and ports.
+        """Return the VLANs and ports of the active configuration.
 
-        Raises Unreachable while a commit of another session waits to be confirmed: it may vanish again.
+        Raise Unreachable while the commit of another session waits to be confirmed, because it may be reverted.
         """
 
     def load(self, lines: Sequence[str]) -> str:
-        """Keep others out, put lines into the candidate, and give the device's comparison; activates nothing."""
+        """Lock out other users, load lines into the candidate, and return the device's comparison."""
 
     def commit(self) -> None:
-        """Activate the candidate for :data:`REVERT_IN` seconds."""
+        """Activate the candidate, with the confirm timer."""
 
     def confirm(self) -> None:
-        """Confirm the commit and unlock; the commit survives a restart, unless the session :class:`SavesApart`."""
+        """Confirm the commit and unlock; it outlives a restart, unless the session :class:`SavesStartup`."""
 
-    def take_back(self) -> None:
-        """Throw the candidate away, or what was committed and not confirmed, and let others in."""
+    def revert(self) -> None:
+        """Discard the candidate, or the commit that was not confirmed, and unlock."""
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
 
 
 @runtime_checkable
 class QueriesNeighbours(Protocol):
-    """A session that can be asked for the device's neighbours (LLDP)."""
+    """A session that can read the device's neighbours (LLDP)."""
 
-    def neighbours(self) -> tuple[Neighbour, ...]:
-        """Give all that are heard; raises ValueError with what is not understood."""
+    def show_neighbours(self) -> str:
+        """Return the device's answer, which the dialect parses."""
 
 
 @runtime_checkable
 class ShowsCandidate(Protocol):
-    """A session that shows what it loaded before it is committed."""
+    """A session that can show the loaded candidate before the commit."""
 
-    def candidate(self) -> str:
-        """Return the whole configuration that a commit would activate."""
+    def show_candidate(self) -> str:
+        """Return the complete configuration that a commit would activate."""
 
 
 @runtime_checkable
@@ -78,147 +82,142 @@ class SavesStartup(Protocol):
     """A session with a device whose confirmed commit does not outlive a restart."""
 
     def save(self) -> None:
-        """Write the startup configuration. Raises Refused unless the device prints that it did."""
+        """Write the startup configuration. Raise Refused unless the device prints that it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateDialect:
-    """A platform's words.
+    """The data of a platform with a candidate configuration.
 
-    ``see`` understands what a session shows and raises ValueError; ``lines`` gives what is put into the candidate for
-    a difference, from what was seen before. ``show`` and ``told`` are for the documentation.
+    ``see`` parses what a session shows and raises ValueError for anything that it does not know. ``lines`` renders a
+    difference as lines of the candidate, from a reading. ``show`` and ``told`` are for the documentation.
     """
 
     title: str
     show: Commands
     see: Callable[[Sequence[str]], Any]
     lines: Callable[[SwitchDifference, Any], list[str]]
-    told: dict[str, Commands] = field(default_factory=dict)
-    closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _seen: ()
-    """The ports that ``lines`` closes before it allows VLANs, where a trunk without a list allows every VLAN; they are
+    told: Mapping[str, Commands] = field(default_factory=dict)
+    neighbours: Callable[[str], tuple[Neighbour, ...]] | None = None
+    """Parses the answer of :meth:`QueriesNeighbours.show_neighbours`; raises ValueError."""
+    closed_first: Callable[[SwitchDifference, Any], tuple[PortName, ...]] = lambda _difference, _reading: ()
+    """The ports that ``lines`` closes before it allows VLANs, where a trunk without a list allows every VLAN. They are
     read in the candidate before the commit."""
     unclosed: Callable[[SwitchDifference, tuple[PortName, ...], str], list[str]] = lambda _difference, _ports, _text: []
-    """Faults of these ports in the candidate; raises ValueError."""
+    """Returns the faults of these ports in the candidate; raises ValueError."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
     unused: frozenset[str] = frozenset({"", "access"})
     kept: tuple[RestorableLine, ...] = ()
-    facts: SwitchCapabilities = field(
+    capabilities: SwitchCapabilities = field(
         default_factory=lambda: SwitchCapabilities(VlanSet([1]), atomic=True, confirm_timer=True)
     )
 
 
 class CandidateSwitch:
-    """One switch with a candidate configuration."""
+    """The driver of one switch with a candidate configuration."""
 
-    def __init__(self, name: Name, words: CandidateDialect, session: CandidateSession) -> None:
+    def __init__(self, name: Name, dialect: CandidateDialect, session: CandidateSession) -> None:
         """Drive the switch called ``name`` over ``session``."""
         self._name = name
-        self._words = words
+        self._dialect = dialect
         self._session = session
-        self._seen: SwitchReading | None = None
+        self._reading: SwitchReading | None = None
 
-    def read(self, managed: SwitchScope) -> SwitchObserved:
-        """Read what managed ports carry of managed numbers; one or two questions, however many VLANs there are."""
+    def read(self, scope: SwitchScope) -> SwitchObserved:
+        """Read the switch with one or two requests, however many VLANs there are."""
         close_lost_session(self._session)
-        self._seen = self._look()
-        return derive_observed_state(self._name, self._words, self._seen, managed)
+        self._reading = self._read_all()
+        return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Make the whole change and confirm it once it was read back; or none of it."""
-        seen, self._seen = self._seen or self._look(), None
-        taken = difference.create & seen.reserved
-        if taken:
-            use = "which the switch uses itself: take it out of the site's pool"
-            raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
+        """Apply the complete difference and confirm it after the read-back; on any error, apply none of it."""
+        reading, self._reading = self._reading or self._read_all(), None
+        check_reserved_vlans(self._name, difference, reading)
         try:
-            self._make(difference, seen)
+            self._commit(difference, reading)
         except (Refused, Unsafe):
-            self._session.take_back()
+            self._session.revert()
             raise
 
     def save(self) -> bool:
-        """Write the startup configuration, where a confirmed commit did not."""
+        """Write the startup configuration; return False where a confirmed commit is already saved."""
         if not isinstance(self._session, SavesStartup):
             return False
         self._session.save()
         return True
 
-    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Give what would be put into the candidate; nothing for no change."""
+    def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Return the lines that would be loaded; empty for no difference."""
         if not difference:
             return ()
-        return tuple(self._words.lines(difference, self._seen or self._look()))
+        return tuple(self._dialect.lines(difference, self._reading or self._read_all()))
 
-    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
-        """Ask for all neighbours, whatever the ports; one question."""
-        if not isinstance(self._session, QueriesNeighbours):
-            raise Refused(f"switch {self._name}: SBF does not know how {self._words.title} shows its neighbours")
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - all at once
+        """Read all neighbours with one request. Raise Refused where unsupported, Unsafe for unknown answers."""
+        if self._dialect.neighbours is None or not isinstance(self._session, QueriesNeighbours):
+            raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
         close_lost_session(self._session)
         try:
-            return self._session.neighbours()
+            return self._dialect.neighbours(self._session.show_neighbours())
         except ValueError as error:
-            said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
-            raise Unsafe(f"switch {self._name}: what it said of its neighbours is not understood: {said}") from error
+            what = f"what it said of its neighbours is not understood: {quote_start(str(error))}"
+            raise Unsafe(f"switch {self._name}: {what}") from error
 
     def is_lost(self) -> bool:
-        """Return whether the switch ended the session by itself, as far as the session notices that."""
+        """Return whether the switch ended the session, as far as the session detects that."""
         return isinstance(self._session, DetectsSessionLoss) and self._session.is_lost()
 
     def close(self) -> None:
         """End the session."""
         self._session.close()
 
-    def _make(self, difference: SwitchDifference, seen: SwitchReading) -> None:
-        """Load the change, commit it, and confirm it when it was read back."""
-        compared = self._session.load(self._words.lines(difference, seen))
-        log.info("candidate_compared", element=self._name, compared=compared)
-        if closed := self._words.closed_first(difference, seen):
+    def _commit(self, difference: SwitchDifference, reading: SwitchReading) -> None:
+        """Load and commit the difference, and confirm the commit after the read-back."""
+        comparison = self._session.load(self._dialect.lines(difference, reading))
+        log.info("candidate_compared", element=self._name, compared=comparison)
+        if closed := self._dialect.closed_first(difference, reading):
             self._check_candidate(difference, closed)
         self._session.commit()
-        left = list(find_unapplied(self._words, difference, self._look()))
-        if left:
-            raise Refused(f"switch {self._name}: {'; '.join(left)}: read after the commit, which was taken back")
+        missing = list(find_unapplied(self._dialect, difference, self._read_all()))
+        if missing:
+            raise Refused(f"switch {self._name}: {'; '.join(missing)}: read after the commit, which was taken back")
         self._session.confirm()
 
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
-        """Raise Refused unless the candidate has lists of allowed VLANs on ``closed`` ports, and only VLANs to add.
+        """Raise Refused unless the ``closed`` ports have a list of allowed VLANs, with only the VLANs to add.
 
-        A commit of empty lists alone would stay in effect when the commit of the rest fails.
+        A separate commit of empty lists would stay in effect when the second commit fails.
         """
         if not isinstance(self._session, ShowsCandidate):
-            raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._words.title}")
-        shown = self._session.candidate()
+            raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")
+        candidate = self._session.show_candidate()
         try:
-            left = self._words.unclosed(difference, closed, shown)
+            faults = self._dialect.unclosed(difference, closed, candidate)
         except ValueError as error:
-            raise self._not_understood("candidate configuration is", error) from error
-        if left:
-            raise Refused(f"switch {self._name}: {'; '.join(left)}: nothing was committed; {NOTHING_DONE}")
+            raise build_parse_error(f"switch {self._name}", "candidate configuration is", error) from error
+        if faults:
+            raise Refused(f"switch {self._name}: {'; '.join(faults)}: nothing was committed; {NOTHING_DONE}")
 
-    def _look(self) -> SwitchReading:
+    def _read_all(self) -> SwitchReading:
         shown = self._session.show()
         try:
-            seen: SwitchReading = self._words.see(shown)
+            reading: SwitchReading = self._dialect.see(shown)
         except ValueError as error:
-            asked = ", ".join(repr(command) for command in self._words.show)
-            raise self._not_understood(f"answers to {asked} are", error) from error
-        return seen
-
-    def _not_understood(self, what: str, error: ValueError) -> Unsafe:
-        said = " ".join(str(error).split())[:QUOTED_CHARACTERS]
-        return Unsafe(f"switch {self._name}: the {what} not understood: {said}; it was left alone")
+            commands = ", ".join(repr(command) for command in self._dialect.show)
+            raise build_parse_error(f"switch {self._name}", f"answers to {commands} are", error) from error
+        return reading
 
 
-def find_unapplied(words: CandidateDialect, difference: SwitchDifference, seen: SwitchReading) -> Iterator[str]:
-    """Say what of a difference is not to be seen."""
-    if missing := difference.create - seen.vlans:
+def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
+    """Yield the parts of a difference that the reading does not show."""
+    if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing}, found none of it"
-    if kept := difference.delete & seen.vlans:
-        yield f"wanted no VLAN {kept}, found it"
+    if remaining := difference.delete & reading.vlans:
+        yield f"wanted no VLAN {remaining}, found it"
     for port in dict.fromkeys((*difference.close, *difference.add, *difference.remove)):
-        found = find_port(words, seen, port)
+        found = find_port(dialect, reading, port)
         if found is None:
             yield f"port {port}: found no such port"
         elif port in difference.access:
@@ -232,12 +231,12 @@ def _find_unapplied_trunk(port: PortName, difference: SwitchDifference, found: P
         yield f"port {port}: wanted a list of VLANs, found every VLAN"
     elif missing := difference.add.get(port, VlanSet()) - found.tagged:
         yield f"port {port}: wanted VLAN {missing} tagged, found none of it"
-    if kept := difference.remove.get(port, VlanSet()) & found.tagged:
-        yield f"port {port}: wanted no VLAN {kept}, found it"
+    if remaining := difference.remove.get(port, VlanSet()) & found.tagged:
+        yield f"port {port}: wanted no VLAN {remaining}, found it"
 
 
 def _find_unapplied_access(port: PortName, wanted: VlanSet, found: PortReading) -> Iterator[str]:
-    """Say what is wrong with an access port: in no VLAN it is shut down, or has nothing at all configured."""
+    """Yield the fault of an access port; a port in no VLAN is shut down, or has no configuration at all."""
     is_empty = found.off or found == PortReading()
     is_in = not found.off and found.access is not None and found.access in wanted and not found.tagged
     if not (is_in if wanted else is_empty):

@@ -1,29 +1,29 @@
-"""The driver for every switch with a command line; what it says is in the dialect."""
+"""The driver for every switch with a command line; its dialect defines what is sent."""
 
 from collections.abc import Iterator, Sequence
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import SwitchScope
+from sbf_service.drivers.device_errors import (
+    ChangeFault,
+    build_parse_error,
+    build_refusal,
+    join_texts,
+    quote_start,
+)
 from sbf_service.drivers.switch.command_rendering import (
     NOTHING_DONE,
     UNCLOSED,
     drop_ports,
     find_command_vlans,
-    find_port,
     find_unclosed_ports,
     render_change_commands,
     render_closing_commands,
 )
-from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReading
+from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReading, find_port
 from sbf_service.drivers.switch.lldp import parse_neighbours
-from sbf_service.drivers.switch.observed_state import derive_observed_state
-from sbf_service.drivers.transport.conversation import (
-    ChangeFault,
-    DeviceConversation,
-    build_refusal,
-    join_texts,
-    quote_start,
-)
+from sbf_service.drivers.switch.observed_state import check_reserved_vlans, derive_observed_state
+from sbf_service.drivers.transport.conversation import DeviceConversation
 from sbf_service.drivers.transport.device_session import CommandLine
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -34,130 +34,132 @@ EXIT_COMMANDS = frozenset({"exit", "quit"})
 
 
 class CommandLineSwitch:
-    """One switch that is driven by its command line."""
+    """The driver of one switch with a command line."""
 
     def __init__(self, name: Name, dialect: Dialect, line: CommandLine) -> None:
         """Drive the switch called ``name`` over ``line``."""
         self._name = name
         self._dialect = dialect
-        self._device = DeviceConversation(f"switch {name}", dialect, line)
-        self._seen: SwitchReading | None = None
+        self._conversation = DeviceConversation(f"switch {name}", dialect, line)
+        self._reading: SwitchReading | None = None
 
-    def read(self, managed: SwitchScope) -> SwitchObserved:
-        """Read what managed ports carry of managed numbers; a few questions, however many VLANs there are."""
-        self._device.renew()
-        self._seen = self.look()
-        return derive_observed_state(self._name, self._dialect, self._seen, managed)
+    def read(self, scope: SwitchScope) -> SwitchObserved:
+        """Read the switch with a few commands, however many VLANs there are."""
+        self._conversation.close_if_lost()
+        self._reading = self.read_all()
+        return derive_observed_state(self._name, self._dialect, self._reading, scope)
+
+    def read_all(self) -> SwitchReading:
+        """Read the whole switch. Raise Unsafe for answers that cannot be parsed. Changes nothing."""
+        dialect = self._dialect
+        show_any = self._conversation.show_any
+        answers = [show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
+        try:
+            return dialect.see(answers)
+        except ValueError as error:
+            commands = ", ".join(repr(command) for command in dialect.show)
+            raise build_parse_error(f"switch {self._name}", f"answers to {commands} are", error) from error
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Make the change; :meth:`save` is a step of its own.
+        """Apply a difference; :meth:`save` is a separate step.
 
-        Lists of allowed VLANs are emptied first and read back: no VLAN is created, and no port made a trunk, before
-        its list was read as empty (DESIGN.md §7.4). That reading is the only one, and there is none when no port needs
-        preparing. A line that is refused keeps none of the others from being done: they may be another cluster's.
+        Lists of allowed VLANs are emptied first and read back: no VLAN is created, and no port becomes a trunk, before
+        its list was read as empty (DESIGN.md §7.4). This is the only reading, and there is none when no port needs it.
+        A refused command does not stop the others, which may concern other clusters.
         """
-        seen, self._seen = self._seen or self.look(), None
-        taken = difference.create & seen.reserved
-        if taken:
-            use = "which the switch uses itself: take it out of the site's pool"
-            raise Refused(f"switch {self._name}: wanted VLAN {taken}, {use}")
-        faults, whole = list[ChangeFault](), difference
-        if closing := render_closing_commands(self._dialect, difference, seen):
-            faults += self._tell(closing, whole)
-            difference, unclosed = self._closed(difference, seen, faults)
+        reading, self._reading = self._reading or self.read_all(), None
+        check_reserved_vlans(self._name, difference, reading)
+        faults, complete = list[ChangeFault](), difference
+        if closing := render_closing_commands(self._dialect, difference, reading):
+            faults += self._send(closing, complete)
+            difference, unclosed = self._read_back_lists(difference, reading, faults)
             faults += unclosed
-        faults += self._tell(render_change_commands(self._dialect, difference, seen), whole)
+        faults += self._send(render_change_commands(self._dialect, difference, reading), complete)
         if faults:
             raise build_refusal(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
         """Write the startup configuration. Raise Refused unless the switch prints that it did."""
-        self._device.save(self._dialect.save, self._dialect.saved)
+        self._conversation.save(self._dialect.save, self._dialect.saved)
         return True
 
-    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Give the lines of this change, saving included; nothing for no change."""
-        return list_sent_commands(self._dialect, difference, self._seen or self.look()) if difference else ()
+    def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Return the commands of a difference, with those that save; empty for no difference."""
+        return list_sent_commands(self._dialect, difference, self._reading or self.read_all()) if difference else ()
 
-    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Ask for all neighbours; one question."""
-        words = self._dialect.lldp
-        if words is None:
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+        """Read all neighbours with one command. Raise Refused for a dialect without one, Unsafe for unknown answers."""
+        form = self._dialect.lldp
+        if form is None:
             raise Refused(f"switch {self._name}: SBF does not know how {self._dialect.title} shows its neighbours")
-        spelt = ",".join(self._dialect.ports.spelt(self._dialect.ports.canonical(port)) for port in ports)
-        command = words.show.format(ports=spelt)
-        self._device.renew()
+        names = self._dialect.ports
+        command = form.show.format(ports=",".join(names.spelt(names.canonical(port)) for port in ports))
+        self._conversation.close_if_lost()
         try:
-            return parse_neighbours(words, self._device.show(command))
+            return parse_neighbours(form, self._conversation.show(command))
         except ValueError as error:
             raise Unsafe(
                 f"switch {self._name}: the answer to {command!r} is not understood: {quote_start(str(error))}"
             ) from error
 
-    def look(self) -> SwitchReading:
-        """Read the whole switch. Raise Unsafe for answers that are not understood, and change nothing."""
-        dialect = self._dialect
-        answers = [self._device.show_any((command, *dialect.instead.get(command, ()))) for command in dialect.show]
-        try:
-            return self._dialect.see(answers)
-        except ValueError as error:
-            asked = ", ".join(repr(command) for command in self._dialect.show)
-            words = f"the answers to {asked} are not understood: {quote_start(str(error))}; it was left alone"
-            raise Unsafe(f"switch {self._name}: {words}") from error
-
     def is_lost(self) -> bool:
-        """Say whether the switch ended the session by itself."""
-        return self._device.is_lost()
+        """Return whether the switch ended the session."""
+        return self._conversation.is_lost()
 
     def close(self) -> None:
         """End the session."""
-        self._device.close()
+        self._conversation.close()
 
-    def _closed(
-        self, difference: SwitchDifference, seen: SwitchReading, before: list[ChangeFault]
+    def _read_back_lists(
+        self, difference: SwitchDifference, reading: SwitchReading, before: list[ChangeFault]
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
-        """Read lists back; return what may be done then, and a fault for each port whose list is not empty.
+        """Read the lists back; return what may be applied now, and a fault for each port whose list is not empty.
 
-        Raise Refused while a port is open: whatever was created would be carried there.
+        Raise Refused while a port is open: it would carry every VLAN that is created.
         """
-        after = self.look()
-        unclosed = find_unclosed_ports(self._dialect, difference, seen, after)
+        after = self.read_all()
+        unclosed = find_unclosed_ports(self._dialect, difference, reading, after)
         faults = [ChangeFault(f"port {port}: {UNCLOSED}", difference.add.get(port, VlanSet())) for port in unclosed]
         if any((find_port(self._dialect, after, port) or PortReading()).open for port in unclosed):
-            raise Refused(f"switch {self._name}: {join_texts(one.text for one in (*before, *faults))}: {NOTHING_DONE}")
+            texts = join_texts(one.text for one in (*before, *faults))
+            raise Refused(f"switch {self._name}: {texts}: {NOTHING_DONE}")
         return drop_ports(difference, unclosed), faults
 
-    def _tell(self, told: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
-        """Send lines block by block; yield those that were refused.
+    def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
+        """Send commands block by block; yield those that were refused.
 
-        Where a block was not entered its last line left the configuration instead: that is entered again, or the last
-        line of the next such block would end the session.
+        When the first command of a block is refused, the block's last command leaves the configuration mode instead of
+        the block. The mode is then entered again, or the next such block would end the session.
         """
-        opening = self._dialect.configure
-        for block in split_command_blocks(told):
-            faults = list(self._device.tell([*opening, *block]))
+        dialect = self._dialect
+        opening = dialect.configure
+        for block in split_command_blocks(commands):
+            refused = list(self._conversation.send([*opening, *block]))
             yield from (
-                ChangeFault(str(one), find_command_vlans(self._dialect, one.line, block, difference)) for one in faults
+                ChangeFault(str(one), find_command_vlans(dialect, one.line, block, difference)) for one in refused
             )
-            has_left = block[-1] in EXIT_COMMANDS and any(one.line == block[0] for one in faults)
-            opening = self._dialect.configure if has_left else ()
+            has_left = block[-1] in EXIT_COMMANDS and any(one.line == block[0] for one in refused)
+            opening = dialect.configure if has_left else ()
         if not opening:
-            yield from (ChangeFault(str(one)) for one in self._device.tell(self._dialect.leave))
+            yield from (ChangeFault(str(one)) for one in self._conversation.send(dialect.leave))
 
 
-def list_sent_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> tuple[str, ...]:
-    """Return all lines of a change of a switch that was read as ``seen``, in order, saving included."""
-    parts = render_closing_commands(dialect, difference, seen), render_change_commands(dialect, difference, seen)
+def list_sent_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[str, ...]:
+    """Return all commands of a difference for a switch with this reading, in order, with those that save."""
+    parts = (
+        render_closing_commands(dialect, difference, reading),
+        render_change_commands(dialect, difference, reading),
+    )
     changes = [line for part in parts if part for line in (*dialect.configure, *part, *dialect.leave)]
     return (*changes, *dialect.save)
 
 
-def split_command_blocks(told: Sequence[str]) -> Iterator[list[str]]:
-    """Split lines after each that leaves what was entered."""
+def split_command_blocks(commands: Sequence[str]) -> Iterator[list[str]]:
+    """Yield blocks of commands; a block ends with the command that leaves the mode it entered."""
     block: list[str] = []
-    for line in told:
-        block.append(line)
-        if line in EXIT_COMMANDS:
+    for command in commands:
+        block.append(command)
+        if command in EXIT_COMMANDS:
             yield block
             block = []
     if block:

@@ -1,8 +1,7 @@
-"""From a difference to the lines that a device is told. Pure; written out for each platform in the tests.
+"""Renders a difference as a dialect's commands, and finds the VLAN IDs that a command concerns. Pure.
 
-Which VLAN IDs lines are about, so that a refusal is shown to the clusters that it concerns. Pure.
-
-Lines were made from a dialect's templates; here they are matched with these templates again.
+A refused command is shown to the clusters that it concerns. To find them, the command is matched with the templates
+that it was rendered from.
 """
 
 import re
@@ -18,115 +17,119 @@ from sbf_service.drivers.switch.dialect import (
     PortReading,
     RestorableLine,
     SwitchReading,
+    find_port,
 )
 from virtcloud.model.errors import BadInput
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference
+from virtcloud.model.wanted import PortVlans, SwitchDifference
 
 UNCLOSED = "wanted an empty list of allowed VLANs before the port becomes a trunk, read back another list"
 NOTHING_DONE = "no VLAN was created and no port was made a trunk; look at the switch's configuration"
+_FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
 
 
-def render_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
-    """Return all lines of a change, without those that enter and leave the configuration."""
-    return [*render_closing_commands(dialect, difference, seen), *render_change_commands(dialect, difference, seen)]
+def render_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
+    """Return all commands of a difference, without those that enter and leave the configuration mode."""
+    return [
+        *render_closing_commands(dialect, difference, reading),
+        *render_change_commands(dialect, difference, reading),
+    ]
 
 
-def render_closing_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
-    """Return the lines that vacate open access ports and set empty lists of allowed VLANs.
+def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
+    """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
 
-    What they achieved is read back before :func:`changing_lines` are sent (DESIGN.md §7.4).
+    Their effect is read back before the commands of :func:`render_change_commands` are sent (DESIGN.md §7.4).
     """
     vacated = [port for port in difference.close if port in difference.access]
-    prepared = [port for port in find_ports_to_prepare(difference, seen, dialect) if dialect.prepare]
+    prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
     return [
-        *(line for port in vacated for line in _render_vacating(dialect, seen, port)),
+        *(line for port in vacated for line in _render_vacating(dialect, reading, port)),
         *(line for port in prepared for line in _fill_template(dialect, dialect.prepare, port=port)),
     ]
 
 
-def render_change_commands(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> list[str]:
-    """Return the lines that are sent once no managed port is open: removals, then creations, then additions.
+def render_change_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
+    """Return the commands that are sent once no managed port is open: removals, then creations, then additions.
 
-    ``seen`` is the reading from before :func:`closing_lines`.
+    ``reading`` is the reading from before :func:`render_closing_commands`.
     """
     access = difference.access
     vacated = [port for port in access if port in difference.remove and port not in difference.close]
     occupied = [(port, difference.add[port]) for port in access if port in difference.add]
     return [
-        *(line for port in vacated for line in _render_vacating(dialect, seen, port)),
-        *_render_removals(dialect, difference, seen),
+        *(line for port in vacated for line in _render_vacating(dialect, reading, port)),
+        *_render_removals(dialect, difference, reading),
         *_fill_template(dialect, dialect.delete, difference.delete, dialect.runs_only),
-        *(line for vlan in difference.create for line in _render_creation(dialect, vlan, seen)),
-        *_render_additions(dialect, difference, seen),
+        *(line for vlan in difference.create for line in _render_creation(dialect, vlan, reading)),
+        *_render_additions(dialect, difference, reading),
         *(line for port, vlans in occupied for line in _fill_template(dialect, dialect.access, vlans, port=port)),
-        *(line for port, use in difference.put_back.items() for line in _render_restoration(dialect, seen, port, use)),
+        *(
+            line
+            for port, use in difference.put_back.items()
+            for line in _render_restoration(dialect, reading, port, use)
+        ),
     ]
 
 
 def find_ports_to_prepare(
-    difference: SwitchDifference, seen: SwitchReading, dialect: PortConventions
+    difference: SwitchDifference, reading: SwitchReading, dialect: PortConventions
 ) -> tuple[PortName, ...]:
-    """Return the trunks that need an empty list first: open ones, and those that take no VLAN as they are."""
-    new = (port for port in difference.add if not (find_port(dialect, seen, port) or PortReading()).ready)
+    """Return the trunks that need an empty list first: open trunks, and ports where no VLAN can be allowed yet."""
+    new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
     return tuple(trunks)
 
 
-def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> tuple[PortName, ...]:
-    """Return the ports that :func:`closing_lines` vacates or gives an empty list."""
+def find_ports_to_close(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> tuple[PortName, ...]:
+    """Return the ports that :func:`render_closing_commands` vacates or gives an empty list."""
     vacated = (port for port in difference.close if port in difference.access)
-    return (*vacated, *(find_ports_to_prepare(difference, seen, dialect) if dialect.prepare else ()))
+    return (*vacated, *(find_ports_to_prepare(difference, reading, dialect) if dialect.prepare else ()))
 
 
 def find_unclosed_ports(
-    dialect: Dialect, difference: SwitchDifference, seen: SwitchReading, after: SwitchReading
+    dialect: Dialect, difference: SwitchDifference, reading: SwitchReading, after: SwitchReading
 ) -> tuple[PortName, ...]:
-    """Return the ports that :func:`closing_lines` should have closed, and that ``after`` shows otherwise."""
-    found = {port: find_port(dialect, after, port) for port in find_ports_to_close(dialect, difference, seen)}
+    """Return the ports of :func:`find_ports_to_close` that ``after`` does not show as closed."""
+    found = {port: find_port(dialect, after, port) for port in find_ports_to_close(dialect, difference, reading)}
     return tuple(port for port, one in found.items() if one is None or not _is_closed(one, port in difference.access))
 
 
 def drop_ports(difference: SwitchDifference, ports: Collection[PortName]) -> SwitchDifference:
-    """Return the difference without additions to ``ports``, and without VLANs that only these needed."""
+    """Return the difference without additions to ``ports``, and without VLANs that only these ports need."""
     add = {port: vlans for port, vlans in difference.add.items() if port not in ports}
     needed = VlanSet(number for vlans in add.values() for number in vlans)
     return difference.model_copy(update={"add": add, "create": difference.create & needed})
 
 
-def select_restorable_lines(dialect: PortConventions, lines: Commands) -> Commands:
-    """Return the lines of a port's configuration that SBF may change; all where the platform puts ports into VLANs."""
-    return tuple(line for line in lines if any(kept.of((line,)) for kept in dialect.kept)) if dialect.kept else lines
-
-
-def _render_restoration(dialect: Dialect, seen: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Return the lines that give a port the use that it had before SBF took it."""
-    now = find_port(dialect, seen, port) or PortReading()
+def _render_restoration(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
+    """Yield the commands that restore the use that a port had before SBF took it."""
+    now = find_port(dialect, reading, port) or PortReading()
     if not dialect.kept:
-        yield from _render_rejoining(dialect, seen, port, use)
+        yield from _render_rejoining(dialect, reading, port, use)
         return
     ordered = reversed(dialect.kept) if use.mode == "trunk" and dialect.trunk else dialect.kept
-    body = [line for kept in ordered for line in _restore_line(kept, use, kept.of(now.lines))]
+    body = [line for kept in ordered for line in _restore_line(kept, use, kept.select(now.lines))]
     if now.off != use.down:
         body.append(dialect.disable if use.down else dialect.enable)
     yield from _fill_template(dialect, (dialect.allow[0], *body, dialect.allow[-1]), port=port)
 
 
 def _restore_line(kept: RestorableLine, use: PortUse, now: Commands) -> Commands:
-    before = kept.of(use.lines)
+    before = kept.select(use.lines)
     if before == now or kept.mode not in ("", use.mode):
         return ()
     return before or ((kept.undo,) if kept.undo else ())
 
 
-def _render_rejoining(dialect: Dialect, seen: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
-    """Put a port back into its untagged VLAN, where VLANs list their ports."""
-    now = find_port(dialect, seen, port) or PortReading()
+def _render_rejoining(dialect: Dialect, reading: SwitchReading, port: PortName, use: PortUse) -> Iterator[str]:
+    """Yield the commands that restore a port's untagged VLAN, on platforms that put ports into VLANs."""
+    now = find_port(dialect, reading, port) or PortReading()
     before = VlanSet(number for number in (use.access, use.native) if number is not None)
     if now.untagged - before - DEFAULT_VLAN:
-        yield from _render_vacating(dialect, seen, port)
+        yield from _render_vacating(dialect, reading, port)
     if before:
         yield from _fill_template(dialect, dialect.access, before, port=port)
     elif not use.tagged:
@@ -139,46 +142,42 @@ def _is_closed(found: PortReading, vacated: bool) -> bool:
     return found.is_closed
 
 
-def find_port(dialect: PortConventions, seen: SwitchReading, port: PortName) -> PortReading | None:
-    """Find a port by any form of its name; None where the device has none of it."""
-    found = seen.ports.get(dialect.ports.canonical(port))
-    return PortReading() if found is None and not dialect.shows_every_port else found
+def select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
+    """Yield those of the ports that are no access ports, with their VLANs."""
+    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
 
 
-def _render_removals(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> Iterator[str]:
-    for port, vlans in difference.remove.items():
-        if port not in difference.access:
-            yield from _render_removal(dialect, seen, port, vlans)
+def _render_removals(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
+    for port, vlans in select_trunks(difference.remove, difference):
+        yield from _render_removal(dialect, reading, port, vlans)
 
 
-def _render_removal(dialect: Dialect, seen: SwitchReading, port: PortName, vlans: VlanSet) -> Iterator[str]:
-    before = find_port(dialect, seen, port) or PortReading()
+def _render_removal(dialect: Dialect, reading: SwitchReading, port: PortName, vlans: VlanSet) -> Iterator[str]:
+    before = find_port(dialect, reading, port) or PortReading()
     last = not before.tagged - vlans
     yield from _fill_template(dialect, dialect.empty if last and dialect.empty else dialect.remove, vlans, port=port)
 
 
-def _render_vacating(dialect: Dialect, seen: SwitchReading, port: PortName) -> Iterator[str]:
-    """Take a port out of what it is in, tagged or not."""
-    before = find_port(dialect, seen, port) or PortReading()
+def _render_vacating(dialect: Dialect, reading: SwitchReading, port: PortName) -> Iterator[str]:
+    """Yield the commands that remove a port from all its VLANs, tagged and untagged."""
+    before = find_port(dialect, reading, port) or PortReading()
     if tagged := before.tagged - DEFAULT_VLAN if not before.open else VlanSet():
-        yield from _render_removal(dialect, seen, port, tagged)
+        yield from _render_removal(dialect, reading, port, tagged)
     for template in dialect.vacate:
         repeated = before.untagged - DEFAULT_VLAN if any("{vlan}" in line for line in template) else None
         yield from _fill_template(dialect, template, repeated, port=port)
 
 
-def _render_additions(dialect: Dialect, difference: SwitchDifference, seen: SwitchReading) -> Iterator[str]:
-    prepared = find_ports_to_prepare(difference, seen, dialect)
-    for port, vlans in difference.add.items():
-        if port in difference.access:
-            continue
+def _render_additions(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
+    prepared = find_ports_to_prepare(difference, reading, dialect)
+    for port, vlans in select_trunks(difference.add, difference):
         if port in prepared:
             yield from _fill_template(dialect, dialect.trunk, port=port)
         yield from _fill_template(dialect, dialect.allow, vlans, port=port)
 
 
-def _render_creation(dialect: Dialect, vlan: VlanId, seen: SwitchReading) -> Iterator[str]:
-    name = make_vlan_name(vlan, seen.names)
+def _render_creation(dialect: Dialect, vlan: VlanId, reading: SwitchReading) -> Iterator[str]:
+    name = make_vlan_name(vlan, reading.names)
     yield from (line.format(vlan=vlan, name=name) for line in dialect.create)
 
 
@@ -189,7 +188,7 @@ def _fill_template(
     runs_only: bool = False,
     port: PortName | None = None,
 ) -> Iterator[str]:
-    """Fill in a template: once, for each number, or for as many ranges as a command takes."""
+    """Fill in a template once, once for each VLAN ID, or once for as many ranges as a command accepts."""
     spelt = "" if port is None else dialect.ports.spelt(dialect.ports.canonical(port))
     for values in _template_values(dialect, template, vlans, 1 if runs_only else dialect.most_ranges):
         yield from (line.format(port=spelt, **values) for line in template)
@@ -203,20 +202,17 @@ def _template_values(
     if any("{vlan}" in line for line in template):
         return [{"vlan": number} for number in vlans]
     runs = vlans.ranges()
-    return [{"vlans": dialect.listed(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]
-
-
-_FIELDS = {"port": r"(?P<port>\S.*?)", "name": r"\S+", "vlan": r"(?P<vlan>\d+)", "vlans": r"(?P<vlans>\d.*)"}
+    return [{"vlans": dialect.format_ranges(runs[start : start + ranges])} for start in range(0, len(runs), ranges)]
 
 
 def find_command_vlans(dialect: Dialect, line: str, block: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that a line of a block is about; those of the whole block where it says none itself."""
+    """Return the VLAN IDs that a command concerns; those of its whole block where the command itself names none."""
     return _find_named_vlans(dialect, [line], difference) or _find_named_vlans(dialect, block, difference)
 
 
-def _find_named_vlans(dialect: Dialect, told: Sequence[str], difference: SwitchDifference) -> VlanSet:
-    """Return the VLAN IDs that lines name, else those that the change moves on the ports that they name."""
-    named = [found for line in told for found in _match_templates(dialect, line)]
+def _find_named_vlans(dialect: Dialect, commands: Sequence[str], difference: SwitchDifference) -> VlanSet:
+    """Return the VLAN IDs that commands name, or else those that the difference moves on the named ports."""
+    named = [found for line in commands for found in _match_templates(dialect, line)]
     vlans = VlanSet(number for found in named for number in _parse_matched_vlans(dialect, found))
     return vlans or VlanSet(number for found in named for number in _find_moved_vlans(dialect, found, difference))
 
@@ -226,7 +222,7 @@ def _parse_matched_vlans(dialect: Dialect, found: re.Match[str]) -> Iterable[int
     listed = fields.get("vlan") or fields.get("vlans") or ""
     try:
         return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
-    except BadInput:  # the words of another template that fits too
+    except BadInput:  # the text of another template that matches too
         return ()
 
 

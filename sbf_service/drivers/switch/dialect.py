@@ -1,4 +1,7 @@
-"""What a dialect is: a vendor's words as data (DESIGN.md §8)."""
+"""The data of a dialect: a platform's commands, the patterns of its answers, and readings of a switch (DESIGN.md §8).
+
+The names of the fields are the interface of plug-ins (docs/how-to/add-a-switch-platform.md).
+"""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,23 +13,24 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.vlans import VlanSet
 
 Commands = tuple[str, ...]
-"""Commands. ``{port}`` is a port as the device wants it spelt, ``{name}`` the name of a VLAN, ``{vlans}`` a list of
-numbers. A template that says ``{vlan}`` is repeated for each number."""
+"""Command templates. ``{port}`` is a port in the device's spelling, ``{name}`` the name of a VLAN, ``{vlans}`` a list
+of VLAN IDs. A template with ``{vlan}`` is repeated for each VLAN ID."""
 
 ALL_VLANS = VlanSet(range(1, 4095))
 DEFAULT_VLAN = VlanSet([1])
-"""What a port is in that nobody configured."""
+"""The VLAN of a port that was never configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortReading:
-    """A port as it was read: the VLANs tagged on it, whoever they belong to, and those that are on it untagged.
+    """The configuration of one port as it was read: its tagged and its untagged VLANs, managed or not.
 
-    ``ready`` says that VLANs may be allowed on it as it is, ``open`` that it carries all VLANs, or would if its
-    neighbour asked for it. ``access`` is the number of one that takes untagged frames only, ``off`` says that it was
-    shut down. ``dormant`` is the list of allowed VLANs that a port without trunk mode will have as a trunk; None: no
-    list, so that such a trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the port's configuration)
-    tell whether the port is in other use, and restore it; ``others`` are VLANs that others have on the port beside it.
+    ``ready``: VLANs can be allowed on the port as it is. ``open``: the port carries all VLANs, or would if its
+    neighbour negotiated a trunk. ``access``: the VLAN ID of a port that accepts untagged frames only. ``off``: the port
+    is shut down. ``dormant``: the list of allowed VLANs that takes effect once the port becomes a trunk; None means
+    that there is no list, so that the trunk would allow every VLAN. ``mode``, ``native`` and ``lines`` (the port's
+    configuration) determine whether the port is in other use, and restore that use. ``others``: VLANs of other users
+    that are configured beside SBF's.
     """
 
     tagged: VlanSet = field(default_factory=VlanSet)
@@ -37,7 +41,7 @@ class PortReading:
     off: bool = False
     dormant: VlanSet | None = None
     member: bool = False
-    """It is part of an aggregate, whose configuration it repeats."""
+    """The port belongs to an aggregate and repeats the configuration of the aggregate."""
     mode: str = field(default="", compare=False)
     native: VlanId | None = field(default=None, compare=False)
     lines: Commands = field(default=(), compare=False)
@@ -45,16 +49,17 @@ class PortReading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the port, now and as a trunk, allows no VLAN but the default one."""
+        """Whether the port allows only the default VLAN, now and once it becomes a trunk."""
         listed = self.tagged if self.ready else self.dormant
         return not self.open and listed is not None and not listed - DEFAULT_VLAN
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchReading:
-    """A whole switch as it was read; ports by their canonical names. ``reserved`` is what it keeps for itself.
+    """The configuration of a switch as it was read, with ports by canonical name.
 
-    ``names`` are the names of VLANs, where the platform shows them.
+    ``reserved``: the VLAN IDs that this switch uses internally. ``names``: the names of VLANs, where the platform shows
+    them.
     """
 
     vlans: VlanSet
@@ -65,13 +70,16 @@ class SwitchReading:
 
 @dataclass(frozen=True, slots=True)
 class PortNames:
-    """The long names of a platform's kinds of port, each with other forms of it; any beginning of them will do."""
+    """The long names of a platform's kinds of port, each with its short forms; any prefix of a form is accepted.
+
+    ``gap`` is the text between the kind and the number in commands.
+    """
 
     kinds: Mapping[str, Commands]
     gap: str = ""
 
     def canonical(self, name: str) -> str:
-        """Give the one form of a port's name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``; unknown kinds stay."""
+        """Return the canonical name: ``Gi1/0/1`` is ``GigabitEthernet1/0/1``; unknown kinds stay unchanged."""
         letters, numbers = _split_port_name(name)
         for long, others in self.kinds.items():
             if any(form.lower().startswith(letters.lower()) for form in (long, *others)) and letters:
@@ -79,23 +87,24 @@ class PortNames:
         return letters + numbers
 
     def spelt(self, canonical: str) -> str:
-        """Write a canonical name as the device wants it in commands."""
+        """Return a canonical name in the spelling of the device's commands."""
         letters, numbers = _split_port_name(canonical)
         return letters + (self.gap if letters else "") + numbers
 
 
 class RestorableLine(NamedTuple):
-    """A kind of line of a port's configuration: its beginning, or without a space at the end the whole line.
+    """A kind of configuration line that SBF may change on a port, and restores when it gives the port up.
 
-    ``undo`` is sent when the port had no such line before; empty: another line undoes it. Where ``mode`` is given, the
-    lines are only for ports that are put back into this mode.
+    ``start`` is the beginning of the line, or, without a space at its end, the whole line. ``undo`` is sent when the
+    port had no such line; empty where another line undoes it. With ``mode``, the line is only restored on ports of
+    that mode.
     """
 
     start: str
     undo: str = ""
     mode: str = ""
 
-    def of(self, lines: Commands) -> Commands:
+    def select(self, lines: Commands) -> Commands:
         """Return the lines of this kind."""
         return tuple(
             one for one in lines if one == self.start or (self.start[-1] == " " and one.startswith(self.start))
@@ -103,32 +112,35 @@ class RestorableLine(NamedTuple):
 
 
 class PortConventions(Protocol):
-    """What is needed to find a port among those that were seen, and to know its use."""
+    """How a platform names, shows and configures ports."""
 
     @property
     def unused(self) -> frozenset[str]:
-        """Return the modes of ports that nobody configured."""
+        """The modes of ports that were never configured."""
 
     @property
     def kept(self) -> tuple[RestorableLine, ...]:
-        """Return what of a port's configuration SBF may change and puts back."""
+        """The kinds of lines that SBF may change on a port and restores."""
 
     @property
     def ports(self) -> PortNames:
-        """Give the forms of ports' names."""
+        """The forms of port names."""
 
     @property
     def shows_every_port(self) -> bool:
-        """Say whether a port that is not shown is not there."""
+        """Whether a port that is not shown does not exist."""
 
     @property
     def vlans_are_local(self) -> bool:
-        """Return whether a VLAN ID means another VLAN on each port, as on routers."""
+        """Whether a VLAN ID denotes another VLAN on each port, as on routers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """A platform's words. ``see`` understands the answers to ``show``, in their order; it raises ValueError."""
+    """The commands and answers of a platform.
+
+    ``see`` parses the answers to ``show``, in their order; it raises ValueError for anything that it does not know.
+    """
 
     title: str
     netmiko: str
@@ -137,43 +149,42 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Sets an empty list of allowed VLANs; the list is read back before anything else is changed. Empty on platforms
-    whose trunks allow no VLAN until told otherwise."""
+    """Set an empty list of allowed VLANs, which is read back before any other change. Empty on platforms whose trunks
+    allow no VLAN by default."""
     allow: Commands
     remove: Commands
     save: Commands
     saved: re.Pattern[str]
-    """What the last line of ``save`` prints when the startup configuration was written; anything else is a failure."""
+    """The output of the last command of ``save`` after it wrote the startup configuration; any other is a failure."""
     errors: re.Pattern[str]
     trunk: Commands = ()
-    """Makes a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that
+    """Make a port with an empty list a trunk. Empty where ``prepare`` does both in one command, or in an order that
     never allows every VLAN."""
     empty: Commands = ()
-    """Instead of ``remove`` where nothing at all would be left on the port."""
+    """Used instead of ``remove`` when no VLAN would remain on the port."""
     access: Commands = ()
-    """Puts a port into ``{vlan}`` untagged; it is in its VLAN before it is enabled."""
+    """Put a port into ``{vlan}`` untagged; the port is enabled only after that."""
     vacate: tuple[Commands, ...] = ()
-    """Take an access port out of all VLANs: it is shut down where a port cannot be in none. A template that says
-    ``{vlan}`` is for each number that is untagged there."""
+    """Remove an access port from all VLANs; shut it down where a port must be in a VLAN. A template with ``{vlan}`` is
+    repeated for each untagged VLAN ID."""
     unused: frozenset[str] = frozenset({"", "access"})
-    """The modes of ports that nobody configured; such a port is unused while its untagged VLAN is the default one."""
+    """The modes of ports that were never configured; such a port is unused while its untagged VLAN is the default."""
     kept: tuple[RestorableLine, ...] = ()
-    """What of a port's configuration SBF may change and puts back, in an order that never opens a port that is to be no
-    trunk; for a trunk backwards. Empty on platforms that put ports into VLANs: there ``access`` puts an untagged VLAN
-    back."""
+    """The lines that SBF may change on a port and restores, in an order that never opens a port that is not to become a
+    trunk; reversed for a trunk. Empty on platforms that put ports into VLANs: there ``access`` restores the VLAN."""
     leave_vlans: Commands = ()
-    """Puts a port back that was in no VLAN at all, where the platform puts ports into VLANs."""
+    """Restores a port that was in no VLAN, on platforms that put ports into VLANs."""
     enable: str = "no shutdown"
     disable: str = "shutdown"
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """What is asked, in order, where a command of ``show`` is refused or answered with nothing: an account may lack the
-    right, a release the filter. ``see`` understands these answers too."""
+    """Commands to try in order when a command of ``show`` is refused or has an empty answer: an account may lack the
+    right, a release the filter. ``see`` parses these answers too."""
     may_fail: frozenset[str] = frozenset()
-    """Templates that some models know and others do not; what matters shows in the commands after them."""
+    """Templates that some models do not support; a later command or the read-back shows whether that matters."""
     answers: Mapping[str, str] = field(default_factory=dict)
-    """Questions (patterns at the end of what was said) and what is answered."""
+    """Questions (patterns at the end of the output), each with the reply."""
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     shows_every_port: bool = True
     vlans_are_local: bool = False
@@ -181,21 +192,44 @@ class Dialect:
     to: str = "-"
     comma: str = ","
     most_ranges: int = 20
-    """How many ranges a command takes."""
+    """The number of ranges that one command accepts."""
     runs_only: bool = False
-    """``delete`` takes one range."""
+    """``delete`` accepts one range."""
     at_once: int = 1
-    """How many lines may be sent before the first is answered."""
+    """The number of lines that may be sent before the first one is answered."""
     privileged: bool = False
     """A login may need ``enable`` and its password."""
     lldp: LldpFormat | None = None
-    """How neighbours are asked for; nothing where SBF does not know."""
+    """How to read neighbours; None where that is unknown."""
 
-    def listed(self, ranges: Sequence[tuple[int, int]]) -> str:
-        """Write ranges as the device wants them."""
+    def format_ranges(self, ranges: Sequence[tuple[int, int]]) -> str:
+        """Return ranges in the spelling of the device's commands."""
         return self.comma.join(str(a) if a == b else f"{a}{self.to}{b}" for a, b in ranges)
+
+
+def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
+    """Return the reading of a port by any form of its name; None for a port that does not exist."""
+    found = reading.ports.get(conventions.ports.canonical(port))
+    return PortReading() if found is None and not conventions.shows_every_port else found
+
+
+def select_restorable_lines(conventions: PortConventions, lines: Commands) -> Commands:
+    """Return the lines of a port's configuration that SBF may change; all lines where the platform restores VLANs."""
+    if not conventions.kept:
+        return lines
+    return tuple(line for line in lines if any(kept.select((line,)) for kept in conventions.kept))
 
 
 def _split_port_name(name: str) -> tuple[str, str]:
     numbers = re.search(r"\s*\d.*", name)
     return (name[: numbers.start()], numbers[0].strip()) if numbers else (name, "")
+
+
+def render_section(heading: str, column: str, rows: Mapping[str, Sequence[str]]) -> str:
+    """Return a Markdown section: a heading and a table of actions with their commands, without empty actions."""
+    lines = "".join(f"| {action} | {_format_code(commands)} |\n" for action, commands in rows.items() if commands)
+    return f"{heading}\n\n| action | {column} |\n|---|---|\n{lines}"
+
+
+def _format_code(commands: Sequence[str]) -> str:
+    return " / ".join(f"`{command}`".replace("|", "\\|") for command in commands)

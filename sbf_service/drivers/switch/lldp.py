@@ -1,34 +1,35 @@
-"""Understanding what switches say of their neighbours (LLDP, IEEE 802.1AB): blocks of ``key : value`` lines.
+"""Neighbours of switches by LLDP (IEEE 802.1AB): answers of command lines as ``key : value`` lines, and lldpd.
 
-Nothing is passed over in silence: an answer in which no neighbour is found must say that there is none, a neighbour
-without its ports is an error, and where a device counts its neighbours, as many must have been understood.
-
-What lldpd says of a Linux machine's neighbours: ``lldpcli -f json0`` (lldpcli(8)); seen with lldpd 1.0.16.
+No parser takes an unknown answer for an empty one: an answer without neighbours must be the platform's own, a neighbour
+without its ports is an error, and where a device counts its neighbours, the parser must find as many.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from sbf_service.domain.cabling import Neighbour
-from sbf_service.drivers.transport.shell import Shell, quote_end
+from sbf_service.drivers.device_errors import quote_end
+from sbf_service.drivers.transport.shell import Shell
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name
 
 NOT_ADVERTISED = re.compile(r"(?:- )?not advertised|not received|-|", re.IGNORECASE)
 MAX_QUOTED = 100
 KEYS = ("local", "chassis", "port", "name", "port_description", "address")
+SHOW_LLDPD = "lldpcli -f json0 show neighbors"
+"""lldpcli(8); recorded with lldpd 1.0.16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LldpFormat:
-    """How a platform is asked for its neighbours and what its answer looks like, as patterns on lines.
+    """The command that shows neighbours, and the form of its answer as patterns on lines.
 
-    ``start`` begins a neighbour; ``heading`` names, for those below it, the local port, where that is not among their
-    own lines. Of the six others, each with one group, the first line that fits counts. ``{ports}`` in ``show`` are the
-    managed ports.
+    ``start`` begins a neighbour. ``heading`` names the local port of the neighbours below it, where their own lines do
+    not. For each of the six other patterns, which have one group, the first matching line counts. ``{ports}`` in
+    ``show`` is replaced by the managed ports.
     """
 
     show: str
@@ -41,41 +42,50 @@ class LldpFormat:
     local: str = r"(?!)"
     heading: str = r"(?!)"
     total: str = r"(?!)"
-    """How many neighbours there are, as the device counts them."""
+    """The number of neighbours as counted by the device."""
     nobody: str = r"\s*"
-    """The whole of an answer without neighbours, where the device does not count them."""
+    """The complete answer without neighbours, where the device does not count them."""
 
 
 @dataclass(slots=True)
 class _NeighbourBlock:
-    """One neighbour's lines so far."""
+    """The values of one neighbour so far, by key."""
 
-    said: dict[str, str] = field(default_factory=dict)
+    values: dict[str, str] = field(default_factory=dict)
 
-    def hear(self, words: LldpFormat, line: str) -> None:
+    def add_line(self, form: LldpFormat, line: str) -> None:
         for key in KEYS:
-            found = re.match(getattr(words, key), line)
-            if found and key not in self.said:
+            found = re.match(getattr(form, key), line)
+            if found and key not in self.values:
                 value = found[1].strip().strip('"')
-                self.said[key] = "" if NOT_ADVERTISED.fullmatch(value) else value
+                self.values[key] = "" if NOT_ADVERTISED.fullmatch(value) else value
 
 
-def parse_neighbours(words: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Read an answer; raises ValueError with what is not understood."""
-    found = tuple(_build_neighbour(block) for block in _split_neighbours(words, text))
-    totals = [int(one) for one in re.findall(words.total, text, re.MULTILINE)]
+def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
+    """Parse an answer. Raise ValueError with what is unknown or missing."""
+    found = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
+    totals = [int(one) for one in re.findall(form.total, text, re.MULTILINE)]
     if totals and sum(totals) != len(found):
         raise ValueError(f"{sum(totals)} neighbours are announced, {len(found)} understood")
-    if not found and not totals and not re.fullmatch(words.nobody, text):
+    if not found and not totals and not re.fullmatch(form.nobody, text):
         raise ValueError(f"no neighbours in {text.strip()[:MAX_QUOTED]!r}")
     return found
 
 
-def _split_neighbours(words: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
+def build_neighbour(values: Mapping[str, str]) -> Neighbour:
+    """Return the neighbour with these values by key. Raise ValueError without the local port or the neighbour's."""
+    known = {key: values.get(key, "") for key in KEYS}
+    if not known["local"] or not known["port"]:
+        missing = "the local port" if not known["local"] else "the neighbour's port"
+        raise ValueError(f"neighbour {known['name'] or known['chassis']} is shown without {missing}")
+    return Neighbour(**known)
+
+
+def _split_neighbours(form: LldpFormat, text: str) -> Iterator[_NeighbourBlock]:
     block, local = None, ""
     for line in text.splitlines():
-        heading = re.match(words.heading, line)
-        starts = re.match(words.start, line)
+        heading = re.match(form.heading, line)
+        starts = re.match(form.start, line)
         if block and (heading or starts):
             yield block
         local = heading[1] if heading else local
@@ -84,20 +94,46 @@ def _split_neighbours(words: LldpFormat, text: str) -> Iterator[_NeighbourBlock]
         elif heading:
             block = None
         if block:
-            block.hear(words, line)
+            block.add_line(form, line)
     if block:
         yield block
 
 
-def _build_neighbour(block: _NeighbourBlock) -> Neighbour:
-    said = {key: block.said.get(key, "") for key in KEYS}
-    if not said["local"] or not said["port"]:
-        whose = "on which it was heard" if not said["local"] else "that it names"
-        raise ValueError(f"neighbour {said['name'] or said['chassis']} stands there without the port {whose}")
-    return Neighbour(**said)
+def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
+    """Read the neighbours of the switch called ``name`` from its lldpd.
+
+    Raise Refused when lldpcli fails, Unsafe when its output has another form.
+    """
+    shell.close_if_lost()
+    code, output = shell.run(f"{SHOW_LLDPD} 2>&1")
+    if code:
+        failure = f"{SHOW_LLDPD!r} failed: the switch said {quote_end(output)!r}"
+        raise Refused(f"switch {name}: {failure}: does lldpd run there?")
+    try:
+        return parse_lldpd_neighbours(output)
+    except ValueError as error:
+        raise Unsafe(f"switch {name}: the answer of {SHOW_LLDPD!r} is not understood: {error}") from error
 
 
-SHOW_LLDPD = "lldpcli -f json0 show neighbors"
+def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
+    """Parse the JSON of lldpcli. Raise ValueError when it has another form."""
+    try:
+        answer = _LldpdAnswer.model_validate_json(output)
+    except ValidationError as error:
+        raise ValueError(f"{error.error_count()} faults, the first: {error.errors()[0]['msg']}") from error
+    return tuple(
+        Neighbour(
+            local=one.name,
+            chassis=_first_value(chassis.id),
+            port=_first_value(port.id),
+            name=_first_value(chassis.name),
+            port_description=_first_value(port.descr),
+            address=_first_value(chassis.address),
+        )
+        for interfaces in answer.lldp
+        for one in interfaces.interface
+        for chassis, port in zip(one.chassis, one.port, strict=True)
+    )
 
 
 class _LldpdValue(BaseModel):
@@ -129,41 +165,6 @@ class _LldpdInterfaces(BaseModel):
 
 class _LldpdAnswer(BaseModel):
     lldp: list[_LldpdInterfaces]
-
-
-def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
-    """Ask the lldpd of the switch called ``name``; raises Refused without one, Unsafe when it is not understood."""
-    shell.renew()
-    code, said = shell.run(f"{SHOW_LLDPD} 2>&1")
-    if code:
-        raise Refused(
-            f"switch {name}: {SHOW_LLDPD!r} failed: the switch said {quote_end(said)!r}: does lldpd run there?"
-        )
-    try:
-        return parse_lldpd_neighbours(said)
-    except ValueError as error:
-        raise Unsafe(f"switch {name}: the answer of {SHOW_LLDPD!r} is not understood: {error}") from error
-
-
-def parse_lldpd_neighbours(said: str) -> tuple[Neighbour, ...]:
-    """Read the answer; raises ValueError when it is not one."""
-    try:
-        answer = _LldpdAnswer.model_validate_json(said)
-    except ValidationError as error:
-        raise ValueError(f"{error.error_count()} faults, the first: {error.errors()[0]['msg']}") from error
-    return tuple(
-        Neighbour(
-            local=one.name,
-            chassis=_first_value(chassis.id),
-            port=_first_value(port.id),
-            name=_first_value(chassis.name),
-            port_description=_first_value(port.descr),
-            address=_first_value(chassis.address),
-        )
-        for all_of_them in answer.lldp
-        for one in all_of_them.interface
-        for chassis, port in zip(one.chassis, one.port, strict=True)
-    )
 
 
 def _first_value(values: list[_LldpdValue]) -> str:

@@ -1,130 +1,193 @@
-"""From a reading to what is carried within what SBF manages, and to the uses of ports. Pure."""
+"""Derives the observed state of a switch and the uses of its ports from a reading, within the managed scope. Pure."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchScope
-from sbf_service.drivers.switch.command_rendering import find_port, select_restorable_lines
-from sbf_service.drivers.switch.dialect import ALL_VLANS, DEFAULT_VLAN, PortConventions, PortReading, SwitchReading
-from sbf_service.drivers.transport.conversation import quote_start
-from virtcloud.model.errors import Unsafe
+from sbf_service.drivers.device_errors import quote_start
+from sbf_service.drivers.switch.dialect import (
+    ALL_VLANS,
+    DEFAULT_VLAN,
+    PortConventions,
+    PortReading,
+    SwitchReading,
+    find_port,
+    select_restorable_lines,
+)
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.port_use import PortUse, is_in_other_use
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchObserved
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved
+
+
+class PortObservation(NamedTuple):
+    """The managed VLANs of a managed port, and whether the port must be closed, or vacated, before it gets others."""
+
+    vlans: VlanSet
+    is_open: bool = False
+
+
+def build_observed_state(  # noqa: PLR0913 - each is one field of what a driver reads
+    scope: SwitchScope,
+    ports: Mapping[PortName, PortObservation],
+    uses: Mapping[PortName, PortUse],
+    unused_modes: frozenset[str],
+    *,
+    vlans: VlanSet | None = None,
+    names: dict[VlanId, str | None] | None = None,
+    elsewhere: Mapping[PortName, VlanSet],
+    down: tuple[PortName, ...],
+    unrestored: Mapping[PortName, PortUse],
+) -> SwitchObserved:
+    """Return the observed state of managed ports; every kind of switch has the same rules for ports in other use.
+
+    ``uses`` has at least the managed ports. Without ``vlans``, a VLAN exists if a managed port carries it.
+    """
+    existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
+    untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
+    return SwitchObserved(
+        vlans=existing,
+        ports={port: observation.vlans for port, observation in ports.items()},
+        open=tuple(port for port, observation in ports.items() if observation.is_open),
+        names=names,
+        elsewhere={port: found for port, found in elsewhere.items() if found},
+        untaken=untaken,
+        in_use=tuple(port for port, use in untaken.items() if is_in_other_use(use, scope.vlans, unused_modes)),
+        down=down,
+        astray=dict(unrestored),
+    )
+
+
+def find_changed_uses(scope: SwitchScope, uses: Mapping[PortName, PortUse]) -> dict[PortName, PortUse]:
+    """Return the ports that SBF gave up and that are not configured as before, each with the use to restore."""
+    returned = {port: use for port, use in scope.returned.items() if port in uses}
+    return {port: use for port, use in returned.items() if use.lines != uses[port].lines}
+
+
+def is_outside_scope(port: str, scope: SwitchScope) -> bool:
+    """Return whether a port is neither managed, nor a member of a managed aggregate, nor a port that SBF gave up."""
+    return port not in {*scope.ports, *scope.members, *scope.returned}
+
+
+def check_reserved_vlans(name: Name, difference: SwitchDifference, reading: SwitchReading) -> None:
+    """Raise Refused when a VLAN to create is one that the switch uses internally."""
+    if reserved := difference.create & reading.reserved:
+        reason = "which the switch uses itself: take it out of the site's pool"
+        raise Refused(f"switch {name}: wanted VLAN {reserved}, {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class ScopedReading:
-    """A reading of the switch called ``name``."""
+    """A reading of the switch called ``name``, with the managed scope."""
 
     name: Name
-    dialect: PortConventions
-    seen: SwitchReading
-    managed: SwitchScope
-    carried: dict[PortName, VlanSet] = field(default_factory=dict)
-    opened: list[PortName] = field(default_factory=list)
+    conventions: PortConventions
+    reading: SwitchReading
+    scope: SwitchScope
 
-    def found(self, port: PortName) -> PortReading:
-        """Return a port as it was read. Raise Unsafe when the switch has none of this name."""
-        found = find_port(self.dialect, self.seen, port)
+    def find_port(self, port: PortName) -> PortReading:
+        """Return the reading of a port. Raise Unsafe when the switch has no port of this name."""
+        found = find_port(self.conventions, self.reading, port)
         if found is None:
-            there = ", ".join(self.seen.ports) or "none"
-            raise Unsafe(
-                f"switch {self.name}: expected a port {port}, found {quote_start(there)}: correct the topology"
-            )
+            ports = quote_start(", ".join(self.reading.ports) or "none")
+            raise Unsafe(f"switch {self.name}: expected a port {port}, found {ports}: correct the topology")
         return found
 
-    def use(self, port: PortName) -> PortUse:
-        """Return a port's use."""
-        use = derive_port_use(self.found(port))
-        return use.model_copy(update={"lines": select_restorable_lines(self.dialect, use.lines)})
+    def derive_use(self, port: PortName) -> PortUse:
+        """Return a port's use, with those lines of its configuration that SBF may change."""
+        use = derive_port_use(self.find_port(port))
+        return use.model_copy(update={"lines": select_restorable_lines(self.conventions, use.lines)})
 
 
-def derive_port_use(found: PortReading) -> PortUse:
+def derive_port_use(port: PortReading) -> PortUse:
     """Return the use of a port, with all lines of its configuration."""
-    tagged = found.tagged | found.others
+    tagged = port.tagged | port.others
     return PortUse(
-        mode=found.mode,
-        access=None if found.mode == "trunk" else found.access,
-        native=found.native,
+        mode=port.mode,
+        access=None if port.mode == "trunk" else port.access,
+        native=port.native,
         tagged=VlanSet() if tagged == ALL_VLANS else tagged - DEFAULT_VLAN,
-        every=found.open or tagged == ALL_VLANS,
-        down=found.off,
-        lines=found.lines,
+        every=port.open or tagged == ALL_VLANS,
+        down=port.off,
+        lines=port.lines,
     )
 
 
 def derive_observed_state(
-    name: Name, dialect: PortConventions, seen: SwitchReading, managed: SwitchScope
+    name: Name, conventions: PortConventions, reading: SwitchReading, scope: SwitchScope
 ) -> SwitchObserved:
-    """Return what of a reading SBF manages. Raise Unsafe for what may not be touched."""
-    reading = ScopedReading(name, dialect, seen, managed)
-    carried, opened, down = dict[PortName, VlanSet](), [], []
-    for port in managed.ports:
-        found = reading.found(port)
-        look = _observe_access_port if port in managed.access else _observe_trunk
-        carried[port], is_open = look(reading, port, found)
-        opened += [port] if is_open else []
-        down += [port] if found.off and not (port in managed.shut and port in managed.access) else []
-    untaken = {port: reading.use(port) for port in managed.ports if port not in managed.taken}
-    vlans = seen.vlans & managed.vlans
-    return SwitchObserved(
+    """Return the observed state within the scope. Raise Unsafe for what SBF must not change."""
+    scoped = ScopedReading(name, conventions, reading, scope)
+    ports = {port: _observe_port(scoped, port) for port in scope.ports}
+    down = (port for port in scope.ports if scoped.find_port(port).off and not _is_shut_by_sbf(scope, port))
+    vlans = reading.vlans & scope.vlans
+    return build_observed_state(
+        scope,
+        ports,
+        {port: scoped.derive_use(port) for port in scope.ports},
+        conventions.unused,
         vlans=vlans,
-        ports=carried,
-        open=tuple(opened),
-        names={vlan: seen.names.get(vlan) for vlan in vlans},
-        elsewhere=dict(_find_unmanaged_use(dialect, seen, managed)),
-        untaken=untaken,
-        in_use=tuple(p for p, use in untaken.items() if is_in_other_use(use, managed.vlans, dialect.unused)),
+        names={vlan: reading.names.get(vlan) for vlan in vlans},
+        elsewhere=dict(_find_unmanaged_use(scoped)),
         down=tuple(down),
-        astray=dict(_find_unrestored_ports(reading)),
+        unrestored=dict(_find_unrestored_ports(scoped)),
     )
 
 
-def _find_unmanaged_use(
-    dialect: PortConventions, seen: SwitchReading, managed: SwitchScope
-) -> Iterator[tuple[PortName, VlanSet]]:
-    """Yield unmanaged ports with the managed numbers they carry; a port that carries all VLANs states none."""
-    ours = {dialect.ports.canonical(port) for port in (*managed.ports, *managed.members, *managed.returned)}
-    for name, port in seen.ports.items():
-        if name not in ours and not port.member:
+def _is_shut_by_sbf(scope: SwitchScope, port: PortName) -> bool:
+    return port in scope.shut and port in scope.access
+
+
+def _find_unmanaged_use(scoped: ScopedReading) -> Iterator[tuple[PortName, VlanSet]]:
+    """Yield unmanaged ports with their managed VLAN IDs; a port that carries all VLANs states none."""
+    scope, canonical = scoped.scope, scoped.conventions.ports.canonical
+    managed = {canonical(port) for port in (*scope.ports, *scope.members, *scope.returned)}
+    for name, port in scoped.reading.ports.items():
+        if name not in managed and not port.member:
             tagged = VlanSet() if port.open else port.tagged
-            untagged = VlanSet() if dialect.vlans_are_local else port.untagged
+            untagged = VlanSet() if scoped.conventions.vlans_are_local else port.untagged
             access = VlanSet() if port.access is None else VlanSet([port.access])
-            if found := find_stated_vlans(tagged, managed.vlans) | ((untagged | access) & managed.vlans):
-                yield PortName(name), found
+            yield PortName(name), find_stated_vlans(tagged, scope.vlans) | ((untagged | access) & scope.vlans)
 
 
-def _find_unrestored_ports(reading: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
-    """Yield the ports that SBF gave up and that are not as before. A port that SBF did not shut stays up or down."""
-    for port, before in reading.managed.returned.items():
-        now = reading.use(port)
-        down = before.down if port in reading.managed.shut else now.down
+def _find_unrestored_ports(scoped: ScopedReading) -> Iterator[tuple[PortName, PortUse]]:
+    """Yield ports that SBF gave up and that are not as before; a port that SBF did not shut down stays up or down."""
+    for port, before in scoped.scope.returned.items():
+        now = scoped.derive_use(port)
+        down = before.down if port in scoped.scope.shut else now.down
         if (before.lines, down) != (now.lines, now.down):
             yield port, before.model_copy(update={"down": down})
 
 
-def _observe_trunk(reading: ScopedReading, port: PortName, found: PortReading) -> tuple[VlanSet, bool]:
-    if misused := found.untagged & reading.managed.vlans:
-        cure = "move what uses it off the pool's numbers, or take them out of the pool"
-        wanted = f"expected VLAN {misused} tagged or absent, found it untagged"
-        raise Unsafe(f"switch {reading.name}, port {port}: {wanted}: {cure}")
-    return (VlanSet(), True) if found.open else (found.tagged & reading.managed.vlans, False)
+def _observe_port(scoped: ScopedReading, port: PortName) -> PortObservation:
+    observe = _observe_access_port if port in scoped.scope.access else _observe_trunk
+    return observe(scoped, port, scoped.find_port(port))
 
 
-def _observe_access_port(reading: ScopedReading, port: PortName, found: PortReading) -> tuple[VlanSet, bool]:
-    """Return an access port's VLAN of ours, and whether it carries anything else, so that it must be vacated first."""
-    managed = reading.managed
-    if found.off and (port in managed.shut or found.access not in managed.vlans):
-        return VlanSet(), False
+def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
+    if misused := found.untagged & scoped.scope.vlans:
+        remedy = "move what uses it off the pool's numbers, or take them out of the pool"
+        expected = f"expected VLAN {misused} tagged or absent, found it untagged"
+        raise Unsafe(f"switch {scoped.name}, port {port}: {expected}: {remedy}")
+    if found.open:
+        return PortObservation(VlanSet(), is_open=True)
+    return PortObservation(found.tagged & scoped.scope.vlans)
+
+
+def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
+    """Return an access port's managed VLAN; the port is open when it carries anything else."""
+    scope = scoped.scope
+    if found.off and (port in scope.shut or found.access not in scope.vlans):
+        return PortObservation(VlanSet())
     tagged = VlanSet() if found.open else found.tagged
-    others = (tagged | found.untagged) - managed.vlans - DEFAULT_VLAN
-    if others and port not in managed.adopted and port not in managed.taken:
-        cure = "move who uses it to another port, take this one out of the topology, or adopt it"
+    others = (tagged | found.untagged) - scope.vlans - DEFAULT_VLAN
+    if others and port not in scope.adopted and port not in scope.taken:
+        remedy = "move who uses it to another port, take this one out of the topology, or adopt it"
         expected = f"expected one VLAN of ours untagged or none, found {others}"
-        raise Unsafe(f"switch {reading.name}, access port {port}: {expected}: {cure}")
-    if found.access in managed.vlans and not tagged - DEFAULT_VLAN and found.access is not None:
-        return VlanSet([found.access]), False
-    return VlanSet(), any((found.access, found.untagged, tagged, found.open, found.ready))
+        raise Unsafe(f"switch {scoped.name}, access port {port}: {expected}: {remedy}")
+    if found.access in scope.vlans and not tagged - DEFAULT_VLAN and found.access is not None:
+        return PortObservation(VlanSet([found.access]))
+    return PortObservation(VlanSet(), any((found.access, found.untagged, tagged, found.open, found.ready)))

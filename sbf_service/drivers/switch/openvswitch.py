@@ -1,12 +1,12 @@
-"""Switches that are Open vSwitch, driven by ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
+"""Open vSwitch, driven with ``ovs-vsctl`` (ovs-vsctl(8), ovs-vswitchd.conf.db(5)).
 
-A trunk whose ``trunks`` is empty carries every VLAN, so "none" cannot be said by an empty list. A managed trunk
-therefore always lists :data:`STOPPER`, a number that no cluster can have (IEEE 802.1Q reserves it): no order of
-changes, of ours or of others, empties the list. A change is one transaction, which the database makes wholly or not at
-all, and ``ovs-vsctl`` waits until the switch does as the database says.
+A trunk with an empty ``trunks`` column carries every VLAN, so an empty list cannot mean "no VLAN". A managed trunk
+therefore always lists :data:`PLACEHOLDER_VLAN`, which no cluster can have (IEEE 802.1Q reserves it); no order of
+changes, by SBF or by others, empties the list. A change is one transaction of the database, all or nothing, and
+``ovs-vsctl`` waits until the switch has followed its database.
 
-A port that an access port is to be in no VLAN becomes such a trunk too: untagged frames are in no list and are dropped.
-(An access port in the stopper's VLAN would be in one with all others there.)
+An access port that is to be in no VLAN also becomes such a trunk, which drops untagged frames. As an access port of the
+placeholder VLAN it would share that VLAN with all others of its kind.
 """
 
 import json
@@ -18,11 +18,18 @@ from typing import Any, NoReturn
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
+from sbf_service.drivers.device_errors import quote_end
 from sbf_service.drivers.switch.lldp import read_lldpd_neighbours
+from sbf_service.drivers.switch.observed_state import (
+    PortObservation,
+    build_observed_state,
+    find_changed_uses,
+    is_outside_scope,
+)
 from sbf_service.drivers.transport.device_session import CommandLine
-from sbf_service.drivers.transport.shell import Shell, pack_words, quote_end
+from sbf_service.drivers.transport.shell import Shell, pack_words
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.port_use import PortUse, is_in_other_use
+from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchObserved
@@ -37,12 +44,12 @@ LIST_PORTS = (
 )
 TRANSACT = f"ovs-vsctl --timeout={TIMEOUT_S}"
 UNTAGGED_VLAN = 0
-"""What frames without a tag are in on a trunk."""
+"""The VLAN of untagged frames on a trunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class OvsPort:
-    """One port as the database has it; ``mode`` is as it works out when the column ``vlan_mode`` is empty."""
+    """One port of the database; ``mode`` is the effective mode, also where the column ``vlan_mode`` is empty."""
 
     mode: str
     tag: int | None
@@ -52,18 +59,18 @@ class OvsPort:
 
     @property
     def vlans(self) -> VlanSet:
-        """The VLANs that it names; a trunk without a list carries every VLAN and names none."""
+        """The VLANs that the port names; a trunk without a list carries every VLAN and names none."""
         listed = self.trunks if self.is_trunk else frozenset()
         return VlanSet(number for number in (*listed, self.tag) if number and 0 < number < PLACEHOLDER_VLAN)
 
     @property
     def is_trunk(self) -> bool:
-        """Whether it takes tagged frames, beside untagged ones or not."""
+        """Whether the port accepts tagged frames, with or without untagged ones."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property
     def use(self) -> PortUse:
-        """Return what the port is used for; ``lines`` are its columns. A port with empty columns is unconfigured."""
+        """The port's use, with its columns as ``lines``; a port with empty columns is unconfigured."""
         columns = {"vlan_mode": self.vlan_mode or "[]", "tag": "[]" if self.tag is None else self.tag}
         trunks = ",".join(str(number) for number in sorted(self.trunks))
         listed = VlanSet(number for number in self.trunks if 0 < number < PLACEHOLDER_VLAN)
@@ -81,7 +88,7 @@ class OvsPort:
 
 
 class OpenVSwitch:
-    """One switch."""
+    """The driver of one switch."""
 
     def __init__(self, name: Name, line: CommandLine) -> None:
         """Drive the switch called ``name`` over ``line``."""
@@ -89,53 +96,51 @@ class OpenVSwitch:
         self._shell = Shell(f"switch {name}", line)
         self._ports: Mapping[str, OvsPort] = {}
 
-    def read(self, managed: SwitchScope) -> SwitchObserved:
-        """Read what managed ports carry of managed numbers; one round trip.
-
-        Raises Refused while the switch does not follow its database.
-        """
-        self._shell.renew()
-        code, said = self._shell.run(LIST_PORTS)
+    def read(self, scope: SwitchScope) -> SwitchObserved:
+        """Read the ports in one round trip. Raise Refused while the switch has not followed its database."""
+        self._shell.close_if_lost()
+        code, output = self._shell.run(LIST_PORTS)
         if code:
-            raise Refused(f"switch {self._name}: {LIST_PORTS!r} failed: the switch said {quote_end(said)!r}")
-        ports, done, asked = parse_tables(self._name, said)
-        if done < asked:
+            raise Refused(f"switch {self._name}: {LIST_PORTS!r} failed: the switch said {quote_end(output)!r}")
+        ports, current, wanted = parse_tables(self._name, output)
+        if current < wanted:
             raise Refused(
-                f"switch {self._name}: its database is at configuration {asked}, what it does at {done}: "
+                f"switch {self._name}: its database is at configuration {wanted}, what it does at {current}: "
                 "look whether ovs-vswitchd runs"
             )
         self._ports = ports
-        return derive_ovs_state(self._name, ports, managed)
+        return derive_ovs_state(self._name, ports, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
-        """Make the change, in one transaction."""
-        told = render_transaction(difference, self._ports)
-        if not told:
+        """Apply a difference in one transaction."""
+        words = render_transaction(difference, self._ports)
+        if not words:
             return
-        lines = " \\\n".join(" ".join(part) for part in pack_words(quote(word) for word in (*TRANSACT.split(), *told)))
-        code, said = self._shell.run(f"{lines} 2>&1")
+        groups = pack_words(quote(word) for word in (*TRANSACT.split(), *words))
+        lines = " \\\n".join(" ".join(group) for group in groups)
+        code, output = self._shell.run(f"{lines} 2>&1")
         if code:
-            raise Refused(f"switch {self._name}: told {TRANSACT!r} and more, the switch said {quote_end(said)!r}")
+            raise Refused(f"switch {self._name}: told {TRANSACT!r} and more, the switch said {quote_end(output)!r}")
 
     def save(self) -> bool:
-        """Write the database to the disk: a transaction is in its file, and may still be in memory only."""
-        code, said = self._shell.run("sync 2>&1")
+        """Write the database to disk: a transaction is in its file, but may still be in memory only."""
+        code, output = self._shell.run("sync 2>&1")
         if code:
-            words = f"'sync' failed, its database may not be on the disk: the switch said {quote_end(said)!r}"
-            raise Refused(f"switch {self._name}: {words}")
+            failure = f"'sync' failed, its database may not be on the disk: the switch said {quote_end(output)!r}"
+            raise Refused(f"switch {self._name}: {failure}")
         return True
 
-    def lines(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Give the one command that makes the change."""
-        told = render_transaction(difference, self._ports)
-        return (" ".join(quote(word) for word in (*TRANSACT.split(), *told)),) if told else ()
+    def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
+        """Return the one command of the transaction."""
+        words = render_transaction(difference, self._ports)
+        return (" ".join(quote(word) for word in (*TRANSACT.split(), *words)),) if words else ()
 
-    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd tells all
-        """Ask the switch's lldpd."""
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all
+        """Read the neighbours from the switch's lldpd."""
         return read_lldpd_neighbours(self._shell, self._name)
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session by itself."""
+        """Return whether the switch ended the session."""
         return self._shell.is_lost()
 
     def close(self) -> None:
@@ -143,54 +148,40 @@ class OpenVSwitch:
         self._shell.close()
 
 
-def parse_tables(name: Name, said: str) -> tuple[dict[str, OvsPort], int, int]:
-    """Understand the answer to :data:`SHOW`: the ports, what the switch does, and what its database wants."""
+def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]:
+    """Parse the output of :data:`LIST_PORTS`: the ports, and the current and the wanted number of the configuration."""
     try:
-        ports, numbers, interfaces = (_parse_rows(json.loads(line)) for line in said.splitlines())
+        ports, numbers, interfaces = (_parse_rows(json.loads(line)) for line in output.splitlines())
         down = {str(row["name"]) for row in interfaces if row["admin_state"] == "down"}
         found = {str(row["name"]): _parse_port(row, down) for row in ports}
         return found, int(numbers[0]["cur_cfg"]), int(numbers[0]["next_cfg"])
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise Unsafe(
-            f"switch {name}: expected three tables in JSON from {LIST_PORTS!r}, got {quote_end(said)!r}"
-        ) from error
+        expected = f"expected three tables in JSON from {LIST_PORTS!r}"
+        raise Unsafe(f"switch {name}: {expected}, got {quote_end(output)!r}") from error
 
 
-def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], managed: SwitchScope) -> SwitchObserved:
-    """Keep of what was seen what we manage; raises Unsafe for what may not be touched."""
-    carried, opened = {}, []
-    for port in managed.ports:
-        if port not in ports:
-            there = ", ".join(sorted(ports)) or "none"
-            raise Unsafe(f"switch {name}: expected a port {port}, found {quote_end(there)}: correct the topology")
-        found = _observe_port(name, port, ports[port], managed)
-        carried[port] = found or VlanSet()
-        opened += [port] if found is None else []
-    exist = VlanSet(number for vlans in carried.values() for number in vlans)
-    others = {
-        PortName(name): port
-        for name, port in ports.items()
-        if name not in {*managed.ports, *managed.members, *managed.returned}
+def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScope) -> SwitchObserved:
+    """Return the observed state within the scope. Raise Unsafe for what SBF must not change."""
+    observations = {port: _observe_port(name, port, ports, scope) for port in scope.ports}
+    uses = {port: ports[port].use for port in (*scope.ports, *scope.returned) if port in ports}
+    elsewhere = {
+        PortName(port): find_stated_vlans(found.vlans, scope.vlans)
+        for port, found in ports.items()
+        if is_outside_scope(port, scope)
     }
-    used = {name: vlans for name, port in others.items() if (vlans := find_stated_vlans(port.vlans, managed.vlans))}
-    untaken = {port: ports[port].use for port in managed.ports if port not in managed.taken}
-    returned = {port: ports[port].use for port in managed.returned if port in ports}
-    return SwitchObserved(
-        vlans=exist,
-        ports=carried,
-        open=tuple(opened),
-        elsewhere=used,
-        untaken=untaken,
-        in_use=tuple(port for port, use in untaken.items() if is_in_other_use(use, managed.vlans, UNUSED)),
-        down=tuple(port for port in managed.ports if ports[port].down),
-        astray={
-            port: managed.returned[port] for port, use in returned.items() if use.lines != managed.returned[port].lines
-        },
+    return build_observed_state(
+        scope,
+        observations,
+        uses,
+        UNUSED,
+        elsewhere=elsewhere,
+        down=tuple(port for port in scope.ports if ports[port].down),
+        unrestored=find_changed_uses(scope, uses),
     )
 
 
 def render_transaction(difference: SwitchDifference, ports: Mapping[str, OvsPort]) -> list[str]:
-    """Return the words of one transaction, each command after ``--``; ``ports`` are as they were read."""
+    """Return the words of one transaction, each command after ``--``; ``ports`` are those of the last reading."""
     access = set(difference.access)
     converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()
@@ -229,42 +220,45 @@ def _render_trunks(verb: str, port: PortName, vlans: VlanSet) -> tuple[str, ...]
     return "--", verb, "port", port, "trunks", str(PLACEHOLDER_VLAN), *ranges
 
 
-def _observe_port(name: Name, port: PortName, seen: OvsPort, managed: SwitchScope) -> VlanSet | None:
-    if port not in managed.access:
-        return _observe_trunk(name, port, seen, managed.vlans)
-    agreed = port in managed.adopted or port in managed.taken
-    return _observe_access_port(name, port, seen, managed.vlans, agreed=agreed)
+def _observe_port(name: Name, port: PortName, ports: Mapping[str, OvsPort], scope: SwitchScope) -> PortObservation:
+    if port not in ports:
+        existing = ", ".join(sorted(ports)) or "none"
+        raise Unsafe(f"switch {name}: expected a port {port}, found {quote_end(existing)}: correct the topology")
+    if port not in scope.access:
+        return _observe_trunk(name, port, ports[port], scope.vlans)
+    is_agreed = port in scope.adopted or port in scope.taken
+    return _observe_access_port(name, port, ports[port], scope.vlans, is_agreed=is_agreed)
 
 
-def _observe_trunk(name: Name, port: PortName, seen: OvsPort, managed: VlanSet) -> VlanSet | None:
-    """Return a trunk's numbers, none for a port that is no trunk; None for a trunk that carries all."""
-    if seen.mode != "trunk" and seen.tag in managed:
-        _raise_unsafe(name, f"port {port}: expected VLAN {seen.tag} tagged or absent", seen)
-    if not seen.is_trunk:
-        return VlanSet()
-    return VlanSet(seen.trunks & managed) if seen.trunks else None
+def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet) -> PortObservation:
+    if found.mode != "trunk" and found.tag in managed:
+        _raise_unsafe(name, f"port {port}: expected VLAN {found.tag} tagged or absent", found)
+    if not found.is_trunk:
+        return PortObservation(VlanSet())
+    return PortObservation(VlanSet(found.trunks & managed), is_open=not found.trunks)
 
 
 def _observe_access_port(
-    name: Name, port: PortName, seen: OvsPort, managed: VlanSet, *, agreed: bool
-) -> VlanSet | None:
-    """Give an access port's number, or none for one in no VLAN; None for anything else that we may change."""
-    if seen.mode == "access" and seen.tag in managed:
-        return VlanSet([seen.tag]) if seen.tag is not None else None
-    others = seen.trunks - managed - {PLACEHOLDER_VLAN, UNTAGGED_VLAN}
-    somebodys = seen.mode == "access" and seen.tag not in {None, PLACEHOLDER_VLAN, UNTAGGED_VLAN}
-    if not agreed and (seen.mode not in {"access", "trunk"} or somebodys or (seen.mode == "trunk" and others)):
-        _raise_unsafe(name, f"access port {port}: expected one VLAN of ours untagged or none", seen)
-    return VlanSet() if seen.mode == "trunk" and seen.trunks == {PLACEHOLDER_VLAN} else None
+    name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_agreed: bool
+) -> PortObservation:
+    """Return an access port's managed VLAN; the port is open when it carries anything else that SBF may change."""
+    if found.mode == "access" and found.tag in managed:
+        return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())
+    others = found.trunks - managed - {PLACEHOLDER_VLAN, UNTAGGED_VLAN}
+    has_other_vlan = found.mode == "access" and found.tag not in {None, PLACEHOLDER_VLAN, UNTAGGED_VLAN}
+    is_other_trunk = found.mode == "trunk" and others
+    if not is_agreed and (found.mode not in {"access", "trunk"} or has_other_vlan or is_other_trunk):
+        _raise_unsafe(name, f"access port {port}: expected one VLAN of ours untagged or none", found)
+    return PortObservation(VlanSet(), is_open=found.mode != "trunk" or found.trunks != {PLACEHOLDER_VLAN})
 
 
-def _raise_unsafe(name: Name, expected: str, seen: OvsPort) -> NoReturn:
-    listed = VlanSet(number for number in seen.trunks if 0 < number < PLACEHOLDER_VLAN)
-    found = f"vlan_mode {seen.mode}, tag {seen.tag or 'none'}, trunks {listed or 'none'}"
-    cure = (
+def _raise_unsafe(name: Name, expected: str, found: OvsPort) -> NoReturn:
+    listed = VlanSet(vlan for vlan in found.trunks if 0 < vlan < PLACEHOLDER_VLAN)
+    seen = f"vlan_mode {found.mode}, tag {found.tag or 'none'}, trunks {listed or 'none'}"
+    remedy = (
         "move what uses it off this port or the pool's numbers, adopt the port, or take it or them out of the topology"
     )
-    raise Unsafe(f"switch {name}, {expected}, found {found}: {cure}")
+    raise Unsafe(f"switch {name}, {expected}, found {seen}: {remedy}")
 
 
 def _parse_rows(table: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
@@ -285,7 +279,7 @@ def _parse_port(row: Mapping[str, Any], down: Collection[str]) -> OvsPort:
 
 
 def _parse_set(value: Any) -> list[Any]:  # noqa: ANN401 - JSON
-    """Give the members of a set, which is written as an atom when it has one (RFC 7047, section 5.1)."""
+    """Return the members of a set; a set of one member is written as an atom (RFC 7047, section 5.1)."""
     if not isinstance(value, list):
         return [value]
     kind, members = value

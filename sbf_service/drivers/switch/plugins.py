@@ -1,9 +1,7 @@
-"""What is wrong with a dialect, as far as that shows without a device. Pure.
+"""Dialects of other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-Dialects from outside the tree: entry points of installed distributions, in the group ``virtcloud.switch_dialects``.
-
-The name of an entry point is the platform's name in a topology, its object a :class:`Dialect`. A plug-in is checked
-when it is loaded; one that cannot be used is kept with the reason, and stops nothing.
+The name of an entry point is the platform's name in a topology; its object is a :class:`Dialect`. Every plug-in is
+checked when it is loaded. An unusable one is reported with the reason, and has no other effect.
 """
 
 import re
@@ -16,6 +14,8 @@ from string import Formatter
 from sbf_service.drivers.switch.dialect import Commands, Dialect, SwitchReading
 from virtcloud.model.errors import printable
 
+GROUP = "virtcloud.switch_dialects"
+NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 REQUIRED_FIELDS = ("title", "netmiko", "show", "create", "delete", "allow", "remove", "save")
 PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "create": frozenset({"vlan", "name"}),
@@ -29,11 +29,86 @@ PLACEHOLDERS: Mapping[str, frozenset[str]] = {
     "vacate": frozenset({"port", "vlan"}),
     "leave_vlans": frozenset({"port"}),
 }
-"""The placeholders that each template may have."""
+"""The placeholders that each template may contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialectPlugin:
+    """One entry point: the platform that it provides, or the ``fault`` that makes it unusable."""
+
+    platform: str
+    source: str
+    dialect: Dialect | None = None
+    fault: str = ""
+
+    def __str__(self) -> str:
+        """Return the message about an unusable plug-in."""
+        return f"platform {self.platform} of {self.source} cannot be used: {self.fault}"
+
+
+@cache
+def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
+    """Return all plug-ins of this installation, loaded once for each process."""
+    return load_plugins(entry_points(group=GROUP), taken)
+
+
+def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
+    """Load and check plug-ins. A name that is in ``taken``, or that two plug-ins have, is a fault."""
+    entries = sorted(found, key=lambda one: (one.name, _describe_source(one)))
+    names = [one.name for one in entries]
+    return tuple(_load_plugin(one, taken, names.count(one.name)) for one in entries)
+
+
+def _load_plugin(entry: EntryPoint, taken: Collection[str], count: int) -> DialectPlugin:
+    plugin = DialectPlugin(printable(entry.name), _describe_source(entry))
+    fault = _check_name(entry.name, taken, count)
+    dialect = None
+    if not fault:
+        try:
+            dialect = entry.load()
+            fault = "; ".join(_check_plugin(dialect))
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything, and SBF continues without it
+            fault = f"{entry.value} does not load: {type(error).__name__}: {error}"
+    if fault or not isinstance(dialect, Dialect):
+        return DialectPlugin(plugin.platform, plugin.source, fault=printable(" ".join(fault.split())))
+    return DialectPlugin(plugin.platform, plugin.source, dialect)
+
+
+def _check_name(name: str, taken: Collection[str], count: int) -> str:
+    if not NAME.fullmatch(name):
+        return "expected a name of lower-case letters, digits and underscores"
+    if name in taken:
+        return "SBF has a platform of this name: choose another one"
+    return "several plug-ins have this name: uninstall all but one" if count > 1 else ""
+
+
+def _check_plugin(dialect: object) -> Iterator[str]:
+    if not isinstance(dialect, Dialect):
+        yield f"expected a Dialect, got {type(dialect).__name__}"
+        return
+    yield from find_dialect_faults(dialect)
+    yield from find_netmiko_faults(dialect)
+
+
+def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
+    """Yield the faults of a dialect's ``netmiko`` and ``privileged``; the import of Netmiko takes a second."""
+    from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
+    from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
+
+    known: type[BaseConnection] | None = CLASS_MAPPER.get(dialect.netmiko)
+    if known is None:
+        yield f"netmiko has {dialect.netmiko!r}, which Netmiko does not know: choose a name from its PLATFORMS.md"
+    elif dialect.privileged and known.check_enable_mode is BaseConnection.check_enable_mode:
+        cure = "choose a platform with an enable mode, such as cisco_ios"
+        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {cure}"
+
+
+def _describe_source(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
 
 
 def find_dialect_faults(dialect: Dialect) -> tuple[str, ...]:
-    """Return what is wrong with a dialect, one sentence for each fault."""
+    """Return the faults of a dialect that show without a device, each as one sentence. Pure."""
     return tuple(_check_dialect(dialect))
 
 
@@ -60,103 +135,24 @@ def _flatten_template(template: Commands | tuple[Commands, ...]) -> Commands:
 def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iterator[str]:
     for line in lines:
         try:
-            blanks = {blank for _, blank, _, _ in Formatter().parse(line) if blank is not None}
+            placeholders = {name for _, name, _, _ in Formatter().parse(line) if name is not None}
         except ValueError as error:
             yield f"{name} has {line!r}, which is no template: {error}"
             continue
-        if blanks - allowed:
+        if placeholders - allowed:
             expected = ", ".join(f"{{{one}}}" for one in sorted(allowed))
             yield f"{name} has {line!r}: expected no placeholder but {expected}"
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Check that ``see`` answers nonsense as it must: whatever else it raised would end a worker's turn."""
+    """Check that ``see`` raises only ValueError: any other error would end the worker's attempt."""
     for answer in ("", "what is this"):
         try:
             found: object = dialect.see([answer] * len(dialect.show))
         except ValueError:
             continue
-        except Exception as error:  # noqa: BLE001 - anything may come of foreign code
+        except Exception as error:  # noqa: BLE001 - foreign code may raise anything
             yield f"see raises {type(error).__name__} for the answers {answer!r}: expected ValueError"
             continue
         if not isinstance(found, SwitchReading):
-            yield f"see returns {type(found).__name__}: expected Seen"
-
-
-GROUP = "virtcloud.switch_dialects"
-NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
-
-
-@dataclass(frozen=True, slots=True)
-class DialectPlugin:
-    """One entry point: the platform that it provides, or the ``fault`` for which it is not used."""
-
-    platform: str
-    source: str
-    dialect: Dialect | None = None
-    fault: str = ""
-
-    def __str__(self) -> str:
-        """Return which plug-in cannot be used, of which distribution, and why."""
-        return f"platform {self.platform} of {self.source} cannot be used: {self.fault}"
-
-
-@cache
-def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
-    """Return all plug-ins of this installation; they are loaded once for each process."""
-    return load_plugins(entry_points(group=GROUP), taken)
-
-
-def load_plugins(found: Iterable[EntryPoint], taken: Collection[str]) -> tuple[DialectPlugin, ...]:
-    """Load and check plug-ins. A name among ``taken``, or that two plug-ins have, is refused."""
-    entries = sorted(found, key=lambda one: (one.name, _describe_source(one)))
-    names = [one.name for one in entries]
-    return tuple(_load_plugin(one, taken, names.count(one.name)) for one in entries)
-
-
-def _load_plugin(entry: EntryPoint, taken: Collection[str], count: int) -> DialectPlugin:
-    plugin = DialectPlugin(printable(entry.name), _describe_source(entry))
-    fault = _check_name(entry.name, taken, count)
-    dialect = None
-    if not fault:
-        try:
-            dialect = entry.load()
-            fault = "; ".join(_check_plugin(dialect))
-        except Exception as error:  # noqa: BLE001 - anything may come of foreign code, and SBF goes on without it
-            fault = f"{entry.value} does not load: {type(error).__name__}: {error}"
-    if fault or not isinstance(dialect, Dialect):
-        return DialectPlugin(plugin.platform, plugin.source, fault=printable(" ".join(fault.split())))
-    return DialectPlugin(plugin.platform, plugin.source, dialect)
-
-
-def _check_name(name: str, taken: Collection[str], count: int) -> str:
-    if not NAME.fullmatch(name):
-        return "expected a name of lower-case letters, digits and underscores"
-    if name in taken:
-        return "SBF has a platform of this name: choose another one"
-    return "several plug-ins have this name: uninstall all but one" if count > 1 else ""
-
-
-def _check_plugin(dialect: object) -> Iterator[str]:
-    if not isinstance(dialect, Dialect):
-        yield f"expected a Dialect, got {type(dialect).__name__}"
-        return
-    yield from find_dialect_faults(dialect)
-    yield from find_netmiko_faults(dialect)
-
-
-def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
-    """Yield what is wrong with a dialect's name of Netmiko; loads Netmiko, which takes a second."""
-    from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
-    from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
-
-    known: type[BaseConnection] | None = CLASS_MAPPER.get(dialect.netmiko)
-    if known is None:
-        yield f"netmiko has {dialect.netmiko!r}, which Netmiko does not know: choose a name from its PLATFORMS.md"
-    elif dialect.privileged and known.check_enable_mode is BaseConnection.check_enable_mode:
-        cure = "choose a platform with an enable mode, such as cisco_ios"
-        yield f"privileged needs 'enable', which Netmiko's {dialect.netmiko!r} never sends: {cure}"
-
-
-def _describe_source(entry: EntryPoint) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
+            yield f"see returns {type(found).__name__}: expected SwitchReading"

@@ -1,6 +1,6 @@
-"""Understanding what switches show; whatever is not understood raises ValueError with the line.
+"""Parsers of what switches show: configurations, tables of VLANs, port lists, XML. Pure.
 
-Answers in XML.
+A parser raises ValueError with the line that it does not know.
 """
 
 import re
@@ -26,7 +26,7 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Read a list of VLANs; ``line`` is what is quoted when it cannot be read."""
+    """Parse a list of VLAN IDs. Raise ValueError with ``line``, or with the list itself."""
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
     except BadInput as error:
@@ -34,12 +34,12 @@ def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
 
 
 def quote_first_line(text: str) -> str:
-    """Give the first line, for messages: more of a configuration could have secrets in it."""
+    """Return the first line for a message; more of a configuration could contain secrets."""
     return next((line.strip()[:100] for line in text.splitlines() if line.strip()), "")
 
 
 def split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Split a configuration into what stands at the margin and what is indented below it."""
+    """Yield each unindented line of a configuration with the indented lines below it."""
     head, body = "", list[str]()
     for line in text.splitlines():
         if line[:1].isspace():
@@ -53,7 +53,7 @@ def split_blocks(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
-    """Give the lines of each interface by its canonical name; raises ValueError when there is none."""
+    """Return the lines of each interface by canonical name. Raise ValueError when there is no interface."""
     found = {
         names.canonical(head.removeprefix("interface ")): body
         for head, body in split_blocks(text)
@@ -65,9 +65,9 @@ def parse_interfaces(text: str, names: PortNames) -> dict[str, list[str]]:
 
 
 def parse_switchports(text: str, names: PortNames) -> dict[str, list[str]]:
-    """Read ``show interfaces switchport`` of an IOS-like as the lines that the configuration would have for each port.
+    """Translate ``show interfaces switchport`` of an IOS-like into the configuration lines of each port.
 
-    Returns nothing for another kind of text; raises ValueError for a port without a mode.
+    Return an empty dictionary for other text. Raise ValueError for a port without a mode.
     """
     parts = re.split(r"^Name: +(\S+) *\n", text, flags=re.MULTILINE)
     return {names.canonical(name): _parse_switchport(body) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
@@ -92,14 +92,14 @@ def _parse_switchport(text: str) -> list[str]:
 
 
 def find_arguments(lines: Iterable[str], start: str) -> list[str]:
-    """Give what follows ``start`` in the lines that have it."""
+    """Return the rest of each line that begins with ``start``."""
     return [line.removeprefix(start) for line in lines if line.startswith(start)]
 
 
 def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortReading:
-    """Understand the ``switchport`` lines of one port of an IOS-like; a list that is not there means all VLANs.
+    """Parse the ``switchport`` lines of one port of an IOS-like; without a list, a trunk allows all VLANs.
 
-    ``implicit_mode`` is what a port without a mode does.
+    ``implicit_mode`` is the mode of a port without a ``switchport mode`` line.
     """
     mode = next(iter(find_arguments(lines, "switchport mode ")), implicit_mode).partition(" ")[0]
     untagged = parse_vlans_after(lines, "switchport access vlan ", "switchport trunk native vlan ")
@@ -119,7 +119,7 @@ def parse_switchport_lines(lines: Sequence[str], implicit_mode: str) -> PortRead
 
 
 def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
-    """Return the fields that tell a port's use: its mode, its native VLAN after ``native``, its configuration."""
+    """Return the fields of a port's use: its mode, its native VLAN after ``native``, and its configuration."""
     if any(line.startswith(ROUTES) for line in lines):
         mode = ROUTED
     if any(line.startswith(AGGREGATES) for line in lines):
@@ -128,18 +128,18 @@ def parse_use(lines: Sequence[str], mode: str, native: str) -> _UseFields:
 
 
 def parse_access_vlan(lines: Iterable[str], start: str) -> VlanId:
-    """Give the number of an access port: the default one unless a line says another."""
+    """Return the VLAN ID of an access port: the default VLAN unless a line names another one."""
     return max(parse_vlans_after(lines, start) or DEFAULT_VLAN)
 
 
 def parse_vlans_after(lines: Iterable[str], *starts: str) -> VlanSet:
-    """Give the numbers that single-number commands name."""
+    """Return the VLAN IDs of commands that name a single one."""
     found = [(start, words) for start in starts for words in find_arguments(lines, start)]
     return VlanSet(number for start, words in found for number in parse_vlans(words.split()[0], start + words))
 
 
 def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
-    """Follow one ``switchport trunk allowed vlan`` line."""
+    """Apply one ``switchport trunk allowed vlan`` line to the list so far."""
     verb, _, numbers = words.partition(" ")
     if words in ("none", "all"):
         return VlanSet() if words == "none" else ALL_VLANS
@@ -150,7 +150,7 @@ def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
 
 
 def parse_vlan_table(text: str) -> dict[int, str]:
-    """Read the names of a table that starts with ``VLAN Name``, by number: rows may go on below, indented."""
+    """Return the names of a table that starts with ``VLAN Name``; a row may continue below, indented."""
     head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:
         raise ValueError(f"no table of VLANs in {quote_first_line(text)!r}")
@@ -166,12 +166,12 @@ def parse_vlan_table(text: str) -> dict[int, str]:
 
 
 def parse_internal_vlans(text: str) -> VlanSet:
-    """Read ``show vlan internal usage``: a number at the start of each row that has one."""
+    """Parse ``show vlan internal usage``: each row starts with a VLAN ID."""
     return VlanSet(int(number) for number in re.findall(r"^\s*(\d{1,4})\s+\S", text, re.MULTILINE))
 
 
 def expand_port_list(text: str) -> Iterator[str]:
-    """Give the single ports of a list such as ``1-4,A1-A3,Trk1``."""
+    """Yield the ports of a list such as ``1-4,A1-A3,Trk1``. Raise ValueError for another form."""
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         start, end = (re.fullmatch(r"(\D*(?:\d+/)*\D*)(\d+)", one) for one in (first, last or first))
@@ -181,7 +181,7 @@ def expand_port_list(text: str) -> Iterator[str]:
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Turn (how, port, number) of a device that puts ports into VLANs into what each port has."""
+    """Return the reading of each port from its memberships (kind, port, VLAN ID)."""
     found: dict[str, dict[str, set[int]]] = {}
     for how, port, number in members:
         found.setdefault(port, {}).setdefault(how, set()).add(number)
@@ -200,8 +200,8 @@ def _build_port_reading(tagged: VlanSet, untagged: VlanSet) -> PortReading:
 
 
 def parse_xml(text: str) -> Any:  # noqa: ANN401 - lxml has no types
-    """Read XML, without following anything that it refers to; raises ValueError with its beginning."""
-    from lxml import etree  # noqa: PLC0415 - slow to load, and only for who has such a device
+    """Parse XML without resolving entities. Raise ValueError with its first line."""
+    from lxml import etree  # noqa: PLC0415 - slow to load, and only needed for some platforms
 
     try:
         return etree.fromstring(text.encode(), etree.XMLParser(resolve_entities=False))
@@ -210,5 +210,5 @@ def parse_xml(text: str) -> Any:  # noqa: ANN401 - lxml has no types
 
 
 def extract_text(element: Any) -> str:  # noqa: ANN401
-    """Give all text of an element on one line."""
+    """Return the text of an element and its descendants on one line."""
     return " ".join("".join(element.itertext()).split())

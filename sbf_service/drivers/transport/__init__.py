@@ -1,1 +1,1 @@
-"""Protocols that carry a session with a device: SSH, NETCONF, eAPI, and shells."""
+"""Sessions with devices: SSH, shells, NETCONF and eAPI. Imports neither ``switch`` nor ``edge``."""

@@ -1,10 +1,8 @@
-"""The connection under a driver: how long it may be used, and how another thread ends it.
+"""Sessions with devices: the protocol of a command line, and the deadline under which a session may be used.
 
-A worker may use a device's connection for as long as its lease certainly lasts, and no longer than one conversation may
-take. The limit is checked before anything is sent and while an answer is awaited; a library that waits by itself is
-woken by the end of its connection.
-
-A command line on a device, as the dialects need it.
+A worker may use a device's connection for as long as it certainly holds the element's lease, and no longer than one
+conversation may take. Every session checks this deadline before it sends and while it waits for an answer. A library
+that waits on its own is interrupted by closing its connection.
 """
 
 import math
@@ -15,108 +13,110 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Protocol, runtime_checkable
 
+SESSION_LOST = "ended the session since it was read: nothing more was sent; it is read again"
+"""The message for a device that may have restarted between a reading and the change computed from that reading."""
+
 
 class ConversationCancelledError(OSError):
-    """The conversation may not go on; the message says why."""
+    """The deadline passed or the conversation was cancelled; the message contains the reason."""
 
 
 @dataclass
 class CancelScope:
-    """One driver's connection; thread-safe. ``until`` is on ``clock``, in seconds."""
+    """The deadline of one driver's connection, and its cancellation by other threads; thread-safe.
+
+    ``deadline`` is a time of ``clock``, in seconds. ``reason`` is the message of the error after the deadline.
+    """
 
     clock: Callable[[], float] = time.monotonic
-    until: float = math.inf
-    why: str = ""
-    _is_cut: bool = False
-    _sever: Callable[[], None] | None = None
+    deadline: float = math.inf
+    reason: str = ""
+    _is_cancelled: bool = False
+    _disconnect: Callable[[], None] | None = None
     _lock: Lock = field(default_factory=Lock)
 
-    def allow(self, until: float, why: str) -> None:
-        """Permit use of the connection until a moment; ``why`` is said of it after that. What is cut stays cut."""
+    def allow(self, deadline: float, reason: str) -> None:
+        """Set the deadline and the reason to name once it has passed; no effect after :meth:`cancel`."""
         with self._lock:
-            if not self._is_cut:
-                self.until, self.why = until, why
+            if not self._is_cancelled:
+                self.deadline, self.reason = deadline, reason
 
-    def attach(self, sever: Callable[[], None]) -> None:
-        """Name what ends a new connection at once and without waiting. It ends now when the wire is cut already."""
+    def attach(self, disconnect: Callable[[], None]) -> None:
+        """Register the function that ends a new connection without waiting; call it at once when already cancelled."""
         with self._lock:
-            self._sever = sever
-            is_cut = self._is_cut
-        if is_cut:
-            self._end()
+            self._disconnect = disconnect
+            is_cancelled = self._is_cancelled
+        if is_cancelled:
+            self._end_connection()
 
-    def cut(self, why: str) -> None:
-        """End the connection, and each that is made later. May be repeated; never raises."""
+    def cancel(self, reason: str) -> None:
+        """End the connection, and every connection that is attached later. Idempotent; never raises."""
         with self._lock:
-            self.why = self.why if self._is_cut else why
-            self._is_cut = True
-        self._end()
+            self.reason = self.reason if self._is_cancelled else reason
+            self._is_cancelled = True
+        self._end_connection()
 
     @property
-    def left(self) -> float:
-        """How many seconds the connection may be used; 0 when it may not."""
-        return 0.0 if self._is_cut else max(0.0, self.until - self.clock())
+    def remaining(self) -> float:
+        """The seconds until the deadline; 0 once it has passed or the scope was cancelled."""
+        return 0.0 if self._is_cancelled else max(0.0, self.deadline - self.clock())
 
     def check(self) -> None:
-        """Raise ConversationCutError when the connection may not be used any more."""
-        if not self.left:
-            raise ConversationCancelledError(self.why)
+        """Raise ConversationCancelledError after the deadline or a cancellation."""
+        if not self.remaining:
+            raise ConversationCancelledError(self.reason)
 
-    def _end(self) -> None:
+    def _end_connection(self) -> None:
         with self._lock:
-            sever = self._sever
-        if sever is not None:
+            disconnect = self._disconnect
+        if disconnect is not None:
             with suppress(Exception):
-                sever()
-
-
-SESSION_LOST = "ended the session since it was read: nothing more was sent; it is read again"
-"""What is said of a device that may have restarted between a reading and the change that was computed from it."""
+                disconnect()
 
 
 class CommandLine(Protocol):
-    """Sends lines and reads until a pattern is seen; connects when first used, again after :meth:`close`.
+    """A terminal session: sends lines and reads until a pattern appears. It connects on first use and after close.
 
-    A session that the device ended is not replaced by :meth:`ask`, which raises Unreachable: the device may have
-    restarted, and a change that was computed from the reading before would be wrong. A reading starts with
-    :func:`renew`.
+    :meth:`exchange` does not replace a session that the device ended; it raises Unreachable. The device may have
+    restarted, so a change computed from an earlier reading would be wrong. Only a reading may open a new session, with
+    :func:`close_lost_session`.
     """
 
     @property
     def prompt(self) -> str:
-        """Give the pattern of the device's prompt, in whatever mode, at the start of a line (``re.MULTILINE``)."""
+        """The pattern of the device's prompt in every mode, at the start of a line (``re.MULTILINE``)."""
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send one line or several, and give what came back from their echo up to the pattern ``until``.
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
-        ``times`` is how often the pattern is waited for. ``patience`` is how much longer than usual the device may be
-        silent. Raises Unreachable when it is silent for too long or ends the session, Refused when it does not let us
-        in. After an error the session is closed: what it still may say belongs to no later question.
+        The pattern must appear ``times`` times. ``patience`` multiplies the time for which the device may be silent.
+        Raise Unreachable when the device is silent for longer or ends the session, Refused when it rejects the login.
+        After an error the session is closed, because a late answer must not be taken for that of the next command.
         """
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
 
 
 @runtime_checkable
 class DetectsSessionLoss(Protocol):
-    """A session, or a driver with one, that knows without asking when the device has ended it."""
+    """A session, or a driver with one, that notices without sending anything that the device ended it."""
 
     def is_lost(self) -> bool:
-        """Say whether a session was there and has ended by itself; may be called by any thread, and never raises."""
+        """Return whether a session existed and was ended by the device. Callable from any thread; never raises."""
 
 
 class Closable(Protocol):
     """A session that can be ended."""
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
 
 
 def close_lost_session(session: Closable) -> None:
-    """Close a session that the device ended, so that the next question opens a new one.
+    """Close a session that the device ended, so that the next command opens a new one.
 
-    Only a reading may start in this way, and what depends on no reading: see :class:`CommandLine`.
+    Only for the start of a reading, or where no earlier reading matters: see :class:`CommandLine`.
     """
     if isinstance(session, DetectsSessionLoss) and session.is_lost():
         session.close()

@@ -1,4 +1,4 @@
-"""iproute2 on a device: batches of ``ip`` and ``bridge`` lines, and what ``bridge vlan`` prints (ip(8), bridge(8))."""
+"""iproute2 on a device: batches for ``ip`` and ``bridge``, and the output of ``bridge vlan`` (ip(8), bridge(8))."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,19 +8,20 @@ from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from sbf_service.drivers.transport.shell import Shell, pack_words, quote_end
+from sbf_service.drivers.device_errors import quote_end
+from sbf_service.drivers.transport.shell import Shell, pack_words
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 T = TypeVar("T")
 
 SHOW_VLANS = "bridge -compressvlans -json vlan show"
-FAILED_LINE = re.compile(r"(?P<words>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
+FAILED_LINE = re.compile(r"(?P<message>.*?)\s*Command failed -:(?P<line>\d+)\s*", re.DOTALL)
 QUOTES_AND_SPACE = 3
 
 
 class VlanEntry(BaseModel):
-    """One number, or a range of them, of one port."""
+    """One VLAN ID or a range of VLAN IDs on one port."""
 
     model_config = ConfigDict(strict=True)
 
@@ -29,8 +30,8 @@ class VlanEntry(BaseModel):
     flags: list[str] = []
 
     @property
-    def numbers(self) -> VlanSet:
-        """All numbers of the range."""
+    def vlan_ids(self) -> VlanSet:
+        """All VLAN IDs of the range."""
         return VlanSet(range(self.vlan, (self.last or self.vlan) + 1))
 
 
@@ -46,56 +47,56 @@ _PORTS = TypeAdapter(list[_PortEntries])
 
 @dataclass(frozen=True, slots=True)
 class BatchFailure:
-    """A line that was not done, and the device's words."""
+    """A line of a batch that failed, with the program's message."""
 
     line: str
-    words: str
+    message: str
 
 
 def run_query(shell: Shell, command: str) -> str:
-    """Give what a command printed; raises Refused when it failed."""
-    code, said = shell.run(command)
+    """Return the output of a command. Raise Refused when it fails."""
+    code, output = shell.run(command)
     if code:
-        kind = shell.whom.partition(" ")[0]
-        raise Refused(f"{shell.whom}: {command!r} failed: the {kind} said {quote_end(said)!r}")
-    return said
+        kind = shell.device.partition(" ")[0]
+        raise Refused(f"{shell.device}: {command!r} failed: the {kind} said {quote_end(output)!r}")
+    return output
 
 
-def parse_json(whom: str, command: str, said: str, form: TypeAdapter[T]) -> T:
-    """Understand JSON that ``command`` printed; raises Unsafe when it cannot be understood."""
+def parse_json(device: str, command: str, output: str, form: TypeAdapter[T]) -> T:
+    """Parse the JSON output of ``command``. Raise Unsafe when it has another form."""
     try:
-        return form.validate_json(said)
+        return form.validate_json(output)
     except ValidationError as error:
         what = "; ".join(fault["msg"] for fault in error.errors())
-        raise Unsafe(f"{whom}: expected JSON from {command!r}, got {quote_end(said)!r} ({what})") from error
+        raise Unsafe(f"{device}: expected JSON from {command!r}, got {quote_end(output)!r} ({what})") from error
 
 
-def parse_vlan_entries(whom: str, said: str) -> dict[str, list[VlanEntry]]:
-    """Understand the answer to :data:`SHOW_VLANS`, by port; raises Unsafe when it cannot be understood."""
-    return {port.ifname: port.vlans for port in parse_json(whom, SHOW_VLANS, said, _PORTS)}
+def parse_vlan_entries(device: str, output: str) -> dict[str, list[VlanEntry]]:
+    """Parse the output of :data:`SHOW_VLANS` by port. Raise Unsafe when it has another form."""
+    return {port.ifname: port.vlans for port in parse_json(device, SHOW_VLANS, output, _PORTS)}
 
 
 def run_batch(shell: Shell, program: str, lines: Iterable[str]) -> list[BatchFailure]:
-    """Let ``ip`` or ``bridge`` do lines, in as few round trips as a terminal line allows; give what was not done.
+    """Run lines with ``ip`` or ``bridge`` in as few round trips as terminal lines allow, and return the failures.
 
-    A line that fails keeps none of the others from being done (``-force``).
+    A failing line does not stop the lines after it (``-force``).
     """
     return [
-        one
-        for some in pack_words(lines, QUOTES_AND_SPACE)
-        for one in _run_batch_part(shell, f"{program} -force -batch -", some)
+        failure
+        for group in pack_words(lines, QUOTES_AND_SPACE)
+        for failure in _run_batch_part(shell, f"{program} -force -batch -", group)
     ]
 
 
 def _run_batch_part(shell: Shell, program: str, lines: list[str]) -> list[BatchFailure]:
-    code, said = shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {program} 2>&1")
-    found = [BatchFailure(lines[int(one["line"]) - 1], one["words"]) for one in FAILED_LINE.finditer(said)]
-    return found if found or not (code or said) else [BatchFailure(program, f"{said} (exit code {code})")]
+    code, output = shell.run(f"printf '%s\\n' {' '.join(quote(line) for line in lines)} | {program} 2>&1")
+    found = [BatchFailure(lines[int(one["line"]) - 1], one["message"]) for one in FAILED_LINE.finditer(output)]
+    return found if found or not (code or output) else [BatchFailure(program, f"{output} (exit code {code})")]
 
 
-def raise_for_failures(whom: str, failures: Sequence[BatchFailure]) -> None:
-    """Raise Refused when there were any failures, in the device's words."""
-    kind = whom.partition(" ")[0]
-    words = [f"{one.line!r} was refused: the {kind} said {quote_end(one.words)!r}" for one in failures]
-    if words:
-        raise Refused(f"{whom}: {'; '.join(words)}: look at its ports and at the account's rights")
+def raise_for_failures(device: str, failures: Sequence[BatchFailure]) -> None:
+    """Raise Refused with the messages of all failures, if there are any."""
+    kind = device.partition(" ")[0]
+    texts = [f"{one.line!r} was refused: the {kind} said {quote_end(one.message)!r}" for one in failures]
+    if texts:
+        raise Refused(f"{device}: {'; '.join(texts)}: look at its ports and at the account's rights")

@@ -1,7 +1,7 @@
-"""What sessions by NAPALM share: opening, closing, and turning foreign errors into ours.
+"""What all sessions by NAPALM share: connecting, closing, and the translation of foreign errors.
 
 NAPALM and the libraries behind it (PyEZ, ncclient, pyeapi, Netmiko) are loaded when the first device is reached. They
-raise some sixty kinds of exceptions without a common root; what each means to us is a table of their names here.
+raise some sixty kinds of exceptions without a common base class, so the tables here go by class names.
 """
 
 import re
@@ -11,21 +11,23 @@ from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 from sbf_service.drivers.contract import DeviceLogin
+from sbf_service.drivers.device_errors import quote_start
 from sbf_service.drivers.transport.device_session import SESSION_LOST
 from sbf_service.drivers.transport.ssh import split_address
 from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
 
 T = TypeVar("T")
 
+REVERT_AFTER_S = 120
+"""Seconds until a device reverts a commit that was not confirmed; Junos counts in minutes."""
 COMMIT_PATIENCE = 3
-"""A commit may take so many times as long as an answer otherwise."""
-QUOTED_CHARACTERS = 300
+"""A commit may take this many times as long as another answer."""
 
 UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
 LOCKED = frozenset({"LockError", "SessionLockedException"})
 LOCK_ERROR_TAGS = ("lock-denied", "in-use")
-"""NETCONF's tags of errors (RFC 6241, appendix A)."""
+"""Error tags of NETCONF (RFC 6241, appendix A)."""
 UNREACHABLE = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
 REFUSED = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
 UNPARSABLE = frozenset({"XMLSyntaxError", "JSONDecodeError"})
@@ -35,114 +37,133 @@ PHRASES = {
     "Unauthorized": DENIED,
     "Pending commit confirm already in process": LOCKED,
 }
-"""What is told by words only; a host whose key is of another kind than the known one is refused before it shows it."""
+"""Errors that only their text identifies. A host with no key of the known type fails before it shows a key."""
 
 
 class NapalmSession:
-    """One device's session, kept between questions. ``port`` is where such devices listen unless told otherwise."""
+    """The session with one device, reused between calls. ``port`` is the default TCP port."""
 
     port: ClassVar[int]
 
     def __init__(self, login: DeviceLogin) -> None:
-        """Remember how to reach the device; nothing is connected."""
+        """Store how to reach the device; connects on first use."""
         self._login = login
         self._driver: Any = None
-        self._changing = False
+        self._is_changing = False
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
         driver, self._driver = self._driver, None
-        self._changing = False
+        self._is_changing = False
         if driver is not None:
             with suppress(Exception):
-                self.hang_up(driver)
+                self.disconnect(driver)
 
     def is_lost(self) -> bool:
-        """Return whether a session was there and has ended by itself. Nothing is sent, and nothing raised."""
+        """Return whether a session existed and was ended by the device. Sends nothing; never raises."""
         driver = self._driver
         with suppress(Exception):
             return driver is not None and not self.is_alive(driver)
         return True
 
-    def stranger(self) -> str:
-        """Say what is not known of a device that is not the one we know."""
+    def describe_unknown_device(self) -> str:
+        """Return what to report, and to do, when the device does not prove to be the known one."""
         return (
             f"an SSH host key that {self._login.known_hosts} does not have for it: "
             "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
         )
 
     def connect(self, host: str, port: int, password: str) -> Any:  # noqa: ANN401 - NAPALM has no types
-        """Make NAPALM's driver and open it."""
+        """Create NAPALM's driver and open it."""
         raise NotImplementedError
 
-    def hang_up(self, driver: Any) -> None:  # noqa: ANN401
-        """Close the connection without a good-bye: a device that hangs never answers it."""
+    def disconnect(self, driver: Any) -> None:  # noqa: ANN401
+        """Close the connection without a logout, which a device that hangs never answers."""
         raise NotImplementedError
 
-    def sever(self, driver: Any) -> None:  # noqa: ANN401
-        """End the connection at once, for a thread that does not use it; what waits for an answer fails."""
-        self.hang_up(driver)
+    def abort_connection(self, driver: Any) -> None:  # noqa: ANN401
+        """End the connection at once, from a thread that does not use it; pending calls of the other thread fail."""
+        self.disconnect(driver)
+
+    def set_timeout(self, driver: Any, seconds: float) -> None:  # noqa: ANN401
+        """Set how long the driver waits for an answer."""
+        raise NotImplementedError
 
     def is_alive(self, driver: Any) -> bool:  # noqa: ANN401
-        """Say whether a kept session can still be spoken to."""
+        """Return whether a kept session still works."""
         return bool(driver.is_alive()["is_alive"])
 
-    def guarded(self, talk: Callable[[Any], T]) -> T:
-        """Connect if need be and talk; foreign errors end here, and so does the session where they leave it unclear."""
+    def call(self, action: Callable[[Any], T]) -> T:
+        """Connect if necessary and run ``action``; translate foreign errors, and close the session unless refused."""
         try:
-            self._login.wire.check()
-            return talk(self._connected())
+            self._login.cancel_scope.check()
+            return action(self._ensure_connected())
         except ElementError:
             raise
         except Exception as error:
-            wire = self._login.wire
-            ours = self._ours(error) if wire.left else Unreachable(f"{self._whom()}: {wire.why}; it is tried again")
-            if not isinstance(ours, Refused):
+            scope = self._login.cancel_scope
+            expired = Unreachable(f"{self._describe_device()}: {scope.reason}; it is tried again")
+            translated = self._translate(error) if scope.remaining else expired
+            if not isinstance(translated, Refused):
                 self.close()
-            raise ours from error
+            raise translated from error
 
-    def _connected(self) -> Any:  # noqa: ANN401
+    def call_patiently(self, action: Callable[[Any], object]) -> None:
+        """Run ``action`` with the timeout of a commit."""
+
+        def patient(driver: Any) -> None:  # noqa: ANN401
+            self.set_timeout(driver, self._login.read_timeout * COMMIT_PATIENCE)
+            action(driver)
+            self.set_timeout(driver, self._login.read_timeout)
+
+        self.call(patient)
+
+    def build_pending_commit_error(self) -> Unreachable:
+        """Return the error for a reading while a commit, of another session or user, is not confirmed yet."""
+        reason = "a commit waits to be confirmed and may be taken back"
+        return Unreachable(f"{self._describe_device()} is being configured: {reason}; it is read again after that")
+
+    def _ensure_connected(self) -> Any:  # noqa: ANN401
         if self._driver is not None and not self.is_alive(self._driver):
             self.close()
-            raise Unreachable(f"{self._whom()} {SESSION_LOST}")
+            raise Unreachable(f"{self._describe_device()} {SESSION_LOST}")
         if self._driver is None:
             login = self._login
             host, port = split_address(login.device.address or "", self.port)
             self._driver = self.connect(host, port, login.password.reveal() if login.password else "")
-            login.wire.attach(partial(self.sever, self._driver))
+            login.cancel_scope.attach(partial(self.abort_connection, self._driver))
         return self._driver
 
-    def _ours(self, error: Exception) -> ElementError:
-        """Return what a foreign error means to us; the first one in its chain that has a meaning decides."""
+    def _translate(self, error: Exception) -> ElementError:
+        """Return SBF's error for a foreign one; the first error of its chain that the tables contain decides."""
         chain = list(_iterate_causes(error))
         meanings = ((kind, one) for one in chain for kind in _find_meanings(one))
         kind, decisive = next(meanings, (UNREACHABLE, chain[-1]))
-        said = describe_error(decisive)
+        text, device = describe_error(decisive), self._describe_device()
         if kind is UNKNOWN_DEVICE:
-            return Unsafe(f"{self._whom()} shows {self.stranger()}")
+            return Unsafe(f"{device} shows {self.describe_unknown_device()}")
         if kind is DENIED:
-            return Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential")
+            return Refused(f"{device} does not let {self._login.username!r} in: check the credential")
         if kind is LOCKED:
-            return Unreachable(f"{self._whom()} is being configured by somebody else: {said}; it is tried again")
+            return Unreachable(f"{device} is being configured by somebody else: {text}; it is tried again")
         if kind is UNPARSABLE:
-            return Unsafe(f"{self._whom()}: its answer is not understood: {said}; it was left alone")
+            return Unsafe(f"{device}: its answer is not understood: {text}; it was left alone")
         if kind is REFUSED:
-            return Refused(f"switch {self._login.device.name}: the switch said {said!r}")
-        return Unreachable(f"{self._whom()} does not answer: {said}; it is tried again")
+            return Refused(f"switch {self._login.device.name}: the switch said {text!r}")
+        return Unreachable(f"{device} does not answer: {text}; it is tried again")
 
-    def _whom(self) -> str:
+    def _describe_device(self) -> str:
         return f"switch {self._login.device.name} ({self._login.device.address or 'without an address'})"
 
 
 def describe_error(error: BaseException) -> str:
-    """Give what the device said: libraries hide it in lists of dictionaries and in attributes."""
+    """Return the device's message, which libraries put into lists of dictionaries or into attributes."""
     first = error.args[0] if error.args and not isinstance(error, OSError) else str(error)
     if isinstance(first, list):
         first = "; ".join(str(one.get("message") or one) if isinstance(one, dict) else str(one) for one in first)
     holder = re.search(r"<session-id>(\d+)<", str(getattr(error, "info", None) or ""))
-    said = getattr(error, "message", None) or (f"session {holder[1]} holds the lock" if holder else first)
-    said = said or type(error).__name__
-    return " ".join(str(said).split())[:QUOTED_CHARACTERS]
+    text = getattr(error, "message", None) or (f"session {holder[1]} holds the lock" if holder else first)
+    return quote_start(str(text or type(error).__name__))
 
 
 def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -152,7 +173,7 @@ def _iterate_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _find_meanings(error: BaseException) -> Iterator[frozenset[str]]:
-    """Give the meaning of an exception: that of its words, or of the nearest of its classes that has one."""
+    """Yield the tables that an exception belongs to: by its text, then by the nearest of its classes."""
     yield from (kind for phrase, kind in PHRASES.items() if phrase in str(error))
     if getattr(error, "tag", None) in LOCK_ERROR_TAGS:
         yield LOCKED

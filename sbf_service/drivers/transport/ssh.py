@@ -1,8 +1,8 @@
-"""Command lines over SSH by Netmiko. The library is loaded when the first device is reached: that takes a second.
+"""Command lines over SSH with Netmiko, loaded when the first device is reached: the import takes a second.
 
-Netmiko connects, finds the prompt, turns paging off and becomes privileged, each platform's way. What is said after
-that goes through the session's channel directly: Netmiko's own commands ask for the prompt before each, look for
-answers forty times a second, and do not see that a session was cut before their time is up.
+Netmiko connects, finds the prompt, turns paging off and enters the privileged mode, in each platform's way. After that,
+the session's channel is used directly: Netmiko's own commands ask for the prompt before each command, poll for answers
+forty times a second, and notice a cut session only when their timeout has passed.
 """
 
 import re
@@ -20,142 +20,149 @@ from virtcloud.model.values import DeviceAddress
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""So much of a line stands on one line of any terminal, with the prompt before it."""
+"""The beginning of a command that fits on one line of any terminal, after the prompt."""
 READ_BYTES = 65536
-QUOTED_CHARACTERS = 100
+QUOTED_LINE_CHARACTERS = 100
 LOGOUT = "exit"
-"""What Netmiko logs when it gives up a login, though the device never sent it."""
+"""What Netmiko logs when it gives up a login, although the device never sent it."""
 SLOW_HINT = " (if it is always so slow: timing.read_timeout)"
 
 
 class SshCommandLine:
-    """One device's session, kept between questions. ``device_type`` is Netmiko's name for the dialect."""
+    """The session with one device, reused between commands. ``device_type`` is Netmiko's name of the platform."""
 
     def __init__(self, login: DeviceLogin, device_type: str, *, privileged: bool = False) -> None:
-        """Remember how to reach the device, and whether to say ``enable``; nothing is connected."""
+        """Store how to reach the device, and whether to send ``enable``; connects on first use."""
         self._login = login
         self._device_type = device_type
         self._privileged = privileged
         self._session: Any = None
-        self._logging_in = BytesIO()
+        self._login_log = BytesIO()
 
     @property
     def prompt(self) -> str:
-        """Give the prompt's pattern; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
-        self._guarded(lambda: None)
+        """The pattern of the prompt; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
+        self._guard(lambda: None)
         return rf"^[<\[]?{re.escape(self._session.base_prompt)}[^\n>#\]$]*[>#\]$] ?"
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Send lines and hear the answers; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
-        return str(self._guarded(lambda: self._converse(command, re.compile(until, re.MULTILINE), times, patience)))
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+        """Send lines and return the output; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
+        return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def is_lost(self) -> bool:
-        """Say whether the device ended the session: it may have restarted."""
+        """Return whether the device ended the session; it may have restarted."""
         session = self._session
         return session is not None and not _is_alive(session)
 
     def close(self) -> None:
-        """End the session; may be repeated, and never raises."""
+        """End the session. Idempotent; never raises."""
         session, self._session = self._session, None
         if session is not None:
             with suppress(Exception):
-                # Not disconnect(): that first says good-bye, and a device that hangs never answers.
+                # Not disconnect(): it logs out first, and a device that hangs never answers that.
                 session.remote_conn_pre.close()
 
-    def _guarded(self, talk: Any) -> Any:  # noqa: ANN401 - gives what it is given
-        """Connect unless there is a session, and talk; foreign errors end here, and so does the session then.
+    def _guard(self, action: Any) -> Any:  # noqa: ANN401 - returns what the action returns
+        """Connect unless there is a session, and run ``action``; translate foreign errors and close the session then.
 
-        Raise Unreachable for a session that the device ended: the device may have restarted with another configuration.
+        Raise Unreachable for a session that the device ended: it may have restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415
 
         try:
-            self._login.wire.check()
+            self._login.cancel_scope.check()
             if self.is_lost():
                 self.close()
-                raise Unreachable(f"{self._whom()} {SESSION_LOST}")
+                raise Unreachable(f"{self._describe_device()} {SESSION_LOST}")
             if self._session is None:
                 self._session = self._connect()
-            return talk()
+            return action()
         except netmiko.NetmikoAuthenticationException as error:
             self.close()
-            raise Refused(f"{self._whom()} does not let {self._login.username!r} in: check the credential") from error
+            raise Refused(
+                f"{self._describe_device()} does not let {self._login.username!r} in: check the credential"
+            ) from error
         except (netmiko.NetmikoBaseException, paramiko.SSHException, OSError, EOFError, ValueError) as error:
             self.close()
-            if not self._login.wire.left:
-                raise Unreachable(f"{self._whom()}: {self._login.wire.why}; it is tried again") from error
-            if _is_unknown_host_key(error):
-                raise Unsafe(
-                    f"{self._whom()} shows an SSH host key that {self._login.known_hosts} does not have for it: "
-                    "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
-                ) from error
-            if "enable mode" in str(error):
-                raise Refused(f"{self._whom()} does not let us enable: check the credential's 'enable'") from error
-            why = self._no_prompt() if _is_prompt_timeout(error) else _first_line(error)
-            raise Unreachable(f"{self._whom()} does not answer: {why}; it is tried again") from error
+            raise self._translate(error) from error
 
-    def _no_prompt(self) -> str:
-        """Describe a login that did not come to a prompt: Netmiko names the pattern that it waited for."""
-        waited = f"expected its prompt within {self._login.read_timeout:g} s of logging in"
-        seen = self._logging_in.getvalue().decode(errors="replace").rstrip().removesuffix(LOGOUT)
-        return f"{waited}, {_quote_last_line(seen)}{SLOW_HINT}"
+    def _translate(self, error: Exception) -> Refused | Unreachable | Unsafe:
+        device, scope = self._describe_device(), self._login.cancel_scope
+        if not scope.remaining:
+            return Unreachable(f"{device}: {scope.reason}; it is tried again")
+        if _is_unknown_host_key(error):
+            return Unsafe(
+                f"{device} shows an SSH host key that {self._login.known_hosts} does not have for it: "
+                "nothing was said to it; if the device was replaced, put its new key there (ssh-keyscan)"
+            )
+        if "enable mode" in str(error):
+            return Refused(f"{device} does not let us enable: check the credential's 'enable'")
+        why = self._describe_missing_prompt() if _is_prompt_timeout(error) else _first_line(error)
+        return Unreachable(f"{device} does not answer: {why}; it is tried again")
 
-    def _converse(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:
-        channel, wire = self._session.remote_conn, self._login.wire
+    def _describe_missing_prompt(self) -> str:
+        """Describe a login that reached no prompt; Netmiko names only the pattern that it waited for."""
+        expected = f"expected its prompt within {self._login.read_timeout:g} s of logging in"
+        output = self._login_log.getvalue().decode(errors="replace").rstrip().removesuffix(LOGOUT)
+        return f"{expected}, {_quote_last_line(output)}{SLOW_HINT}"
+
+    def _exchange(self, command: str, until: re.Pattern[str], times: int, patience: float) -> str:
+        channel, scope = self._session.remote_conn, self._login.cancel_scope
         while channel.recv_ready():
-            wire.check()
+            scope.check()
             channel.recv(READ_BYTES)
-        wire.check()
+        scope.check()
         self._session.write_channel(command.replace("\n", self._session.RETURN) + self._session.RETURN)
-        usual = self._login.read_timeout * patience
+        timeout = self._login.read_timeout * patience
         echo = command.partition("\n")[0][:ECHO_CHARACTERS]
-        heard, rest = "", b""
+        complete, rest = "", b""
         while True:
-            channel.settimeout(min(usual, wire.left))
+            channel.settimeout(min(timeout, scope.remaining))
             try:
-                data = self._hear(channel)
+                data = self._receive(channel)
             except TimeoutError as error:
-                wire.check()
-                waited = f"nothing heard for {usual:g} s after {echo!r}"
-                raise TimeoutError(f"{waited}, {_quote_last_line(heard + self._clean(rest))}{SLOW_HINT}") from error
-            wire.check()
+                scope.check()
+                waited = f"nothing heard for {timeout:g} s after {echo!r}"
+                last = _quote_last_line(complete + self._decode(rest))
+                raise TimeoutError(f"{waited}, {last}{SLOW_HINT}") from error
+            scope.check()
             lines, newline, rest = (rest + data).rpartition(b"\n")
-            heard += self._clean(lines + newline)
-            said = heard + self._clean(rest)
-            answer = said.partition(echo)[2] if echo else said
+            complete += self._decode(lines + newline)
+            output = complete + self._decode(rest)
+            answer = output.partition(echo)[2] if echo else output
             if len(until.findall(answer)) >= times:
                 return answer
 
-    def _hear(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
+    def _receive(self, channel: Any) -> bytes:  # noqa: ANN401 - paramiko's, loaded late
         data: bytes = channel.recv(READ_BYTES)
         if not data:
             raise EOFError("it ended the session")
         return data
 
-    def _clean(self, data: bytes) -> str:
+    def _decode(self, data: bytes) -> str:
         text = self._session.normalize_linefeeds(data.decode("utf-8", "replace"))
         return str(self._session.strip_ansi_escape_codes(text) if self._session.ansi_escape_codes else text)
 
-    def _connect(self) -> Any:  # noqa: ANN401 - Netmiko gives a class of its own for each dialect
+    def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
         import netmiko  # noqa: PLC0415
 
-        login, self._logging_in = self._login, BytesIO()
+        login, self._login_log = self._login, BytesIO()
         host, port = split_address(login.device.address or "")
-        opened = socket.create_connection((host, port), min(login.connect_timeout, login.wire.left))
-        login.wire.attach(partial(opened.shutdown, socket.SHUT_RDWR))
+        sock = socket.create_connection((host, port), min(login.connect_timeout, login.cancel_scope.remaining))
+        login.cancel_scope.attach(partial(sock.shutdown, socket.SHUT_RDWR))
         try:
-            return self._logged_in(netmiko, opened, host, port)
+            return self._log_in(netmiko, sock, host, port)
         except BaseException:
-            opened.close()
+            sock.close()
             raise
 
-    def _logged_in(self, netmiko: Any, opened: socket.socket, host: str, port: int) -> Any:  # noqa: ANN401 - see above
+    def _log_in(self, netmiko: Any, sock: socket.socket, host: str, port: int) -> Any:  # noqa: ANN401 - see above
         login = self._login
         password = login.password.reveal() if login.password else None
         session = netmiko.ConnectHandler(
             device_type=self._device_type,
-            sock=opened,
+            sock=sock,
             host=host,
             port=port,
             username=login.username,
@@ -171,46 +178,45 @@ class SshCommandLine:
             ssh_strict=login.known_hosts is not None,
             alt_host_keys=login.known_hosts is not None,
             alt_key_file=str(login.known_hosts or ""),
-            session_log=self._logging_in,
+            session_log=self._login_log,
         )
         if self._privileged:
             session.enable()
         session.session_log = None
         return session
 
-    def _whom(self) -> str:
+    def _describe_device(self) -> str:
         device = self._login.device
         return f"{kind_of(device)} {device.name} ({device.address or 'without an address'})"
 
 
 def _is_unknown_host_key(error: Exception) -> bool:
-    """Say whether it was the host key: Netmiko makes a time-out of that, and leaves the cause behind it."""
+    """Return whether the host key was rejected; Netmiko reports a timeout and chains the cause."""
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - Netmiko's
-    """Say whether a kept session can still be spoken to: devices end those that are silent for some minutes."""
+    """Return whether a kept session still works: devices end sessions that are idle for some minutes."""
     channel = session.remote_conn
     return channel is not None and not channel.closed and not channel.eof_received and channel.transport.is_active()
 
 
-def split_address(address: str, usual: int = SSH_PORT) -> tuple[str, int]:
-    """Return the host and the TCP port of a device's address; ``usual`` where it names no port."""
+def split_address(address: str, default_port: int = SSH_PORT) -> tuple[str, int]:
+    """Return the host and the TCP port of a device's address; ``default_port`` where it names no port."""
     parsed = DeviceAddress(address)
-    return parsed.host, parsed.port or usual
+    return parsed.host, parsed.port or default_port
 
 
 def _is_prompt_timeout(error: Exception) -> bool:
-    """Return whether Netmiko waited in vain for a pattern while it logged in."""
+    """Return whether Netmiko timed out waiting for a pattern while it logged in."""
     return "Pattern not detected" in str(error) or "prompt" in str(error)
 
 
-def _quote_last_line(said: str) -> str:
-    """Quote the last line that a device sent."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return f"seen last: {lines[-1][:QUOTED_CHARACTERS]!r}" if lines else "and nothing was seen"
+def _quote_last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return f"seen last: {lines[-1][:QUOTED_LINE_CHARACTERS]!r}" if lines else "and nothing was seen"
 
 
 def _first_line(error: Exception) -> str:

@@ -127,7 +127,7 @@ def check_device_support(topology: Topology, platforms: Platforms, credentials: 
     """
     for site in topology.sites:
         for switch in site.switches:
-            supports_access = platforms.of_switch(switch).facts.access
+            supports_access = platforms.of_switch(switch).capabilities.access
             for link in topology.links:
                 if link.access and not supports_access and switch.name in {end.element for end in link.ends}:
                     raise BadInput(
@@ -136,7 +136,7 @@ def check_device_support(topology: Topology, platforms: Platforms, credentials: 
                     )
             _check_credential(switch, credentials)
         for edge in site.edges:
-            kinds = platforms.of_edge(edge).facts.kinds
+            kinds = platforms.of_edge(edge).capabilities.kinds
             _check_credential(edge, credentials)
             for fault in _find_edge_faults(topology, edge, kinds):
                 raise BadInput(f"edge {edge.name}: {fault}")

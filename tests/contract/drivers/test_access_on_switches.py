@@ -16,7 +16,7 @@ from virtcloud.model.errors import Unsafe
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
-LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].facts.access]
+LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
 """Where a trunk may carry every VLAN."""
 
 
@@ -31,7 +31,7 @@ def bench(platform: str, make_bench: MakeBench) -> SwitchBench:
     return make_bench(platform)
 
 
-@pytest.fixture(params=[name for name in EMULATED if SWITCH_PLATFORMS[name].facts.access])
+@pytest.fixture(params=[name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.access])
 def platform(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -71,7 +71,7 @@ def test_a_port_is_in_its_vlan_and_no_other_while_clusters_come_and_go(bench: Sw
     converge(bench, "112", a="112,120")
     converge(bench, "120", a="120")
     converge(bench)
-    at_once = SWITCH_PLATFORMS[bench.switch.platform].facts.atomic
+    at_once = SWITCH_PLATFORMS[bench.switch.platform].capabilities.atomic
     assert passed(bench) == ([112, 120, None] if at_once else [None, 112, None, 120, None])
     assert not bench.switch.running.vlans.keys() & POOL
 

@@ -15,7 +15,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
-WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.facts.confirm_timer]
+WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.capabilities.confirm_timer]
 ENDS_WITH_ITS_SESSION = ("cisco_iosxr",)
 """Where what was not confirmed is taken back as soon as the switch notices that the session is gone."""
 WAITING = {"cisco_iosxr": "session 146959354 holds the lock"}
@@ -158,7 +158,7 @@ def test_a_commit_that_the_switch_checks_and_refuses_changes_nothing_and_locks_n
     assert 112 in switch.running.vlans
 
 
-@pytest.mark.parametrize("platform", [name for name in WITH_TIMER if SWITCH_PLATFORMS[name].facts.access])
+@pytest.mark.parametrize("platform", [name for name in WITH_TIMER if SWITCH_PLATFORMS[name].capabilities.access])
 def test_an_access_port_that_is_not_where_it_was_put_is_taken_back(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.read()

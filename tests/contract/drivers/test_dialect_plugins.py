@@ -148,7 +148,7 @@ def test_sbf_serves_beside_broken_plugins_and_logs_each(site: Path, tmp_path: Pa
 
 
 def test_a_plugin_is_tried_like_a_built_in_platform(site: Path) -> None:
-    record = Path(__file__).parents[1] / "recordings/cisco_ios.yaml"
+    record = Path(__file__).parents[2] / "recordings/cisco_ios.yaml"
     done = run(site, "virtcloud.cli", "element", "try", "--platform", "acme_os", "--replay", str(record))
     assert (done.returncode, done.stderr) == (0, "no neighbours\n")
 

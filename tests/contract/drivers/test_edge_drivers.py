@@ -160,7 +160,7 @@ def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(pla
 def test_a_session_cut_at_any_line_leaves_nothing_that_is_not_found_and_mended(direct: EdgeBench, done: bool) -> None:
     """Every line in turn, of making a circuit and of taking it away (DESIGN.md §7.3)."""
     before = direct.device.running_config()
-    for line in direct.driver.lines(EdgeDifference(add=(direct.circuit(112),))):
+    for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("cut", line, done=done), suppress(Unreachable):
             direct.converge(112)
         assert not direct.converge(112)
@@ -168,7 +168,7 @@ def test_a_session_cut_at_any_line_leaves_nothing_that_is_not_found_and_mended(d
         assert not direct.converge()
         assert direct.device.running_config() == before
     direct.converge(112)
-    for line in direct.driver.lines(EdgeDifference(remove=(direct.circuit(112),))):
+    for line in direct.driver.list_commands(EdgeDifference(remove=(direct.circuit(112),))):
         with direct.device.failing("cut", line, done=done), suppress(Unreachable):
             direct.converge()
         assert not direct.converge()
@@ -182,7 +182,7 @@ def _wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
 
 def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_mended(direct: EdgeBench) -> None:
     before = direct.device.running_config()
-    for line in dict.fromkeys(direct.driver.lines(EdgeDifference(add=(direct.circuit(112),)))):
+    for line in dict.fromkeys(direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),)))):
         with direct.device.failing("refuse", line), pytest.raises(Refused, match=SAID_NO):
             direct.converge(112)
         assert not direct.converge(112)
@@ -198,7 +198,7 @@ def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_a
     direct.device.fail("refuse", where[direct.device.platform])
     with pytest.raises(Refused, match="edge pe1: "):
         direct.converge(112, 120)
-    if EDGE_PLATFORMS[direct.device.platform].facts.atomic:
+    if EDGE_PLATFORMS[direct.device.platform].capabilities.atomic:
         assert direct.device.running_config() == before
     else:
         assert {120} in direct.reached().values()

@@ -95,7 +95,7 @@ def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: Make
     difference = compare_switch(wanted, bench.read())
     before = len(bench.switch.commands)
     assert isinstance(bench.driver, ListsCommands)
-    lines = bench.driver.lines(difference)
+    lines = bench.driver.list_commands(difference)
     bench.driver.apply(difference)
     bench.driver.save()
     assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)

@@ -62,7 +62,7 @@ def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
 
 
 def test_a_device_comes_up_last_and_a_customers_vlan_goes_first(bench: InMemory) -> None:
-    said = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).lines(EdgeDifference(add=(A,), remove=(B,)))
+    said = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
     assert said == (
         "bridge vlan del dev ac1 vid 101",
         "ip link del stag2007",
@@ -73,7 +73,7 @@ def test_a_device_comes_up_last_and_a_customers_vlan_goes_first(bench: InMemory)
         "bridge vlan add dev ac1 vid 100",
         "ip link set vni10042 up",
     )
-    assert bench.driver.lines(EdgeDifference()) == ()
+    assert bench.driver.list_commands(EdgeDifference()) == ()
 
 
 def test_a_bridge_that_puts_new_ports_into_a_vlan_is_unsafe(bench: InMemory) -> None:

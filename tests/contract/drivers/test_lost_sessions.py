@@ -52,7 +52,7 @@ class LostLine:
 
     prompt = "^# "
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         raise AssertionError("a lost session is noticed without asking")
 
     def is_lost(self) -> bool:

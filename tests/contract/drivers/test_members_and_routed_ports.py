@@ -116,7 +116,7 @@ def test_a_junos_port_is_read_with_its_use(inside: str, use: str) -> None:
 def test_a_port_of_a_bond_is_in_other_use_on_a_linux_bridge() -> None:
     port = PortName("p1")
     found = linux_bridge.derive_bridge_state(
-        Name("sw1"), {}, SwitchScope((port,), VlanSet.parse("100-199")), joined=("p1",)
+        Name("sw1"), {}, SwitchScope((port,), VlanSet.parse("100-199")), members=("p1",)
     )
     assert found.in_use == (port,)
     assert str(found.untaken[port]) == "a member of a link aggregate"

@@ -36,7 +36,7 @@ class EmulatedEdges(FakeEdges):
             device = self.devices.setdefault(edge.name, EDGES[edge.platform]())
             return CommandLineEdge(edge, dialect, backbone, DirectLine(device))
 
-        return EdgePlatform(dialect.facts, driver)
+        return EdgePlatform(dialect.capabilities, driver)
 
 
 def of_vendors() -> Topology:

@@ -38,7 +38,7 @@ class Bench:
         """Read the neighbours, each by its port as the emulator calls it."""
         form = SWITCH_PLATFORMS[self.switch.platform].port
         names = {form(port): name for port, name in zip(self.ports, self.switch.port_names, strict=False)}
-        return {names[form(one.local)]: one for one in self.driver.neighbours(self.ports)}
+        return {names[form(one.local)]: one for one in self.driver.read_neighbours(self.ports)}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
-BY_COMMAND_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].facts.atomic]
+BY_COMMAND_LINE = [name for name in EMULATED if not SWITCH_PLATFORMS[name].capabilities.atomic]
 BUSY = "startup-config file open failed (Device or resource busy)\n"
 SAVING_APART = [*BY_COMMAND_LINE, "arista_eapi"]
 VARIANTS = [(name, words) for name in SAVING_APART for words in EMULATED[name].saved_variants]

@@ -63,7 +63,7 @@ OTHER_FORMS = {
 ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
 """Who is spoken to over HTTP has no session to hold."""
-ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].facts.atomic]
+ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
 ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
 
@@ -276,7 +276,7 @@ def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(
     bench = make_bench("arista_eos")
     bench.read()
     bench.switch.hang_up()
-    bench.driver._device._line._session.remote_conn_pre.get_transport().join(5)
+    bench.driver._conversation._line._session.remote_conn_pre.get_transport().join(5)
     assert bench.read().vlans == NOTHING
     assert bench.switch.logins == 2
 

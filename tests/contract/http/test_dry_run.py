@@ -171,4 +171,6 @@ def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
 def test_a_linux_switch_says_its_lines_beforehand() -> None:
     driver = LinuxBridge(Name("sw1"), LinuxLine(LinuxSwitch({"p1": {}})))
     driver.read(SwitchScope((PortName("p1"),), VlanSet([100])))
-    assert driver.lines(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == ("bridge vlan add dev p1 vid 100",)
+    assert driver.list_commands(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == (
+        "bridge vlan add dev p1 vid 100",
+    )

@@ -43,7 +43,7 @@ class HearingDriver(FakeDriver):
 
     heard: dict[str, tuple[Neighbour, ...]]
 
-    def neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
+    def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
         self.switch.answer("neighbours")
         return self.heard[self.switch.name]
 

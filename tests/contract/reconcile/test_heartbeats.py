@@ -180,10 +180,10 @@ def test_nothing_is_sent_over_a_wire_whose_time_is_over() -> None:
 
 def test_a_wire_that_was_cut_ends_each_connection_that_is_made_later() -> None:
     wire, ended = CancelScope(), []
-    wire.cut("cut")
+    wire.cancel("cut")
     wire.attach(lambda: ended.append(1))
     wire.allow(1e12, "")
-    assert (ended, wire.left, wire.why) == ([1], 0, "cut")
+    assert (ended, wire.remaining, wire.reason) == ([1], 0, "cut")
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def test_a_switch_that_drips_while_it_is_logged_in_to_is_left_in_time() -> None:
         element = SwitchElement(name=SW1, ports=(PortName("p1"),), platform="cisco_ios", address=address)
         driver, wire = driver_of(element)
         Thread(
-            target=lambda: (time.sleep(0.5), wire.cut("the conversation was ended after 0.5 s")), daemon=True
+            target=lambda: (time.sleep(0.5), wire.cancel("the conversation was ended after 0.5 s")), daemon=True
         ).start()
         began = time.monotonic()
         with pytest.raises(
@@ -232,7 +232,7 @@ def test_a_switch_that_drips_while_it_is_logged_in_to_is_left_in_time() -> None:
 
 def driver_of(element: SwitchElement, **secrets: Secret) -> tuple[SwitchDriver, CancelScope]:
     login = DeviceLogin(element, "admin", read_timeout=30, connect_timeout=30, **secrets)
-    return SWITCH_PLATFORMS[element.platform].driver(login), login.wire
+    return SWITCH_PLATFORMS[element.platform].driver(login), login.cancel_scope
 
 
 @dataclass

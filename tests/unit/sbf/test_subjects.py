@@ -2,10 +2,10 @@
 
 import pytest
 
+from sbf_service.drivers.device_errors import MAX_FAULT_CHARACTERS, ChangeFault, build_refusal, join_texts
 from sbf_service.drivers.switch.command_rendering import find_command_vlans, render_commands
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.dialects import DIALECTS
-from sbf_service.drivers.transport.conversation import MAX_FAULT_CHARACTERS, ChangeFault, build_refusal, join_texts
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference

@@ -1,8 +1,8 @@
-"""Dialects of provider edges: one small file of data for each platform, and the table of them for the documentation."""
+"""The dialects of provider edges, one file for each platform."""
 
 from sbf_service.drivers.edge.dialects import arista_eos, cisco_iosxe, cisco_iosxr, cisco_nxos, juniper_junos
 from sbf_service.drivers.edge.edge_dialect import EdgeDialect
-from sbf_service.drivers.switch.dialect import Commands
+from sbf_service.drivers.switch.dialect import Commands, render_section
 
 EDGE_DIALECTS: dict[str, EdgeDialect] = {
     "cisco_iosxe": cisco_iosxe.DIALECT,
@@ -14,27 +14,21 @@ EDGE_DIALECTS: dict[str, EdgeDialect] = {
 
 
 def render_edge_dialects() -> str:
-    """Write what each platform is told, in Markdown."""
-    return "\n".join(_section(name, dialect) for name, dialect in EDGE_DIALECTS.items())
+    """Return the commands of each dialect in Markdown."""
+    return "\n".join(_render_dialect(name, dialect) for name, dialect in EDGE_DIALECTS.items())
 
 
-def _section(name: str, dialect: EdgeDialect) -> str:
-    instead = tuple(one for commands in dialect.instead.values() for one in commands)
-    rows = {
+def _render_dialect(name: str, dialect: EdgeDialect) -> str:
+    rows: dict[str, Commands] = {
         "read": dialect.show,
-        "read where that is refused": instead,
-        "set an empty list, read back before all else": dialect.prepare,
+        "read where that is refused": tuple(one for commands in dialect.instead.values() for one in commands),
+        "set an empty list, read back before any other change": dialect.prepare,
+        "make a port a trunk": dialect.trunk,
     }
-    rows |= {"make a port a trunk": dialect.trunk}
     for (kind, shared), recipe in dialect.recipes.items():
-        what = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
-        rows |= {f"{what}: {piece}": lines for piece, lines in recipe.make.items()}
-    rows |= {f"take away {piece}": lines for piece, lines in dialect.unmake.items()}
-    rows |= {"activate": dialect.leave, "throw away": dialect.give_up, "save": dialect.save}
-    rows |= {"it then prints (a pattern)": (dialect.saved.pattern,) if dialect.save else ()}
-    told = "".join(f"| {what} | {_code(lines)} |\n" for what, lines in rows.items() if lines)
-    return f"### `{name}`: {dialect.title}\n\n| to | it is told |\n|---|---|\n{told}"
-
-
-def _code(lines: Commands) -> str:
-    return " / ".join(f"`{line}`".replace("|", "\\|") for line in lines)
+        service = f"{kind}, {'one service for all clusters' if shared else 'one for each cluster'}"
+        rows |= {f"{service}: {piece}": lines for piece, lines in recipe.make.items()}
+    rows |= {f"remove {piece}": lines for piece, lines in dialect.unmake.items()}
+    rows |= {"activate": dialect.leave, "discard": dialect.give_up, "save": dialect.save}
+    rows |= {"output of a successful save (a pattern)": (dialect.saved.pattern,) if dialect.save else ()}
+    return render_section(f"### `{name}`: {dialect.title}", "commands", rows)

@@ -1,11 +1,11 @@
 """Arista EOS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster is a VLAN with our name, its VNI on ``Vxlan1``, its MAC-VRF in BGP, and the VLAN on the trunk, made in this
-order. ``Vxlan1``, BGP and its EVPN neighbours are there before, made by the backbone's administrators.
+A cluster consists of a VLAN with SBF's name, its VNI on ``Vxlan1``, its MAC-VRF in BGP, and the VLAN on the trunk,
+created in this order. The backbone's administrators configure ``Vxlan1``, BGP and its EVPN neighbours beforehand.
 
-From published configurations (cEOS 4.21, Arista's AVD): all forms that are shown, one line for each VNI. From
-OpenStack's networking-generic-switch: that the VLAN is first, that the ``no`` form needs the VNI. From memory, to be
-checked on a device: ``no vlan`` in BGP.
+Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;
+OpenStack's networking-generic-switch for the VLAN as the first step, and for the VNI in the ``no`` form. From memory,
+to be checked on a device: ``no vlan`` in BGP.
 """
 
 import re
@@ -47,7 +47,7 @@ IN_BGP = ("rd {rd}", "route-target both {rt}", "redistribute learned")
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Understand the whole configuration."""
+    """Parse the whole configuration."""
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
@@ -82,7 +82,7 @@ def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[Circuit
 
 
 def _vnis(block: ConfigurationBlock) -> Iterator[CircuitPiece]:
-    """Read single numbers, and ranges side by side (``vxlan vlan 10-11 vni 10010-10011``)."""
+    """Parse single VNIs and parallel ranges (``vxlan vlan 10-11 vni 10010-10011``)."""
     for words, _ in block.below("vxlan vlan "):
         found = re.fullmatch(r"(\d[\d,\-]*) vni (\d[\d,\-]*)", words)
         if found is None:

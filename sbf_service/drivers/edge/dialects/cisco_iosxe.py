@@ -1,16 +1,18 @@
 """Cisco IOS-XE with Ethernet virtual connections (ASR 900, ASR 920, ASR 1000, ME 3600X).
 
-A cluster is a service instance on the port, a bridge domain, and a VFI (``vpls``, signalled by LDP, RFC 4762) or a
-service instance with the S-tag on the core port (``qinq``). Bridge domains have the number of the VLAN, which is a
-cluster's own at its site; that of a shared VFI has the VPN id, so that one must be up to 4094 and in no pool.
+A cluster consists of a service instance on the port, a bridge domain, and either a VFI (``vpls``, signalled by LDP,
+RFC 4762) or a service instance with the S-tag on the core port (``qinq``). A bridge domain has the number of the VLAN
+ID, which belongs to one cluster at the site. The bridge domain of a shared VFI has the number of the VPN ID, which must
+therefore be at most 4094 and in no pool.
 
-In a shared VFI the tag stays: a service instance sends only what it would also receive ("Egress Filtering", ASR 920
-Ethernet guide), so VLANs do not meet although they share a bridge domain, and its table of MAC addresses.
+In a shared VFI the tag stays on the frames. A service instance sends only what it would also accept ("Egress
+Filtering", ASR 920 Ethernet guide), so VLANs are separated although they share a bridge domain and its MAC table.
 
-From configurations in public repositories and a STIG check: ``l2 vfi … manual`` with its ``bridge-domain`` and
-neighbours. From the ASR 920 and ME 3600X guides: service instances, ``rewrite``, their egress filter. From memory, to
-be checked on a device: that ``section`` takes a pattern, that service instances go up to 4000 everywhere, that
-``no service instance`` needs ``ethernet`` neither way, the ethertype on the core port (``dot1q tunneling ethertype``).
+Sources: configurations in public repositories and a STIG check for ``l2 vfi … manual`` with its ``bridge-domain`` and
+neighbours; the ASR 920 and ME 3600X guides for service instances, ``rewrite`` and their egress filter. From memory, to
+be checked on a device: that ``section`` accepts a pattern, that service instances go up to 4000 on all models, that
+``no service instance`` works with and without ``ethernet``, and the ethertype on the core port (``dot1q tunneling
+ethertype``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,7 +55,7 @@ DONE = ("exit", "exit")
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Understand the VFIs and the interfaces with their service instances."""
+    """Parse the VFIs, and the interfaces with their service instances."""
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
@@ -66,7 +68,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def domain(circuit: Circuit, transport: Transport) -> str:
-    """Give the bridge domain's number: the VLAN, or the VPN id of a shared VFI."""
+    """Return the number of the bridge domain: the VLAN ID, or the VPN ID of a shared VFI."""
     if transport.shared is None:
         return str(circuit.vlan)
     if transport.shared > circuit.vlan.highest:
@@ -100,7 +102,7 @@ def _instances(port: str, block: ConfigurationBlock, vlans: VlanSet) -> Iterator
 
 
 def _is_empty(instance: ConfigurationBlock) -> bool:
-    """Say whether it leads nowhere: it was just begun."""
+    """Return whether a service instance is joined to nothing yet, because its creation was interrupted."""
     return instance.after("bridge-domain") is None and instance.after("xconnect") is None
 
 

@@ -1,14 +1,15 @@
 """Cisco IOS-XR (ASR 9000, NCS) as a VPLS edge, signalled by LDP (RFC 4762).
 
-A cluster is an ``l2transport`` subinterface, a bridge domain in a bridge group of its own, and in it the VFI. A line
-for a bridge domain says its whole path; a commit takes all lines or none, and is kept over a restart.
+A cluster consists of an ``l2transport`` subinterface, a bridge domain in a bridge group of its own, and the VFI in it.
+A line for a bridge domain contains its complete path. A commit applies all lines or none, and outlives a restart.
 
-In a shared VFI the tag stays, and each subinterface filters what it sends: otherwise a frame of one VLAN would leave
-through the subinterfaces of all.
+In a shared VFI the tag stays on the frames, and each subinterface filters what it sends; without the filter, a frame of
+one VLAN would leave through all subinterfaces.
 
-From the ASR 9000 command reference: ``ethernet egress-filter strict``. From published configurations: subinterfaces,
-bridge domains, VFIs with ``neighbor … pw-id``, whole paths on one line, ``root``. From memory, to be checked on a
-device: the words of a failed commit, ``no l2vpn bridge group``, what is asked when others committed meanwhile.
+Sources: the ASR 9000 command reference for ``ethernet egress-filter strict``; published configurations for
+subinterfaces, bridge domains, VFIs with ``neighbor … pw-id``, complete paths on one line, and ``root``. From memory, to
+be checked on a device: the message of a failed commit, ``no l2vpn bridge group``, and the question when others
+committed meanwhile.
 """
 
 import re
@@ -66,7 +67,7 @@ OTHER_USE = ("routed ", "evi ", "neighbor ", "vni ")
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Understand the interfaces, and what is in bridge domains."""
+    """Parse the interfaces and the members of bridge domains."""
     interfaces, l2vpn = answers
     found = parse_ports(parse_tree(interfaces), PORTS, interfaces)
     domains = list(_domains(parse_tree(l2vpn)))
@@ -80,7 +81,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _domains(blocks: list[ConfigurationBlock]) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Give the bridge domains; one of ours is called as its group."""
+    """Yield the bridge domains; those of SBF have the name of their group."""
     for _, l2vpn in find_blocks(blocks, "l2vpn"):
         for group, inner in l2vpn.below("bridge group "):
             for name, block in inner.below("bridge-domain "):
@@ -104,7 +105,7 @@ def _members(domain: str, block: ConfigurationBlock) -> Iterator[CircuitPiece]:
 
 
 def _split(piece: CircuitPiece) -> CircuitPiece:
-    """Give a member by its port and VLAN; one that is no subinterface stays as it is, and is not ours."""
+    """Return a member by port and VLAN; a member that is no subinterface stays unchanged and is not SBF's."""
     port, _, number = (piece.port or "").rpartition(".")
     whole = bool(port) and number.isdigit()
     return CircuitPiece(

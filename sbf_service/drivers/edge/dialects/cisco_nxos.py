@@ -1,12 +1,12 @@
 """Cisco NX-OS as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster is a VLAN with our name and its VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication by BGP, its
-MAC-VRF under ``evpn``, and the VLAN on the trunk, made in this order. The features, ``nve1``, BGP and its neighbours
-are there before, made by the backbone's administrators.
+A cluster consists of a VLAN with SBF's name and its VNI (``vn-segment``), the VNI on ``nve1`` with ingress replication
+by BGP, its MAC-VRF under ``evpn``, and the VLAN on the trunk, created in this order. The backbone's administrators
+enable the features and configure ``nve1``, BGP and its neighbours beforehand.
 
-From published configurations: all forms. From Ansible's ``nxos_evpn_vni``: that a route distinguisher is not changed in
-place; here a MAC-VRF that is not whole is taken away first. From memory, to be checked on a device: that a VLAN without
-a name has no block of its own.
+Sources: published configurations for the form of all lines; Ansible's ``nxos_evpn_vni`` for the rule that a route
+distinguisher is not changed in place (an incomplete MAC-VRF is removed first). From memory, to be checked on a device:
+that a VLAN without a name has no block of its own.
 """
 
 import re
@@ -50,7 +50,7 @@ IN_EVPN = ("rd {rd}", "route-target import {rt}", "route-target export {rt}")
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Understand the whole configuration."""
+    """Parse the whole configuration."""
     (text,) = answers
     blocks = parse_tree(text)
     ports = parse_ports(blocks, PORTS, text)
@@ -75,7 +75,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _vlans(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Read the list of all VLANs, and the blocks of those that have something to say."""
+    """Parse the list of all VLANs, and the blocks of those with further configuration."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
     said = {int(words): block for words, block in heads if words.isdigit() and block.body}
     for vlan in VlanSet(number for words, _ in heads for number in parse_vlans(words)):

@@ -1,16 +1,17 @@
 """Juniper Junos (MX) as a VPLS edge, signalled by LDP (RFC 4762), and as an EVPN edge (VXLAN, RFC 8365).
 
-A cluster is a unit on the port and a routing instance with our name that has it. A private candidate is committed, all
-of it or none. The port has ``flexible-vlan-tagging`` and ``encapsulation flexible-ethernet-services`` before.
+A cluster consists of a unit on the port, and a routing instance with SBF's name that contains the unit. A private
+candidate is committed completely or not at all. The port has ``flexible-vlan-tagging`` and ``encapsulation
+flexible-ethernet-services`` beforehand.
 
-``vlan-id none`` takes the tag off within the instance, in place of the VLAN maps that OESS writes: with these a frame
-would keep its tag in the pseudowire, and the other vendors' edges send it without. ``vlan-id all``, where all clusters
-share an instance, keeps tags and learns addresses for each VLAN.
+``vlan-id none`` removes the tag within the instance. The VLAN maps that OESS writes would leave the tag on the frames
+in the pseudowire, while the edges of other vendors send them without. ``vlan-id all``, for an instance that all
+clusters share, keeps tags and learns addresses for each VLAN.
 
-From GlobalNOC's OESS: instances, units, ``no-tunnel-services``, the VNI, what is deleted. From the guides "VLANs
-within Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS": ``vlan-id``, ``vpls-id``,
-``neighbor``, both pseudowire types. From memory, to be checked on a device: ``vlan-id none`` together with
-``vxlan vni``, the words of errors.
+Sources: GlobalNOC's OESS for instances, units, ``no-tunnel-services``, the VNI and deletions; the guides "VLANs within
+Bridge Domain and VPLS Environments" (MX) and "Configuring LDP Signaling for VPLS" for ``vlan-id``, ``vpls-id``,
+``neighbor`` and both pseudowire types. From memory, to be checked on a device: ``vlan-id none`` together with ``vxlan
+vni``, and the error messages.
 """
 
 import re
@@ -60,7 +61,7 @@ Statements = dict[str, set[str]]
 
 
 def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
-    """Understand the interfaces and the routing instances, as ``set`` lines."""
+    """Parse the interfaces and the routing instances, as ``set`` lines."""
     interfaces, instances = (_statements(answer) for answer in answers)
     if not interfaces:
         raise ValueError(f"no interface in {quote_first_line(answers[0])!r}")
@@ -74,7 +75,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _statements(answer: str) -> Statements:
-    """Give what is said of each interface or instance; a part that was switched off is marked so."""
+    """Return the statements of each interface or instance; deactivated statements are marked."""
     said = [line for line in answer.splitlines() if line.strip() and not line.startswith(("{", "[edit"))]
     if strange := [line for line in said if not STATEMENTS.match(line)]:
         raise ValueError(strange[0])
@@ -126,7 +127,7 @@ def _unit(port: str, number: str, lines: set[str], vlans: VlanSet, members: dict
 
 
 def _tags(number: str, lines: set[str]) -> VlanSet:
-    """Give the outer tags that a unit takes; one that says nothing of them is about to take that of its number."""
+    """Return the outer tags that a unit accepts; a unit without a tag is about to accept that of its number."""
     one = [*_after(lines, "vlan-id "), *_after(lines, "vlan-id-range "), *_after(lines, "vlan-tags outer ")]
     listed = [words.strip("[] ").replace(" ", ",") for words in _after(lines, "vlan-id-list ")]
     numbers = [words.split()[0] for words in one if words[0].isdigit()] + listed

@@ -1,7 +1,8 @@
-"""Platforms with a candidate configuration: one small file for each, and the table of what they are told."""
+"""The dialects of switches with a candidate configuration, one file for each platform."""
 
 from sbf_service.drivers.switch.candidate_switch import CandidateDialect
 from sbf_service.drivers.switch.candidates import arista_eapi, cisco_iosxr, juniper_junos
+from sbf_service.drivers.switch.dialect import render_section
 
 CANDIDATE_DIALECTS: dict[str, CandidateDialect] = {
     "juniper_junos": juniper_junos.CANDIDATE_DIALECT,
@@ -11,13 +12,10 @@ CANDIDATE_DIALECTS: dict[str, CandidateDialect] = {
 
 
 def render_candidate_dialects() -> str:
-    """Write what each platform is told, in Markdown."""
-    return "\n".join(_section(name, words) for name, words in CANDIDATE_DIALECTS.items())
-
-
-def _section(name: str, words: CandidateDialect) -> str:
-    rows = {"read": words.show, **words.told}
-    told = "".join(
-        f"| {what} | {' / '.join(f'`{line}`' for line in lines)} |\n" for what, lines in rows.items() if lines
+    """Return the lines that each dialect loads, in Markdown."""
+    return "\n".join(
+        render_section(
+            f"## `{name}`: {dialect.title}", "lines of the candidate", {"read": dialect.show, **dialect.told}
+        )
+        for name, dialect in CANDIDATE_DIALECTS.items()
     )
-    return f"## `{name}`: {words.title}\n\n| to | its candidate configuration is told |\n|---|---|\n{told}"

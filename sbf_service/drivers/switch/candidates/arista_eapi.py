@@ -1,24 +1,25 @@
-"""Arista EOS by configuration sessions: the words of its command line, put into a session instead of spoken.
+"""Arista EOS by configuration sessions: the commands of its command line, loaded into a session.
 
-A session holds a copy of the whole configuration and, when it is committed, overwrites what others changed since it was
-made (EOS user manual, "Configure Session"): it is made and committed within the same second.
+A session holds a copy of the whole configuration. Its commit overwrites what others changed since the session was
+created (EOS user manual, "Configure Session"), so SBF creates and commits a session within the same second.
 """
 
 from functools import partial
 
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.drivers.switch.candidate_switch import CandidateDialect
-from sbf_service.drivers.switch.command_rendering import UNCLOSED, find_port, find_ports_to_close, render_commands
-from sbf_service.drivers.switch.dialect import SwitchReading
-from sbf_service.drivers.switch.dialects.arista_eos import DIALECT, parse_ports
+from sbf_service.drivers.switch.command_rendering import UNCLOSED, find_ports_to_close, render_commands
+from sbf_service.drivers.switch.dialect import SwitchReading, find_port
+from sbf_service.drivers.switch.dialects.arista_eos import DIALECT, LLDP, parse_ports
+from sbf_service.drivers.switch.lldp import parse_neighbours
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 
 def _find_unclosed(difference: SwitchDifference, closed: tuple[PortName, ...], candidate: str) -> list[str]:
-    seen = SwitchReading(VlanSet(), parse_ports(candidate))
-    found = {port: find_port(DIALECT, seen, port) for port in closed}
+    reading = SwitchReading(VlanSet(), parse_ports(candidate))
+    found = {port: find_port(DIALECT, reading, port) for port in closed}
     wanted = {port: difference.add.get(port, VlanSet()) for port in closed}
     bad = (port for port, one in found.items() if one is None or one.open or one.tagged - wanted[port])
     return [f"port {port}: {UNCLOSED}" for port in bad]
@@ -29,6 +30,7 @@ CANDIDATE_DIALECT = CandidateDialect(
     show=DIALECT.show,
     see=DIALECT.see,
     lines=partial(render_commands, DIALECT),
+    neighbours=partial(parse_neighbours, LLDP),
     closed_first=partial(find_ports_to_close, DIALECT),
     unclosed=_find_unclosed,
     told={
@@ -45,5 +47,5 @@ CANDIDATE_DIALECT = CandidateDialect(
     ports=DIALECT.ports,
     unused=DIALECT.unused,
     kept=DIALECT.kept,
-    facts=SwitchCapabilities(DIALECT.reserved, atomic=True, confirm_timer=True, access=True),
+    capabilities=SwitchCapabilities(DIALECT.reserved, atomic=True, confirm_timer=True, access=True),
 )

@@ -1,12 +1,12 @@
-"""Cisco IOS-XR: a router whose ports carry a VLAN by a subinterface each, joined by a bridge domain for each VLAN.
+"""Cisco IOS-XR: a router whose ports carry a VLAN by one subinterface each, joined by a bridge domain for each VLAN.
 
-VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``; a port is in it by its subinterface ``.112``
-with ``encapsulation dot1q 112``, an access port by ``.4095`` with ``encapsulation untagged``. A managed number that
-anything else on a managed port takes (a routed subinterface, a range, another bridge domain, a port or subinterface
-that takes every frame) is in other use.
+VLAN 112 is the bridge domain ``vc-112`` of the bridge group ``virtcloud``. A port joins it by the subinterface ``.112``
+with ``encapsulation dot1q 112``, an access port by ``.4095`` with ``encapsulation untagged``. A managed VLAN ID is in
+other use if anything else on a managed port accepts it: a routed subinterface, a range, another bridge domain, or a
+port or subinterface that accepts every frame.
 
-From the vendor's guides: all words. From memory, to be checked on a device: ``no`` in a configuration that is loaded
-as text over NETCONF, ``root`` there, that ``no interface`` needs no ``l2transport``.
+Sources: the vendor's guides for all commands. From memory, to be checked on a device: ``no`` in a configuration that is
+loaded as text over NETCONF, ``root`` there, and that ``no interface`` needs no ``l2transport``.
 """
 
 import re
@@ -18,18 +18,20 @@ from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.drivers.switch.candidate_switch import CandidateDialect
+from sbf_service.drivers.switch.command_rendering import select_trunks
 from sbf_service.drivers.switch.dialect import ALL_VLANS, PortNames, PortReading, SwitchReading
+from sbf_service.drivers.switch.lldp import build_neighbour
 from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line, split_blocks
 from virtcloud.model.port_use import AGGREGATED, ROUTED
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import PortVlans, SwitchDifference
+from virtcloud.model.wanted import SwitchDifference
 
 GROUP = "virtcloud"
 UNTAGGED = 4095
-"""The subinterface of an access port: no VLAN has this number."""
+"""The subinterface of an access port; no VLAN has this ID."""
 ROOT = "root"
-"""Leaves every mode: in a bridge domain ``no interface`` would mean its member, however little it is indented."""
+"""Leaves every mode; within a bridge domain, ``no interface`` would mean a member, whatever its indentation."""
 DOMAIN = ("l2vpn", f" bridge group {GROUP}", "  bridge-domain {name}")
 COMMANDS = {
     "create a VLAN": (*DOMAIN, ROOT),
@@ -76,14 +78,14 @@ PORTS = PortNames(
 
 @dataclass
 class _BridgeDomains:
-    """Who is in which bridge domain: (group, domain) by subinterface."""
+    """The bridge domain (group, name) of each subinterface, and the VLAN IDs of SBF's bridge domains."""
 
     of: dict[str, tuple[str, str]] = field(default_factory=dict)
     ours: set[VlanId] = field(default_factory=set)
 
 
 def parse_configuration(shown: Sequence[str]) -> SwitchReading:
-    """Understand the running configuration; raises ValueError."""
+    """Parse the running configuration. Raise ValueError for a text without interfaces."""
     interfaces, domains = dict[str, list[str]](), _BridgeDomains()
     for head, body in split_blocks(shown[0].replace("\r", "")):
         if head.startswith("interface "):
@@ -100,7 +102,7 @@ def parse_configuration(shown: Sequence[str]) -> SwitchReading:
 
 
 def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
-    """Follow the bridge groups of ``l2vpn``; indentation is gone, and nothing here needs it."""
+    """Parse the bridge groups of ``l2vpn``, whose lines arrive here without indentation."""
     found, group, domain = _BridgeDomains(), "", ""
     for line in body:
         first, _, rest = line.partition(" ")
@@ -116,7 +118,7 @@ def _parse_bridge_domains(body: Sequence[str]) -> _BridgeDomains:
 
 
 def _parse_port(parent: str, interfaces: Mapping[str, Sequence[str]], domains: _BridgeDomains) -> PortReading:
-    """Say what a port carries for us, and which numbers others use on it."""
+    """Return SBF's VLANs on a port, and the VLAN IDs that other configuration on the port accepts."""
     tagged, others, access, off = VlanSet(), VlanSet(), None, False
     for head, body in interfaces.items():
         name = _canonical_name(head.split()[0])
@@ -146,7 +148,7 @@ def _parse_other_mode(interfaces: Mapping[str, Sequence[str]], parent: str) -> s
 
 
 def _parse_domain_vlan(where: tuple[str, str] | None) -> VlanId | None:
-    """Give the number of a bridge domain of ours."""
+    """Return the VLAN ID of one of SBF's bridge domains, otherwise None."""
     found = re.fullmatch(r"vc-(\d+)", where[1]) if where and where[0] == GROUP else None
     return VlanId(int(found[1])) if found else None
 
@@ -157,7 +159,7 @@ def _is_ours(head: str, body: Sequence[str], name: str, vlan: VlanId) -> bool:
 
 
 def _parse_encapsulation(head: str, body: Sequence[str]) -> VlanSet:
-    """Say which tagged frames an interface takes: those of its encapsulation, or all."""
+    """Return the tagged frames that an interface accepts: those of its encapsulation, or all."""
     said = [line.removeprefix("encapsulation ") for line in body if line.startswith("encapsulation ")]
     if not said:
         return ALL_VLANS if "l2transport" in (*head.split(), *body) and "." not in head else VlanSet()
@@ -174,7 +176,7 @@ def _canonical_name(name: str) -> str:
 
 
 def parse_iosxr_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Understand the answer about LLDP's neighbours: nothing at all, or details of each; raises ValueError."""
+    """Parse the answer about LLDP: an empty one, or the details of each neighbour. Raise ValueError for another one."""
     root = parse_xml(shown)
     strange = [one for one in root.iterfind("./{*}data/*") if not one.tag.endswith("}lldp")]
     if strange or root.find("./{*}data") is None:
@@ -191,26 +193,23 @@ def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401 - lxml has no types
         "port_description": "detail/{*}port-description",
         "address": "detail//{*}ipv4-address",
     }
-    said = {key: (one.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()}
-    if not said["local"] or not said["port"]:
-        raise ValueError(f"a neighbour without a port: {said}")
-    return Neighbour(**said)
+    return build_neighbour({key: (one.findtext(f"./{{*}}{path}") or "").strip() for key, path in keys.items()})
 
 
-def render_changes(difference: SwitchDifference, seen: SwitchReading) -> list[str]:
-    """Give the lines of a difference; all of them become active at once."""
+def render_changes(difference: SwitchDifference, reading: SwitchReading) -> list[str]:
+    """Return the lines of a difference; all become active at once."""
     return [
-        *(line for port in difference.access for line in _render_vacating(port, seen)),
+        *(line for port in difference.access for line in _render_vacating(port, reading)),
         *(
             line
-            for port, vlans in _select_trunks(difference.remove, difference)
+            for port, vlans in select_trunks(difference.remove, difference)
             for line in _fill_commands(REMOVE, vlans, port)
         ),
         *_fill_commands("delete", difference.delete),
         *_fill_commands("create a VLAN", difference.create),
         *(
             line
-            for port, vlans in _select_trunks(difference.add, difference)
+            for port, vlans in select_trunks(difference.add, difference)
             for line in _fill_commands(ALLOW, vlans, port)
         ),
         *(
@@ -221,13 +220,9 @@ def render_changes(difference: SwitchDifference, seen: SwitchReading) -> list[st
     ]
 
 
-def _select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
-    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
-
-
-def _render_vacating(port: PortName, seen: SwitchReading) -> Iterator[str]:
-    """Take off an access port what of ours is there, tagged or not."""
-    before = seen.ports.get(PORTS.canonical(port), PortReading())
+def _render_vacating(port: PortName, reading: SwitchReading) -> Iterator[str]:
+    """Yield the lines that remove SBF's VLANs from an access port, tagged or untagged."""
+    before = reading.ports.get(PORTS.canonical(port), PortReading())
     yield from _fill_commands(REMOVE, before.tagged, port)
     yield from _fill_commands("vacate an access port", VlanSet([before.access] if before.access else []), port)
 
@@ -243,8 +238,9 @@ CANDIDATE_DIALECT = CandidateDialect(
     show=("get-config of the running configuration, as text",),
     see=parse_configuration,
     lines=render_changes,
+    neighbours=parse_iosxr_neighbours,
     told=COMMANDS,
     ports=PORTS,
     vlans_are_local=True,
-    facts=SwitchCapabilities(VlanSet(), atomic=True, confirm_timer=True, access=True),
+    capabilities=SwitchCapabilities(VlanSet(), atomic=True, confirm_timer=True, access=True),
 )

@@ -1,9 +1,10 @@
-"""Juniper Junos with the enhanced layer-2 software (ELS): what its configuration says, and what is put into it.
+"""Juniper Junos with the enhanced layer-2 software (ELS).
 
-What groups and interface ranges bring with them is read as if it stood on the port; what is deactivated is not there.
+Configuration that a port inherits from groups and interface ranges counts as the port's own; deactivated configuration
+is ignored.
 
-From public drivers and the vendor's guides: all words. To be checked on a device: that a trunk without members
-carries nothing.
+Sources: public drivers and the vendor's guides for all commands. To be checked on a device: that a trunk without
+members carries no VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,15 +15,17 @@ from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.drivers.contract import SwitchCapabilities
 from sbf_service.drivers.switch.candidate_switch import CandidateDialect
+from sbf_service.drivers.switch.command_rendering import select_trunks
 from sbf_service.drivers.switch.dialect import ALL_VLANS, DEFAULT_VLAN, PortNames, PortReading, SwitchReading
+from sbf_service.drivers.switch.lldp import build_neighbour
 from sbf_service.drivers.switch.show_output import extract_text, parse_vlans, parse_xml, quote_first_line
+from sbf_service.drivers.transport.netconf import JUNOS_FILTER
 from virtcloud.model.port_use import AGGREGATED, ROUTED, PortUse
 from virtcloud.model.values import PortName, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import PortVlans, SwitchDifference
+from virtcloud.model.wanted import SwitchDifference
 
 AGGREGATE_OPTIONS = ("ether-options", "gigether-options")
-FILTER = "<configuration><interfaces/><vlans/></configuration>"
 UNIT = "interfaces {port} unit 0 family ethernet-switching"
 COMMANDS = {
     "create a VLAN": ("set vlans {name} vlan-id {vlan}",),
@@ -42,12 +45,12 @@ COMMANDS = {
 
 
 class JunosPorts(PortNames):
-    """Ports by the names of their interfaces; ``ge-0/0/1.0`` is its first unit, which is what is configured."""
+    """Ports by interface name; ``ge-0/0/1.0`` is the first unit of ``ge-0/0/1``, which is the configured one."""
 
     __slots__ = ()
 
     def canonical(self, name: str) -> str:
-        """Give the one form of a port's name."""
+        """Return the canonical name of a port."""
         return name.strip().lower().removesuffix(".0")
 
 
@@ -56,13 +59,13 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A switch with what has to be named to delete something: members as they are written, beside VLANs' names."""
+    """A reading with what deletions must name: the VLAN members of each port as they are written."""
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
 
 
 def parse_configuration(shown: Sequence[str]) -> JunosReading:
-    """Understand the XML of VLANs and interfaces; raises ValueError."""
+    """Parse the XML of VLANs and interfaces. Raise ValueError for another document."""
     root = _parse_root(shown[0], "configuration")
     names = dict[int, str](_parse_vlans(root))
     members = {PORTS.canonical(name): _parse_members(unit, names) for name, unit in _find_units(root)}
@@ -78,23 +81,26 @@ def parse_configuration(shown: Sequence[str]) -> JunosReading:
 
 
 def parse_junos_neighbours(shown: str) -> tuple[Neighbour, ...]:
-    """Understand the XML of LLDP's neighbours; raises ValueError."""
+    """Parse the XML of LLDP neighbours. Raise ValueError for another document."""
     return tuple(_parse_neighbour(one) for one in _parse_root(shown, "lldp-neighbors-information"))
 
 
 def _parse_neighbour(one: Any) -> Neighbour:  # noqa: ANN401
-    said = {part.tag: (part.text or "").strip() for part in one}
-    local = said.get("lldp-local-port-id") or said.get("lldp-local-interface", "")
-    description = said.get("lldp-remote-port-description", "")
-    port = said.get("lldp-remote-port-id") or description
-    if not local or not port:
-        raise ValueError(f"a neighbour without a port: {said}")
-    chassis, name = said.get("lldp-remote-chassis-id", ""), said.get("lldp-remote-system-name", "")
-    return Neighbour(local=local, chassis=chassis, port=port, name=name, port_description=description)
+    values = {part.tag: (part.text or "").strip() for part in one}
+    description = values.get("lldp-remote-port-description", "")
+    return build_neighbour(
+        {
+            "local": values.get("lldp-local-port-id") or values.get("lldp-local-interface", ""),
+            "chassis": values.get("lldp-remote-chassis-id", ""),
+            "port": values.get("lldp-remote-port-id") or description,
+            "name": values.get("lldp-remote-system-name", ""),
+            "port_description": description,
+        }
+    )
 
 
 def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
-    """Read XML that must be about ``tag``; raises ValueError with what it says instead."""
+    """Parse XML whose root element must be ``tag``. Raise ValueError with the text of any other."""
     root = parse_xml(shown)
     if root.tag != tag:
         raise ValueError(extract_text(root) or quote_first_line(shown))
@@ -102,7 +108,7 @@ def _parse_root(shown: str, tag: str) -> Any:  # noqa: ANN401
 
 
 def _find_active(parent: Any, path: str) -> Iterator[Any]:  # noqa: ANN401
-    """Give what is configured there, and neither it nor what it stands in is deactivated."""
+    """Yield the elements at a path, without those that are deactivated or inside a deactivated one."""
     step, _, rest = path.partition("/")
     for one in parent.findall(step):
         if one.get("inactive") is None:
@@ -117,7 +123,7 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Give the switching family of each interface's first unit."""
+    """Yield the switching family of each interface's first unit."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
@@ -128,7 +134,7 @@ def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class _InterfaceReading:
-    """What of an interface is not the switching family of its first unit."""
+    """The configuration of an interface outside the switching family of its first unit."""
 
     name: str
     others: VlanSet
@@ -138,7 +144,7 @@ class _InterfaceReading:
 
 
 def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
-    """Yield the interfaces with the numbers that they use in a way that is not ours: untagged, or by another unit."""
+    """Yield the interfaces with the VLAN IDs that they use untagged or by another unit."""
     for interface in _find_active(root, "interfaces/interface"):
         native = VlanSet(
             number for one in _find_active(interface, "native-vlan-id") for number in parse_vlans(one.text)
@@ -152,7 +158,7 @@ def _parse_interfaces(root: Any) -> Iterator[_InterfaceReading]:  # noqa: ANN401
 
 
 def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  # noqa: ANN401
-    """Give what each member, as it is written, stands for: ``all``, a name, a number or a range."""
+    """Return the VLANs of each member as it is written: ``all``, a name, a VLAN ID or a range."""
     numbers: dict[str, set[int]] = {}
     for number, name in names.items():
         numbers.setdefault(name, set()).add(number)
@@ -161,7 +167,7 @@ def _parse_members(unit: Any, names: Mapping[int, str]) -> dict[str, VlanSet]:  
 
 
 def _parse_member(member: str) -> VlanSet:
-    """Read a number or a range; a name that no VLAN has stands for nothing."""
+    """Parse a VLAN ID or a range; a name that no VLAN has denotes no VLAN."""
     return parse_vlans(member) if member[:1].isdigit() else VlanSet()
 
 
@@ -174,91 +180,79 @@ def _parse_port(unit: Any, members: Mapping[str, VlanSet]) -> PortReading:  # no
     return PortReading(carried, ready=True, open=ALL_VLANS in members.values(), mode=mode, lines=lines)
 
 
-def _add_interface(seen: PortReading, interface: _InterfaceReading) -> PortReading:
-    mode = interface.mode or seen.mode
-    native = max(interface.native, default=None) if seen.mode == "trunk" else None
-    return replace(seen, untagged=seen.untagged | interface.others, mode=mode, native=native, off=interface.off)
+def _add_interface(reading: PortReading, interface: _InterfaceReading) -> PortReading:
+    mode = interface.mode or reading.mode
+    native = max(interface.native, default=None) if reading.mode == "trunk" else None
+    return replace(reading, untagged=reading.untagged | interface.others, mode=mode, native=native, off=interface.off)
 
 
-def render_changes(difference: SwitchDifference, seen: JunosReading) -> list[str]:
-    """Give the lines of a difference; all become active at once, so their order matters to Junos only."""
-    return [
-        *(
-            line
-            for port in difference.close
-            if port not in difference.access
-            for line in _fill_commands("close a port", port)
-        ),
-        *(line for port in difference.access for line in _render_vacating(port, seen)),
-        *(
-            line
-            for port, vlans in _select_trunks(difference.remove, difference)
-            for line in _render_removal(port, vlans, seen)
-        ),
-        *(
-            line
-            for name in _find_deletable_vlans(difference.delete, seen)
-            for line in _fill_commands("delete", name=name)
-        ),
-        *(
-            line
-            for vlan in difference.create
-            for line in _fill_commands("create a VLAN", vlan=vlan, name=make_vlan_name(vlan, seen.names))
-        ),
-        *(
-            line
-            for port, vlans in _select_trunks(difference.add, difference)
-            for line in _render_addition(port, vlans, seen)
-        ),
-        *(line for port in difference.access for line in _render_joining(port, difference, seen)),
-        *(line for port, use in difference.put_back.items() for line in _render_restoration(port, use, seen)),
-    ]
+def render_changes(difference: SwitchDifference, reading: JunosReading) -> list[str]:
+    """Return the lines of a difference; all become active at once, so their order matters to Junos only."""
+    return list(_render_changes(difference, reading))
 
 
-def _select_trunks(ports: PortVlans, difference: SwitchDifference) -> Iterator[tuple[PortName, VlanSet]]:
-    yield from ((port, vlans) for port, vlans in ports.items() if port not in difference.access)
+def _render_changes(difference: SwitchDifference, reading: JunosReading) -> Iterator[str]:
+    for port in difference.close:
+        if port not in difference.access:
+            yield from _fill_commands("close a port", port)
+    for port in difference.access:
+        yield from _render_vacating(port, reading)
+    for port, vlans in select_trunks(difference.remove, difference):
+        yield from _render_removal(port, vlans, reading)
+    for name in _find_deletable_vlans(difference.delete, reading):
+        yield from _fill_commands("delete", name=name)
+    for vlan in difference.create:
+        yield from _fill_commands("create a VLAN", vlan=vlan, name=make_vlan_name(vlan, reading.names))
+    for port, vlans in select_trunks(difference.add, difference):
+        yield from _render_addition(port, vlans, reading)
+    for port in difference.access:
+        yield from _render_joining(port, difference, reading)
+    for port, use in difference.put_back.items():
+        yield from _render_restoration(port, use, reading)
 
 
-def _render_vacating(port: PortName, seen: JunosReading) -> list[str]:
-    """Take everything off an access port; one that has nothing is in no VLAN."""
-    return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in seen.members else []
+def _render_vacating(port: PortName, reading: JunosReading) -> list[str]:
+    """Return the lines that remove all configuration from an access port; empty for a port that has none."""
+    return _fill_commands("vacate an access port", port) if PORTS.canonical(port) in reading.members else []
 
 
-def _render_joining(port: PortName, difference: SwitchDifference, seen: JunosReading) -> Iterator[str]:
+def _render_joining(port: PortName, difference: SwitchDifference, reading: JunosReading) -> Iterator[str]:
     for vlan in difference.add.get(port, ()):
         yield from _fill_commands(
-            "join an access port", port, name=seen.names.get(vlan, make_vlan_name(vlan, seen.names))
+            "join an access port", port, name=reading.names.get(vlan, make_vlan_name(vlan, reading.names))
         )[1:]
 
 
-def _render_restoration(port: PortName, use: PortUse, seen: JunosReading) -> Iterator[str]:
-    """Replace the switching family by the one that the port had before."""
-    yield from _render_vacating(port, seen)
+def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> Iterator[str]:
+    """Yield the lines that replace the switching family by the port's former one."""
+    yield from _render_vacating(port, reading)
     unit = UNIT.format(port=PORTS.canonical(port))
     yield from (f"set {unit} {line}" for line in use.lines)
 
 
-def _find_deletable_vlans(vlans: VlanSet, seen: JunosReading) -> Iterator[str]:
-    """Give the names of VLANs to delete; one that has other numbers too stays, and is found when it is read back."""
-    for name in dict.fromkeys(seen.names[vlan] for vlan in vlans if vlan in seen.names):
-        if VlanSet(number for number, other in seen.names.items() if other == name) <= vlans:
+def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
+    """Yield the names of VLANs to delete; a VLAN that has further IDs stays, and the read-back finds it."""
+    for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
+        if VlanSet(number for number, other in reading.names.items() if other == name) <= vlans:
             yield name
 
 
-def _render_removal(port: PortName, vlans: VlanSet, seen: JunosReading) -> Iterator[str]:
-    """Delete members that stand for nothing else; one that does stays, and is found when it is read back."""
-    for member, stands_for in seen.members.get(PORTS.canonical(port), {}).items():
+def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
+    """Yield the deletions of members that denote no other VLAN; any other member stays, and the read-back finds it."""
+    for member, stands_for in reading.members.get(PORTS.canonical(port), {}).items():
         if stands_for & vlans and not stands_for - vlans:
             yield from _fill_commands("remove from a port", port, member=member)
 
 
-def _render_addition(port: PortName, vlans: Iterable[VlanId], seen: JunosReading) -> Iterator[str]:
-    before = seen.ports.get(PORTS.canonical(port))
+def _render_addition(port: PortName, vlans: Iterable[VlanId], reading: JunosReading) -> Iterator[str]:
+    before = reading.ports.get(PORTS.canonical(port))
     if before is None or not before.ready:
         kept = _fill_commands("prepare a port", port)
         yield from kept[1:] if before is None else kept
     for vlan in vlans:
-        yield from _fill_commands("allow on a port", port, name=seen.names.get(vlan, make_vlan_name(vlan, seen.names)))
+        yield from _fill_commands(
+            "allow on a port", port, name=reading.names.get(vlan, make_vlan_name(vlan, reading.names))
+        )
 
 
 def _fill_commands(what: str, port: PortName | None = None, **values: object) -> list[str]:
@@ -268,11 +262,12 @@ def _fill_commands(what: str, port: PortName | None = None, **values: object) ->
 
 CANDIDATE_DIALECT = CandidateDialect(
     title="Juniper Junos (ELS)",
-    show=(f"get-configuration of {FILTER}",),
+    show=(f"get-configuration of {JUNOS_FILTER}",),
     see=parse_configuration,
     lines=render_changes,
+    neighbours=parse_junos_neighbours,
     told=COMMANDS,
     ports=PORTS,
     shows_every_port=False,
-    facts=SwitchCapabilities(VlanSet([1]), atomic=True, confirm_timer=True, access=True),
+    capabilities=SwitchCapabilities(VlanSet([1]), atomic=True, confirm_timer=True, access=True),
 )

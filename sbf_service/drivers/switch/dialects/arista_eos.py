@@ -2,11 +2,10 @@
 
 A port without ``switchport mode`` is an access port.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
-published configurations: ``allowed vlan none``. From memory, to be checked on a device: ``section interface``, ``show
-vlan internal usage``.
-
-``copy running-config startup-config`` prints ``Copy completed successfully.`` (recorded eAPI answers).
+Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
+neighbours; published configurations for ``allowed vlan none``; recorded eAPI answers for ``Copy completed
+successfully.`` after ``copy running-config startup-config``. From memory, to be checked on a device: ``section
+interface`` and ``show vlan internal usage``.
 """
 
 import re
@@ -28,14 +27,14 @@ INTERNAL = "show vlan internal usage"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the table of VLANs, the ports' lines and the internal VLANs."""
+    """Parse the table of VLANs, the configuration of the ports, and the internal VLANs."""
     table, lines, internal = answers
     names = parse_vlan_table(table)
     return SwitchReading(VlanSet(names), parse_ports(lines), parse_internal_vlans(internal), names)
 
 
 def parse_ports(configuration: str) -> dict[str, PortReading]:
-    """Return the ports of a configuration, running or of a session; raises ValueError where it has no interface."""
+    """Return the ports of a running or candidate configuration. Raise ValueError when there is no interface."""
     return {
         name: parse_switchport_lines(body, "access") for name, body in parse_interfaces(configuration, PORTS).items()
     }

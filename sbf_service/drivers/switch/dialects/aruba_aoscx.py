@@ -1,15 +1,14 @@
 """Aruba AOS-CX.
 
-There is no empty list: a trunk of ours always carries VLAN 1, which is never a cluster's, since without any list it
-would carry all. ``vlan trunk native`` is not said, since it allows all VLANs too.
+The platform has no empty list: a trunk without a list carries all VLANs. A managed trunk therefore always carries
+VLAN 1, which no cluster has. ``vlan trunk native`` is not used, because it also allows all VLANs.
 
-From networking-generic-switch: what is told. From published configurations: how ports look. From recorded sessions
-(ntc-templates): neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what is
-left when the last number goes, lists of VLANs.
+Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
+(ntc-templates) for neighbours. From memory, to be checked on a device: that ``vlan trunk allowed 1`` ends *all*, what
+remains when the last VLAN is removed, and lists of VLANs.
 
 ``copy running-config startup-config`` overwrites its line and ends with ``Copying configuration: [Success]`` (published
-sessions and guides).
-Releases 10.01 to 10.03 print ``Success`` alone (their command references).
+sessions and guides). Releases 10.01 to 10.03 print only ``Success`` (their command references).
 """
 
 import re
@@ -33,7 +32,7 @@ PORTS = PortNames({"lag": (), "vlan": (), "mgmt": (), "loopback": (), "vxlan": (
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the VLANs and the interfaces of the configuration."""
+    """Parse the VLANs and the interfaces of the configuration."""
     (text,) = answers
     found = {
         head.removeprefix("vlan "): body for head, body in split_blocks(text) if re.fullmatch(r"vlan [\d,-]+", head)

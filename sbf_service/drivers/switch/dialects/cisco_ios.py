@@ -1,20 +1,20 @@
 """Cisco IOS and IOS-XE.
 
-VLANs are read from the table, since a VTP server does not show them in its configuration. A port without a mode may
-become a trunk if its neighbour asks (DTP).
+VLANs are read from the table, because a VTP server does not show them in its configuration. A port without a mode may
+become a trunk if its neighbour negotiates one (DTP).
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
-memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, that ``exit`` makes
-the VLANs.
+Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
+neighbours. From memory, to be checked on a device: the filter on the configuration, ``show vlan internal usage``, and
+that ``exit`` creates the VLANs.
 
-``write memory`` prints ``[OK]`` when it worked (Netmiko's tests, Cisco's guides), on the same line as the compressed
-size where the configuration is compressed; ``startup-config file open failed (Device or resource busy)`` is a failure
-without a ``%`` (recorded by Netspoc, whose driver retries it). A configuration that is too large for NVRAM is not
-saved truncated: the question is answered with no.
+``write memory`` prints ``[OK]`` on success (Netmiko's tests, Cisco's guides), on the line of the compressed size where
+the configuration is compressed. ``startup-config file open failed (Device or resource busy)`` is a failure without
+``%`` (recorded by Netspoc, whose driver retries it). The question whether to save a truncated configuration, when it is
+too large for NVRAM, is answered with no.
 
-An account that may not filter is asked for the whole configuration, one that may not see it for ``show interfaces
-switchport`` (recorded sessions, ntc-templates). That does not tell which ports are shut down, so that access ports
-cannot be taken out of all VLANs with it.
+An account without the right to filter is asked for the whole configuration, and one without the right to see that for
+``show interfaces switchport`` (recorded sessions, ntc-templates). That output does not show which ports are shut down,
+so access ports cannot be removed from all VLANs with it.
 """
 
 import re
@@ -50,13 +50,13 @@ FILTERED = (
     "show running-config | include ^interface|^ switchport|^ no switchport|^ channel-group|^ shutdown"
     "|^ ip address|^ ip unnumbered|^ ipv6 address|^ vrf|^ ip vrf"
 )
-"""The lines of ports that tell what they carry, and whether they route or are members of an aggregate."""
+"""The lines that show what a port carries, whether it routes, and whether it is a member of an aggregate."""
 INTERNAL = "show vlan internal usage"
 ENCAPSULATION = "switchport trunk encapsulation dot1q"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the table of VLANs, the ports' lines and the internal VLANs."""
+    """Parse the table of VLANs, the configuration of the ports, and the internal VLANs."""
     table, lines, internal = answers
     bodies = parse_switchports(lines, PORTS) or parse_interfaces(lines, PORTS)
     ports = {name: parse_switchport_lines(body, "dynamic") for name, body in bodies.items()}

@@ -1,9 +1,10 @@
 """Cisco NX-OS.
 
-A port without ``switchport mode`` is an access port or a routed one, never a trunk.
+A port without ``switchport mode`` is an access port or a routed port, never a trunk.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): the table, neighbours. From
-memory, to be checked on a device: ``show running-config interface`` without a name, ``show system vlan reserved``.
+Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
+neighbours. From memory, to be checked on a device: ``show running-config interface`` without a name, and ``show system
+vlan reserved``.
 
 ``copy running-config startup-config`` ends with ``Copy complete.`` (Cisco's guides), on a Nexus 5000 with ``Copy
 complete, now saving to disk (please wait)...``, in old releases with ``100%`` (published sessions).
@@ -29,7 +30,7 @@ RESERVED = "show system vlan reserved"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the table of VLANs, the ports' lines and the reserved range."""
+    """Parse the table of VLANs, the configuration of the ports, and the reserved range."""
     table, lines, reserved = answers
     ports = {name: parse_switchport_lines(body, "access") for name, body in parse_interfaces(lines, PORTS).items()}
     ranges = re.findall(r"running vlan reservation: *(\d+)-(\d+)", reserved)

@@ -1,13 +1,12 @@
 """Force10 FTOS and Dell OS9.
 
-Ports are put into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet. VLANs get a
-description and no name: names may not start with a digit and have 32 characters at most.
+The platform puts ports into VLANs. A port that is in no VLAN, not even the default one, is not a ``switchport`` yet.
+VLANs get a description instead of a name: a name must not start with a digit, and has at most 32 characters.
 
-From networking-generic-switch: what is told. From recorded sessions (ntc-templates): ``show vlan``; (Ansible's
-dellos9_facts): neighbours. From memory, to be checked on a device: how a port is made a ``switchport``, how a list
-that is too long for a row goes on.
-
-From memory: ``write memory`` prints a row of ``!``, and what it synchronizes in a stack.
+Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for ``show vlan``; Ansible's
+dellos9_facts for neighbours. From memory, to be checked on a device: how a port becomes a ``switchport``, how a list
+that is too long for a row continues, and that ``write memory`` prints a row of ``!`` and what it synchronizes in a
+stack.
 """
 
 import re
@@ -34,7 +33,7 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand ``show vlan``: a row for each VLAN, its members in a column that goes on below."""
+    """Parse ``show vlan``: a row for each VLAN, with its members in a column that continues below."""
     (text,) = answers
     head = HEAD.search(text)
     if head is None:
@@ -56,7 +55,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_members(text: str) -> Iterator[tuple[str, str]]:
-    """Read ``T Te 0/30,35-37``."""
+    """Yield the memberships of a list such as ``T Te 0/30,35-37``."""
     if text.strip():
         found = re.fullmatch(r"([A-Za-z]) ([A-Za-z]+) ([\d/,-]+)", text.strip())
         if found is None:

@@ -1,13 +1,13 @@
 """Dell SmartFabric OS10.
 
-``switchport trunk allowed vlan`` adds; a trunk carries nothing tagged until it is told, so there is no list to empty.
-4094 is the VLT's.
+``switchport trunk allowed vlan`` adds to the list. A trunk carries no tagged VLAN by default, so there is no list to
+empty. VLAN 4094 is used by the VLT.
 
-From networking-generic-switch: what is told. From recorded sessions: neighbours, which are shown as OS9 shows them.
-From memory, to be checked on a device: ``show running-configuration interface`` without a name and how it looks,
-``interface range vlan``, 4094.
+Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which are shown as on OS9. From
+memory, to be checked on a device: ``show running-configuration interface`` without a name and its form, ``interface
+range vlan``, and VLAN 4094.
 
-A save that worked prints nothing (published sessions with ``write memory``) or, from memory, ``Copy completed``.
+A successful save prints nothing (published sessions with ``write memory``) or, from memory, ``Copy completed``.
 """
 
 import re
@@ -30,7 +30,7 @@ PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the interfaces, among which are the VLANs."""
+    """Parse the interfaces, which include the VLANs."""
     (text,) = answers
     found = parse_interfaces(text, PORTS)
     vlans = VlanSet(int(name.removeprefix("vlan")) for name in found if name.startswith("vlan"))
@@ -39,7 +39,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_names(found: Mapping[str, list[str]]) -> Iterator[tuple[int, str]]:
-    """Yield the descriptions of VLANs, which are the names that SBF gives them."""
+    """Yield the descriptions of VLANs, which hold the names that SBF sets."""
     for name, body in found.items():
         if name.startswith("vlan"):
             yield from (

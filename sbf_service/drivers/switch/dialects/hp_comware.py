@@ -1,10 +1,10 @@
 """HP and H3C Comware 5 and 7.
 
-A port that becomes a trunk carries VLAN 1 and nothing else, until that is undone too.
+A port that becomes a trunk carries only VLAN 1, until that is undone too.
 
-From networking-generic-switch: VLANs. From recorded sessions (ntc-templates): neighbours, in Comware 7. From
-published configurations: how trunks look and are told. From memory, to be checked on a device: ``display vlan``,
-``undo port trunk permit vlan all``, ten ranges in a command.
+Sources: networking-generic-switch for VLANs; recorded sessions (ntc-templates) for neighbours in Comware 7; published
+configurations for trunks. From memory, to be checked on a device: ``display vlan``, ``undo port trunk permit vlan
+all``, and ten ranges in a command.
 
 ``save force`` ends with ``Saved the current configuration to mainboard device successfully.`` or ``Configuration is
 saved to device successfully.``, in a stack with ``Save next configuration file successfully.`` (H3C's guides, published
@@ -49,7 +49,7 @@ PERMIT = "port trunk permit vlan "
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the list of VLANs and the interfaces."""
+    """Parse the list of VLANs and the interfaces."""
     listed, lines = answers
     found = re.search(r"(?:include|exist)s?:(?P<list>[\d\s,()a-z-]+)", listed)
     if found is None:

@@ -1,10 +1,10 @@
 """HP ProCurve and Aruba-OS switches.
 
-Ports are put into VLANs, and no port carries what it was not put into. A VLAN is deleted once no port of ours is in it;
-if others' ports are, the switch asks, and we say no.
+The platform puts ports into VLANs, and no port carries other VLANs. A VLAN is deleted once no managed port is in it. If
+other ports are, the switch asks whether to move them, and the answer is no.
 
-All of it is from memory, to be checked on a device; Netmiko knows the prompts. Only what is shown of neighbours is
-from recorded sessions (ntc-templates). ``write memory`` prints nothing when it worked: whatever it prints is a failure.
+Sources: recorded sessions (ntc-templates) for neighbours, Netmiko for the prompts. All else is from memory, to be
+checked on a device. A successful ``write memory`` prints nothing, so any output is a failure.
 """
 
 import re
@@ -27,7 +27,7 @@ PORTS = PortNames({"Trk": ()})
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand the VLANs of the configuration, each with its ports."""
+    """Parse the VLANs of the configuration, each with its ports."""
     (text,) = answers
     found = [(int(head.split()[1]), body) for head, body in split_blocks(text) if re.fullmatch(r"vlan \d+", head)]
     if not found:
@@ -48,7 +48,7 @@ def parse_answers(answers: Sequence[str]) -> SwitchReading:
 
 
 def _parse_aggregates(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the members of trunks, which is the platform's word for link aggregates, each with its line."""
+    """Yield the members of link aggregates, which the platform calls trunks, each with its line."""
     for head, _ in split_blocks(text):
         if found := re.match(r"trunk (\S+) \S+", head):
             yield from ((PORTS.canonical(port), head) for port in expand_port_list(found[1]))

@@ -1,14 +1,14 @@
-"""SONiC: ``config`` and ``show`` in a Linux shell, by a user who may use sudo without a password.
+"""SONiC: ``config`` and ``show`` in a Linux shell, with an account that may use sudo without a password.
 
-From 202305 on a port must be made a trunk first; before that the command is not known, and ports that do not route
-take VLANs as they are.
+From release 202305 on, a port must first become a trunk. Earlier releases do not know that command, and their ports
+accept VLANs unless they route.
 
-From networking-generic-switch: what is told. From sonic-utilities' pull requests (210, 1050): ``show vlan config``.
-From Cisco's guide for SONiC: neighbours, which are shown as lldpcli(8) shows them. From memory, to be checked on a
+Sources: networking-generic-switch for the commands; sonic-utilities' pull requests (210, 1050) for ``show vlan
+config``; Cisco's guide for SONiC for neighbours, which have the form of lldpcli(8). From memory, to be checked on a
 device: ``config switchport mode``.
 
-``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests); the shell's words about
-one that failed come after that line.
+``config save -y`` prints the command that writes ``config_db.json`` (sonic-utilities' tests); the shell prints the
+error of a failed save after that line.
 """
 
 import re
@@ -26,7 +26,7 @@ MODE = "sudo -n config switchport mode trunk {port}"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Understand ``show vlan config``: a row for each member, and one for a VLAN without any."""
+    """Parse ``show vlan config``: a row for each member, and one row for a VLAN without members."""
     (text,) = answers
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if not lines or lines[0] != ["Name", "VID", "Member", "Mode"]:

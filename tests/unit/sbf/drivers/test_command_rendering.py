@@ -26,7 +26,7 @@ class Listening:
     told: list[str] = field(default_factory=list)
     prompt: str = "^#"
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         lines = command.split("\n")
         self.told += lines
         return "".join(f"{line}\n#" for line in lines)
@@ -38,10 +38,10 @@ class Listening:
 def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> None:
     dialect, line = DIALECTS[platform], Listening()
     driver = CommandLineSwitch(Name("sw1"), dialect, line)
-    driver._seen = SwitchReading(
+    driver._reading = SwitchReading(
         VlanSet([130]), {dialect.ports.canonical(PORT): PortReading(tagged=VlanSet([130]), ready=True)}
     )
-    said = driver.lines(CHANGE)
+    said = driver.list_commands(CHANGE)
     assert line.told == []
     driver.apply(CHANGE)
     with suppress(Refused):  # the line answers nothing, which few platforms do when they saved
@@ -51,4 +51,4 @@ def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> Non
 
 def test_no_change_is_no_lines() -> None:
     driver = CommandLineSwitch(Name("sw1"), DIALECTS["cisco_ios"], Listening())
-    assert driver.lines(SwitchDifference()) == ()
+    assert driver.list_commands(SwitchDifference()) == ()

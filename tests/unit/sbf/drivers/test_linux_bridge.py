@@ -49,7 +49,7 @@ class Line:
     def __init__(self, answer: str) -> None:
         self.answer = answer
 
-    def ask(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         return self.answer
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def test_fewer_neighbours_than_the_device_counted_is_an_error() -> None:
 
 def test_a_neighbour_that_an_old_ios_shows_without_the_local_port_is_an_error() -> None:
     old = "-----\nChassis id: 0200.0000.00aa\nPort id: Gi0/1\nSystem Name: sw2\n\nTotal entries displayed: 1"
-    with pytest.raises(ValueError, match="neighbour sw2 stands there without the port on which it was heard"):
+    with pytest.raises(ValueError, match="neighbour sw2 is shown without the local port"):
         parse_neighbours(words("cisco_ios"), old)
 
 

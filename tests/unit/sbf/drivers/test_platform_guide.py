@@ -18,7 +18,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
-PAGE = Path(__file__).parents[3] / "docs/how-to/add-a-switch-platform.md"
+PAGE = Path(__file__).parents[4] / "docs/how-to/add-a-switch-platform.md"
 TABLE = "VLAN Name      Status    Ports\n---- --------- --------- -----\n1    default   STATIC\n"
 PORTS = "interface GigabitEthernet 0/1\n switchport mode trunk\n"
 
@@ -74,3 +74,41 @@ def test_the_example_of_the_page_reads_and_speaks() -> None:
         "switchport trunk allowed vlan add 112",
         "exit",
     ]
+
+
+OLD_PLUGIN = """
+import re
+from sbf_service.drivers.dialects import DIALECTS
+from sbf_service.drivers.dialects.cisco_ios import LLDP
+from sbf_service.drivers.dialects.dialect import EVERY, Dialect, Kept, Lines, PortNames, PortSeen, Seen
+from sbf_service.drivers.dialects.lldp import Lldp
+from sbf_service.drivers.dialects.reading import interfaces, trunk, vlan_table
+from virtcloud.model.vlans import VlanSet
+
+PORTS = PortNames({"GigabitEthernet": ()}, gap=" ")
+
+
+def see(answers):
+    table, lines = answers
+    ports = {name: trunk(body, "access") for name, body in interfaces(lines, PORTS).items()}
+    return Seen(VlanSet(vlan_table(table)), ports, names=vlan_table(table))
+
+
+DIALECT = Dialect(
+    title="ExampleOS", netmiko="cisco_ios", show=("show vlan", "show running-config"), see=see,
+    create=("vlan {vlan}", "name {name}", "exit"), delete=("no vlan {vlan}",),
+    prepare=("interface {port}", "switchport trunk allowed vlan none", "exit"),
+    allow=("interface {port}", "switchport trunk allowed vlan add {vlans}", "exit"),
+    remove=("interface {port}", "switchport trunk allowed vlan remove {vlans}", "exit"),
+    kept=(Kept("switchport mode ", "no switchport mode"),), save=("write",), saved=re.compile("OK"),
+    errors=re.compile("^%", re.MULTILINE), ports=PORTS, lldp=LLDP,
+)
+"""
+
+
+def test_a_plugin_of_version_0_2_still_works() -> None:
+    found: dict[str, Any] = {}
+    exec(compile(OLD_PLUGIN, "old_plugin", "exec"), found)  # noqa: S102 - written above
+    dialect: Dialect = found["DIALECT"]
+    assert find_dialect_faults(dialect) == ()
+    assert dialect.see([TABLE, PORTS]).ports["GigabitEthernet0/1"].open

@@ -162,7 +162,8 @@ KINDS = {
 
 
 @pytest.mark.parametrize(
-    ("platform", "kind"), [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.facts.kinds)]
+    ("platform", "kind"),
+    [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.capabilities.kinds)],
 )
 def test_every_edge_that_sbf_drives_has_a_text_for_each_transport_that_it_makes(
     platform: str, kind: TransportKind

@@ -1,0 +1,77 @@
+"""Errors about devices: quoting what a device printed, and listing the faults of one change. Pure.
+
+A fault names the VLAN IDs that it concerns, so that an administrator reads every fault, and the owner of a cluster
+reads only those of the cluster's VLAN.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.vlans import VlanSet
+
+QUOTED_CHARACTERS = 300
+"""The limit of a quotation in a message."""
+MAX_FAULT_CHARACTERS = 1500
+"""The limit of a list of faults; the store keeps 2000 characters of an element's error report."""
+
+
+class ChangeFault(NamedTuple):
+    """A command that a device refused, or a missing precondition, with the VLAN IDs concerned.
+
+    An empty ``vlans`` means that the fault concerns every VLAN.
+    """
+
+    text: str
+    vlans: VlanSet = VlanSet()
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+def quote_start(answer: str) -> str:
+    """Return the beginning of an answer on one line: command lines print errors first."""
+    return " ".join(answer.split())[:QUOTED_CHARACTERS]
+
+
+def quote_end(answer: str) -> str:
+    """Return the end of an answer on one line: programs in a shell print errors last."""
+    return " ".join(answer.split())[-QUOTED_CHARACTERS:]
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Join distinct texts; a list over the limit ends with the count of those left out."""
+    distinct = list(dict.fromkeys(texts))
+    shown = list(_take_fitting(distinct))
+    left = len(distinct) - len(shown)
+    return "; ".join([*shown, f"and {left} more"] if left else shown)
+
+
+def build_refusal(device: str, faults: Sequence[ChangeFault], remedy: str = "") -> Refused:
+    """Return the error for the faults of a device, with the part of each VLAN ID unless a fault concerns all VLANs."""
+    by_vlan: dict[int, str] = {}
+    if all(fault.vlans for fault in faults):
+        for vlan in sorted({vlan for fault in faults for vlan in fault.vlans}):
+            by_vlan[vlan] = f"{device}{join_texts(fault.text for fault in faults if vlan in fault.vlans)}{remedy}"
+    return Refused(f"{device}{join_texts(fault.text for fault in faults)}{remedy}", by_vlan)
+
+
+def build_save_error(device: str, command: str, answer: str) -> Refused:
+    """Return the error for a device that did not print that it wrote its startup configuration."""
+    printed = f"told {command!r}, it said {quote_start(answer) or 'nothing'!r}, which does not mean that it saved"
+    return Refused(f"{device}: {printed}: a restart would bring back its old configuration; it is saved again later")
+
+
+def build_parse_error(device: str, what: str, error: ValueError) -> Unsafe:
+    """Return the error for answers that a parser rejected; ``what`` is the subject of the sentence, with its verb."""
+    return Unsafe(f"{device}: the {what} not understood: {quote_start(str(error))}; it was left alone")
+
+
+def _take_fitting(texts: Sequence[str]) -> Iterator[str]:
+    length = 0
+    for index, text in enumerate(texts):
+        length += len(text) + 2
+        if index and length > MAX_FAULT_CHARACTERS:
+            return
+        yield text
