@@ -1,6 +1,6 @@
-"""A whole installation of several sites on one machine, for trying, demonstrating and testing.
+"""The lab: a multi-site installation on one machine, for trials, demonstrations and tests.
 
-Names are imported when they are first used: what runs inside the lab's kernel needs none of them.
+Names are imported when they are first used, because the processes inside the lab's kernel need none of them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from virtcloud.lab.fabric.events import LabEvent
     from virtcloud.lab.lab import Lab, ServiceHandle, take_down
     from virtcloud.lab.lab_file import LabFile, read_lab_file
-    from virtcloud.lab.launch import LabOptions
+    from virtcloud.lab.launch_files import LabOptions
 
 _HOMES = {
     "LabEvent": "fabric.events",
@@ -23,7 +23,7 @@ _HOMES = {
     "LabIsUp": "errors",
     "ServiceHandle": "lab",
     "UnknownInLab": "errors",
-    "LabOptions": "launch",
+    "LabOptions": "launch_files",
     "read_lab_file": "lab_file",
     "take_down": "lab",
 }
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a module's attribute may be anything
-    """Import a name from its home."""
+    """Import a name from its module (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - see above

@@ -1,7 +1,10 @@
-"""Names and addresses that the lab itself uses (RFC 2544 gives 198.18.0.0/15 to test networks)."""
+"""Names and addresses of the lab's nodes, devices and networks (RFC 2544 reserves 198.18.0.0/15 for test networks)."""
 
 from ipaddress import IPv4Address
-from typing import Final
+from typing import Final, TypeVar
+
+from virtcloud.model.element import Device
+from virtcloud.model.topology import Site, Topology
 
 STATION: Final = "station"
 USER: Final = "user"
@@ -17,23 +20,61 @@ CREDENTIAL: Final = "lab"
 SWITCH_ACCOUNT: Final = "switch"
 PREFIX: Final = 16
 USERS: Final = {"alice": 2001, "bob": 2002}
-"""Batch users, and their numbers."""
+"""Batch users and their user ids."""
 
 _FIRST_NODE: Final = IPv4Address("198.18.1.0")
 _FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")
-_FABRIC: Final = IPv4Address("192.0.2.0")  # TEST-NET-1 (RFC 5737): wires between edges and the core of an EVPN fabric
+_FABRIC: Final = IPv4Address("192.0.2.0")  # TEST-NET-1 (RFC 5737): links between edges and the core of an EVPN fabric
 
 
 def management_address(number: int) -> str:
-    """Give the management address of the lab's node ``number`` (from 1)."""
+    """Return the management address of node ``number`` (from 1)."""
     return str(_FIRST_NODE + number)
 
 
 def outside_address(number: int) -> str:
-    """Give the address of node ``number`` on the network outside."""
+    """Return the address of node ``number`` on the network outside."""
     return str(_FIRST_OUTSIDE + number)
 
 
 def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
-    """Give the addresses of both ends of wire ``number`` (from 0) of an EVPN fabric, the core's first (RFC 3021)."""
+    """Return the addresses of both ends of link ``number`` (from 0) of an EVPN fabric, the core's first (RFC 3021)."""
     return _FABRIC + 2 * number, _FABRIC + 2 * number + 1
+
+
+DeviceT = TypeVar("DeviceT", bound=Device)
+
+
+def number_nodes(topology: Topology) -> dict[str, int]:
+    """Return a number, from 1, for each node: elements in the topology's order, transports, the user's machine."""
+    known = [*topology.elements, *(transport.name for transport in topology.transports), USER]
+    return {str(name): number for number, name in enumerate(known, start=1)}
+
+
+def device_addresses(topology: Topology) -> dict[str, str]:
+    """Return the management address of each switch and provider edge."""
+    numbers = number_nodes(topology)
+    return {
+        name: management_address(numbers[name]) for name, one in topology.elements.items() if isinstance(one, Device)
+    }
+
+
+def with_addresses(topology: Topology) -> Topology:
+    """Return the topology with the management address and the credential of each switch and provider edge."""
+    addresses = device_addresses(topology)
+
+    def device(one: DeviceT) -> DeviceT:
+        return one.model_copy(update={"address": addresses[one.name], "credential": CREDENTIAL})
+
+    def site(one: Site) -> Site:
+        switches, edges = tuple(map(device, one.switches)), tuple(map(device, one.edges))
+        return one.model_copy(update={"switches": switches, "edges": edges})
+
+    return topology.model_copy(update={"sites": tuple(map(site, topology.sites))})
+
+
+def hosts_file(topology: Topology) -> str:
+    """Return the text of ``/etc/hosts`` with the management addresses of all nodes."""
+    lines = ["127.0.0.1 localhost", f"{STATION_ADDRESS} {STATION} sbf"]
+    lines += [f"{management_address(number)} {name}" for name, number in number_nodes(topology).items()]
+    return "\n".join(lines) + "\n"

@@ -1,16 +1,16 @@
-"""What can go wrong with a lab.
+"""The errors of the lab.
 
 ::
 
     VirtcloudError
     └── LabError
-        ├── LabImpossible    this machine lacks something; the message says what, and how to get it
-        ├── LabIsUp          there is a lab already
-        ├── LabIsDown        there is none
-        ├── UnknownInLab     the lab has no node or no service of this name
-        └── LabFailed        something in the lab did not do what it should
+        ├── LabImpossible    this machine lacks something; the message has the remedy
+        ├── LabIsUp          a lab is running already
+        ├── LabIsDown        no lab is running
+        ├── UnknownInLab     the lab has no node or service of this name
+        └── LabFailed        something in the lab failed
 
-The first two are :class:`BadInput` as well, the next two are :class:`NotFound`: nothing was changed.
+LabImpossible and LabIsUp are also BadInput, LabIsDown and UnknownInLab are also NotFound: nothing was changed.
 """
 
 from typing import ClassVar
@@ -19,36 +19,36 @@ from virtcloud.model.errors import BadInput, NotFound, VirtcloudError
 
 
 class LabError(VirtcloudError):
-    """Any error of the lab."""
+    """The base of all errors of the lab."""
 
     slug: ClassVar[str] = "lab-error"
 
 
 class LabImpossible(LabError, BadInput):
-    """The machine lacks something; nothing was changed."""
+    """The machine lacks a prerequisite; nothing was changed."""
 
     slug = "lab-impossible"
 
 
 class LabIsUp(LabError, BadInput):
-    """There is a lab already; nothing was changed."""
+    """A lab is running already; nothing was changed."""
 
     slug = "lab-is-up"
 
 
 class LabIsDown(LabError, NotFound):
-    """There is no lab."""
+    """No lab is running."""
 
     slug = "lab-is-down"
 
 
 class UnknownInLab(LabError, NotFound):
-    """The lab has no node, or a node no service, of this name; nothing was changed."""
+    """The lab has no such node, or the node no such service; nothing was changed."""
 
     slug = "unknown-in-lab"
 
 
 class LabFailed(LabError):
-    """Something in the lab did not do what it should."""
+    """Something in the lab failed."""
 
     slug = "lab-failed"

@@ -1,7 +1,7 @@
-"""PURE. BGP EVPN at a provider edge of the lab, by FRR: what zebra and bgpd read, and how they are run.
+"""PURE. BGP EVPN at a provider edge of the lab, by FRR: the settings of zebra and bgpd, and their services.
 
-Edges speak iBGP with each other, from loopback to loopback. bgpd announces every VNI whose device it sees come up, and
-zebra writes into the bridge what bgpd learns: a cluster is no line of this.
+Edges speak iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up, and
+zebra writes the learnt routes into the bridge, so that no line of these settings concerns a cluster.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""vtysh saves beside this file; on a node that folder is the node's own."""
+"""vtysh saves beside this file, in a folder that belongs to the node alone."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -35,11 +35,11 @@ router bgp {asn}
   advertise-all-vni
  exit-address-family
 """
-"""Timers as they suit one machine; ``advertise-all-vni`` is what makes a device enough (FRR: EVPN)."""
+"""The timers suit one machine. With ``advertise-all-vni`` bgpd needs no setting for each VNI (FRR: EVPN)."""
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Give the settings of an edge's daemons; nothing when it is in no EVPN fabric."""
+    """Return the settings of an edge's daemons by file name; empty if the edge is in no EVPN fabric."""
     ours = [one for one in core_wires(topology) if one.node == edge.name and is_fabric(one.transport)]
     if not ours:
         return {}
@@ -55,14 +55,14 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 
 
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
-    """Of two edges the one with the lower address calls the other: two calls at once cost both another second."""
+    """Return the lines of one neighbour. Only the edge with the lower address connects, which saves a second."""
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:
         yield f" neighbor {peer} passive"
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Run an edge's daemons; none when it is in no EVPN fabric."""
+    """Return an edge's daemons; empty if the edge is in no EVPN fabric."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

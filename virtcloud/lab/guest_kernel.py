@@ -1,6 +1,6 @@
-"""The kernel that the lab's QEMU guests boot: Debian's cloud kernel, installed, or fetched for the lab alone.
+"""The kernel of the lab's QEMU guests: Debian's cloud kernel, installed on the machine or fetched for the lab.
 
-What is fetched is unpacked into the lab's cache, a few files of it; nothing is installed, no boot loader hears of it.
+A fetched package is not installed. Only the kernel and a few modules are unpacked, into the lab's cache.
 """
 
 import os
@@ -28,24 +28,24 @@ MODULES = (
     "virtio_net",
     "virtio_blk",
 )
-"""What a guest's network card and disk need, each after those that it relies on; a kernel may have some built in."""
+"""The modules for a guest's network card and disk, each after its dependencies; some kernels have them built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version kept one without the module of disks
+FETCHED = Path(CACHE, "guest-kernel-with-disk")  # an earlier version stored a kernel without the module of disks
 STEP = "guest kernel"
 
 
 @dataclass(frozen=True, slots=True)
 class GuestKernel:
-    """A kernel and the files of its modules, in the order in which they are to be loaded."""
+    """A kernel and its module files, in loading order."""
 
     image: Path
     modules: tuple[Path, ...]
 
 
 def find_guest_kernel() -> GuestKernel | None:
-    """Find the newest cloud kernel of this machine, or the one that was fetched."""
+    """Return the machine's newest cloud kernel, or the fetched one, or None."""
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
@@ -66,9 +66,9 @@ def _module_name(file: str) -> str:
 
 
 def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
-    """Give the kernel; fetch it from Debian when this machine has none. May be repeated.
+    """Return the guest kernel; fetch it from Debian if this machine has none. Idempotent.
 
-    Raises :class:`LabImpossible` when it cannot be had.
+    Raise LabImpossible if it cannot be fetched.
     """
     found = find_guest_kernel()
     if found is not None:
@@ -89,7 +89,7 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Fetch the package; a machine whose lists of packages are missing or out of date gets new ones first."""
+    """Fetch the package; update the package lists first if they are missing or outdated."""
     said = ""
     for attempt in range(2):
         if attempt:
@@ -117,7 +117,7 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _store_package(package: Path, target: Path) -> None:
-    """Unpack the kernel and the modules into ``target``, all or nothing."""
+    """Unpack the kernel and the modules into ``target``, atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:
@@ -125,7 +125,7 @@ def _store_package(package: Path, target: Path) -> None:
         fresh.chmod(0o755)
         fresh.rename(target)
     except OSError:
-        if not target.exists():  # otherwise another lab was quicker
+        if not target.exists():  # another lab stored it first
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

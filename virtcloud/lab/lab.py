@@ -1,4 +1,4 @@
-"""The lab as Python sees it."""
+"""The lab's Python API: start a lab, run programs on its nodes, control its services, take it down."""
 
 import errno
 import socket
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from virtcloud.lab import addressing, control_client, guest_kernel, lab_kernel, prerequisites
+from virtcloud.lab.addressing import with_addresses
 from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
 from virtcloud.lab.fabric.events import LabEvent, Watcher
 from virtcloud.lab.lab_file import LabFile, read_lab_file
-from virtcloud.lab.launch import LabOptions, launch, terminate_as_interrupt
-from virtcloud.lab.layout import with_addresses
+from virtcloud.lab.launch import launch, terminate_as_interrupt
+from virtcloud.lab.launch_files import LabOptions
 from virtcloud.lab.state import LAB_FILE, LabState, find_remains, remove_remains
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.topology import Topology
@@ -21,22 +22,22 @@ from virtcloud.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ServiceHandle:
-    """One service of one node; each call returns when it has happened, and may be repeated."""
+    """One service of one node. Each method returns when the effect is complete, and is idempotent."""
 
     state: LabState
     node: str
     name: str
 
     def start(self) -> None:
-        """Start it and wait until it may be relied on; raises :class:`LabFailed` when it does not come."""
+        """Start the service and wait until it is ready. Raise LabFailed if it is not ready in time."""
         self._do("start")
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop the service (SIGTERM)."""
         self._do("stop")
 
     def kill(self) -> None:
-        """End it as a crash would (SIGKILL)."""
+        """Kill the service, as a crash would (SIGKILL)."""
         self._do("kill")
 
     def _do(self, what: str) -> None:
@@ -46,41 +47,45 @@ class ServiceHandle:
 
 @dataclass(frozen=True, slots=True)
 class Lab:
-    """A lab that is up: ``Lab.up(…)`` starts one, ``Lab.running()`` finds it."""
+    """A running lab. :meth:`up` starts one, :meth:`running` finds it."""
 
     state: LabState
 
     @classmethod
     def up(
-        cls, lab: LabFile, wishes: LabOptions | None = None, watch: Watcher | None = None, state: LabState | None = None
+        cls,
+        lab: LabFile,
+        options: LabOptions | None = None,
+        watch: Watcher | None = None,
+        state: LabState | None = None,
     ) -> Self:
         """Start a lab and wait until everything runs.
 
-        Raises :class:`LabImpossible` and :class:`LabIsUp` before anything is changed, :class:`LabFailed` after
-        everything was removed again. An interrupt removes everything, too.
+        Raise LabImpossible and LabIsUp before anything is changed, and LabFailed after everything was removed again. An
+        interrupt removes everything, too.
         """
-        wishes, watch, state = wishes or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
+        options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
-        chosen = lab_kernel.choose_kernel(wishes.kernel)
+        chosen = lab_kernel.choose_kernel(options.kernel)
         with _lock_start(state):
             _refuse_second(state)
             if Hypervisor.QEMU in lab.hypervisors:
                 guest_kernel.fetch_guest_kernel(watch)
             _remove_stale_lab(state, watch)
             with _remove_on_error(state):
-                launch(lab, state, wishes, chosen, watch)
+                launch(lab, state, options, chosen, watch)
         return cls(state)
 
     @classmethod
     def running(cls, state: LabState | None = None) -> Self:
-        """Find the lab that is up; raises :class:`LabIsDown`."""
+        """Return the running lab; raise LabIsDown."""
         state = state or LabState.of_machine()
         if state.pid() is None:
             raise LabIsDown("no lab is up; start one with: virtcloud lab up")
         return cls(state)
 
     def down(self) -> None:
-        """Stop everything; raises :class:`LabFailed` when something is left."""
+        """Stop and remove everything. Raise LabFailed if something remains."""
         take_down(self.state)
 
     def run(
@@ -92,7 +97,7 @@ class Lab:
         timeout_s: float | None = 60.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on a node. With ``check``, an exit code other than 0 raises :class:`LabFailed`."""
+        """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed."""
         done = control_client.run_program(self.state, node, argv, given.encode(), timeout_s)
         text = subprocess.CompletedProcess(
             done.args, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
@@ -102,39 +107,39 @@ class Lab:
         return text
 
     def service(self, node: str, name: str) -> ServiceHandle:
-        """Give a handle on a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
+        """Return the handle of a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
         return ServiceHandle(self.state, node, name)
 
     @property
     def file(self) -> LabFile:
-        """What the lab was built from."""
+        """The lab file from which the lab was built."""
         return read_lab_file(self.state.folder / LAB_FILE)
 
     @property
     def topology(self) -> Topology:
-        """The topology as SBF has it: with the switches' management addresses."""
+        """The topology that SBF has: with the devices' management addresses."""
         return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
-        """Say what runs: ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` by name with their services."""
+        """Return ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes``: the states of each node's services."""
         about = {key: value for key, value in self.state.about.items() if key != "token"}
         url = None if about.get("bare") else f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
         answer = control_client.send_request(self.state, {"do": "status", "node": addressing.STATION})
         return {**about, "sbf": url, "socket": url and str(self.state.sbf_socket), **answer}
 
     def is_whole(self) -> bool:
-        """Say whether every service of every node runs."""
+        """Return whether every service of every node runs."""
         services = [state for node in self.status()["nodes"].values() for state in node["services"].values()]
         return all(state == "running" for state in services)
 
     @property
     def sbf_socket(self) -> str:
-        """Where SBF is reached from the machine itself."""
+        """The path of SBF's socket on the machine."""
         return str(self.state.sbf_socket)
 
 
 def take_down(state: LabState) -> list[str]:
-    """Remove whatever a lab left, alive or dead; gives what was found. Raises :class:`LabFailed` when some stays."""
+    """Remove everything that a lab left. Return what was found. Raise LabFailed if something remains."""
     found = find_remains(state)
     left = remove_remains(state) if found else []
     if left:
@@ -144,7 +149,7 @@ def take_down(state: LabState) -> list[str]:
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Let nobody else start a lab in the same folder meanwhile; the lock is a name that dies with its process."""
+    """Lock the start of labs with the same folder. The lock is a socket name, which disappears with its process."""
     with socket.socket(socket.AF_UNIX) as lock:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
@@ -167,7 +172,7 @@ def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
 
 @contextmanager
 def _remove_on_error(state: LabState) -> Iterator[None]:
-    """After any error, or a request to end, leave nothing behind."""
+    """Remove everything after an error or a request to terminate."""
     with terminate_as_interrupt():
         try:
             yield
@@ -180,8 +185,8 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 
 
 def _os_error(error: OSError) -> str:
-    """Describe an error of the operating system; a full disk with its remedy."""
-    name = error.filename2 or error.filename  # of a copy the second is its target
+    """Format an error of the operating system; a full disk with its remedy."""
+    name = error.filename2 or error.filename  # the second name of a copy is its target
     where = f"{name}: " if name else ""
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     remedy = "; make room there, or set VIRTCLOUD_LAB_STATE to a folder with room" if full else ""

@@ -1,4 +1,4 @@
-"""A lab file: a topology and the pools of its sites, as one YAML document."""
+"""Lab files: a topology and the pools of its sites, as one YAML document, and the checks that the lab can build it."""
 
 from collections.abc import Iterator
 from importlib import resources
@@ -25,20 +25,20 @@ PLATFORMS = ("linux_bridge", openvswitch.PLATFORM)
 
 
 class LabFile(Topology):
-    """What ``virtcloud lab up`` builds. Beside what a topology asks for, names must suit Linux interfaces."""
+    """The description of a lab. Names must also be valid as names of Linux interfaces."""
 
     pools: dict[Name, VlanSet] = Field(default_factory=dict)
     lldp: bool = False
-    """Whether elements tell their neighbours who they are: an lldpd on each, two processes more to start."""
+    """Whether elements announce themselves to their neighbours: two more processes (lldpd) on each element."""
 
     @property
     def topology(self) -> Topology:
-        """The topology alone, without what only the lab is told."""
+        """The topology alone, without the settings of the lab."""
         return Topology.model_validate(self.model_dump(mode="json", exclude={"pools", "lldp"}))
 
     @property
     def hypervisors(self) -> frozenset[Hypervisor]:
-        """Every kind of hypervisor that any host runs."""
+        """Every hypervisor that a host of the lab runs."""
         return frozenset(kind for site in self.sites for host in site.hosts for kind in host.hypervisors)
 
     @model_validator(mode="after")
@@ -49,7 +49,7 @@ class LabFile(Topology):
 
 
 def _find_lab_faults(lab: LabFile) -> Iterator[BadInput]:
-    """Give what keeps this lab from being built, each with where it stands."""
+    """Yield the reasons why the lab cannot be built, each with its path."""
     sites = {site.name for site in lab.sites}
     for name in lab.pools:
         if name not in sites:
@@ -82,7 +82,7 @@ def _port_faults(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
-    """Check both ends of the wires to the cores: interfaces that bear names of sites, and at edges of transports."""
+    """Yield faults of the links to the cores: names of interfaces, and edges that a core cannot connect."""
     used: set[tuple[str, str]] = set()
     places = [("sites", s, "attachments", a) for s, site in enumerate(lab.sites) for a in range(len(site.attachments))]
     for path, one in zip(places, core_wires(lab), strict=True):
@@ -101,7 +101,7 @@ def _core_wire_faults(lab: LabFile) -> Iterator[BadInput]:
 
 
 def _edge_faults(edge: Edge, one: CoreWire, used: set[tuple[str, str]]) -> Iterator[str]:
-    """Say what keeps an edge from being joined to a core."""
+    """Yield the reasons why an edge cannot be connected to a core."""
     name = one.transport.name
     if one.transport.kind is TransportKind.VPLS:
         yield f"expected a transport of kind direct, qinq or evpn, got {name}: the lab's edges have no MPLS"
@@ -131,9 +131,9 @@ def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
 
 
 def read_lab_file(path: Path | None = None) -> LabFile:
-    """Read a lab file, or one that comes with virtcloud: by its name, or the default one.
+    """Read a lab file by its path, or one that comes with virtcloud by its name; without ``path`` the default one.
 
-    Raises :class:`BadInput` when there is no such file, ``BadDocument`` with line and key when it is malformed.
+    Raise BadInput if there is no such file, and BadDocument with line and key if it is malformed.
     """
     path = path or Path(DEFAULT_LAB)
     if str(path) in shipped_labs() and not path.exists():
@@ -148,11 +148,11 @@ def read_lab_file(path: Path | None = None) -> LabFile:
 
 
 def shipped_labs() -> list[str]:
-    """Give the names of the lab files that come with virtcloud."""
+    """Return the names of the lab files that come with virtcloud."""
     folder = resources.files("virtcloud.lab").joinpath("topologies")
     return sorted(one.name.removesuffix(".yaml") for one in folder.iterdir())
 
 
 def shipped_text(name: str) -> str:
-    """Give the text of a lab file that comes with virtcloud."""
+    """Return the text of a lab file that comes with virtcloud."""
     return resources.files("virtcloud.lab").joinpath("topologies", f"{name}.yaml").read_text(encoding="utf-8")

@@ -1,9 +1,7 @@
-"""The lab's own images: a busybox container, and a busybox machine for QEMU.
+"""The lab's images: busybox as a container and as a QEMU machine, and a busybox container with OpenSSH.
 
-The lab's image ``busybox-ssh``: a busybox container with OpenSSH, in which the lab's users have accounts.
-
-Its programs are this machine's own, copied with the libraries they need. Whoever has the lab's user key may log in as
-any of the lab's users, and as root.
+The programs of the image ``busybox-ssh`` are this machine's own, copied with their libraries. Whoever has the lab's
+user key may log in as any of the lab's users, and as root.
 """
 
 import gzip
@@ -49,7 +47,7 @@ while :; do nc -ll -p 23 -e /bin/sh; done
 
 
 def make_container_image(folder: Path) -> None:
-    """Build the image ``busybox`` (kind lxc) in ``folder``/busybox."""
+    """Create the image ``busybox`` (kind lxc) in ``folder``/busybox."""
     root = folder / "busybox" / "rootfs"
     for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc", "root"):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -60,7 +58,7 @@ def make_container_image(folder: Path) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Make the images of a folder readable by everybody, whatever the umask: a guest's owner must read it."""
+    """Make images readable by everybody, whatever the umask: a guest's owner must be able to read them."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)
@@ -68,7 +66,7 @@ def make_readable(folder: Path) -> None:
 
 
 def install_busybox(root: Path) -> None:
-    """Put busybox and all its names into ``root``/bin."""
+    """Install busybox and the names of its programs in ``root``/bin."""
     shutil.copy(BUSYBOX, root / "bin/busybox")
     applets = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()  # noqa: S603
     for applet in {*APPLETS, *applets} - {"busybox", "init"}:
@@ -76,14 +74,14 @@ def install_busybox(root: Path) -> None:
 
 
 def write_program(path: Path, text: str) -> None:
-    """Write a file that can be run."""
+    """Write an executable file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
 
 
 def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
-    """Build the image ``busybox-qemu`` (kind qemu) in ``folder``."""
+    """Create the image ``busybox-qemu`` (kind qemu) in ``folder``."""
     image = folder / "busybox-qemu"
     image.mkdir()
     shutil.copy(kernel.image, image / "vmlinuz")
@@ -95,7 +93,7 @@ def make_machine_image(folder: Path, kernel: GuestKernel) -> None:
 
 
 def make_disk_image(folder: Path) -> None:
-    """Build the image ``busybox-disk`` (kind qemu) in ``folder``: ``busybox-qemu`` with a disk, in raw format."""
+    """Create the image ``busybox-disk`` (kind qemu) in ``folder``: ``busybox-qemu`` with a disk in raw format."""
     image = folder / "busybox-disk"
     image.mkdir()
     (image / "disk.img").write_bytes(DISK_LABEL + b"\0" * (DISK_BYTES - len(DISK_LABEL)))
@@ -119,7 +117,7 @@ def _machine_tree(image: Path, modules: Sequence[Path]) -> Path:
 
 
 def _cpio_archive(tree: Path) -> bytes:
-    """Pack a tree in the kernel's format for an initial file system (cpio, newc), everything owned by root."""
+    """Return a tree as an archive for an initial file system (cpio, newc); root owns every file."""
     entries = [
         _cpio_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)
     ]
@@ -145,7 +143,7 @@ def _cpio_pad(data: bytes) -> bytes:
 
 SSH_PROGRAMS = tuple(Path(one) for one in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp", "/usr/bin/ssh-keygen"))
 LIBRARY = re.compile(r"(/\S+) \(0x")
-HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, which has no other that can be written to
+HOMES = "/tmp/home"  # noqa: S108 - a folder inside the guest, the only writable one there
 
 SSH_INIT = f"""#!/bin/sh
 # Addresses are set from outside. Ends at once when told to. A host key of its own at each start.
@@ -176,7 +174,7 @@ Subsystem sftp internal-sftp
 
 
 def make_ssh_image(folder: Path, authorized_key: str) -> None:
-    """Build the image ``busybox-ssh`` (kind lxc) in ``folder``."""
+    """Create the image ``busybox-ssh`` (kind lxc) in ``folder``."""
     root = folder / "busybox-ssh" / "rootfs"
     for name in ("bin", "sbin", "proc", "sys", "dev", "tmp", "run", "etc/ssh", "home", "root"):
         (root / name).mkdir(parents=True)
@@ -203,6 +201,6 @@ def _files(authorized_key: str) -> dict[str, str]:
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
-    """Give the libraries that programs are linked with, and the loader."""
+    """Return the libraries of programs, and the loader."""
     said = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
     return {Path(one) for one in LIBRARY.findall(said)}

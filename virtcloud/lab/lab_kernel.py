@@ -1,4 +1,4 @@
-"""Which kernel the lab runs in: the machine's own, or a User-mode Linux one."""
+"""The choice of the lab's kernel: the machine's own, or User-mode Linux, and how User-mode Linux is started."""
 
 import os
 import platform
@@ -14,12 +14,12 @@ from virtcloud.lab.errors import LabImpossible
 
 UML = "/usr/bin/linux.uml"
 MEMORY = "3G"
-XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 keeps
+XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 saves
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFeature:
-    """Something a kernel must be able to do, and the commands, run in a fresh network namespace, that show it."""
+    """A feature that the lab needs, and the commands that test it in a new network namespace."""
 
     name: str
     tries: tuple[str, ...]
@@ -40,12 +40,12 @@ FEATURES = (
 
 
 def missing_features() -> list[KernelFeature]:
-    """Give what the machine's kernel cannot do, each tried for real in a network namespace that is gone afterwards."""
+    """Return the features that the machine's kernel lacks. Each one is tested in a temporary network namespace."""
     return [feature for feature in FEATURES if not has_feature(feature)]
 
 
 def has_feature(feature: KernelFeature) -> bool:
-    """Try one feature."""
+    """Return whether the machine's kernel has a feature."""
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.tries)]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
@@ -54,7 +54,7 @@ def has_feature(feature: KernelFeature) -> bool:
 
 
 def find_uml_obstacles() -> list[str]:
-    """Say what keeps User-mode Linux from running here; nothing when it can."""
+    """Return the reasons why User-mode Linux cannot run here; empty if it can."""
     if platform.machine() != "x86_64":
         return [f"User-mode Linux runs on x86_64 only, this is {platform.machine()}"]
     faults = []
@@ -70,7 +70,7 @@ def find_uml_obstacles() -> list[str]:
 
 
 def choose_kernel(wanted: str | None = None) -> str:
-    """Give ``direct`` or ``uml``; raises :class:`LabImpossible` that says what is missing for either."""
+    """Return ``direct`` or ``uml``. Raise LabImpossible that names what is missing for either."""
     missing = [] if wanted == "uml" else missing_features()
     if not missing and wanted != "uml":
         return "direct"
@@ -83,18 +83,18 @@ def choose_kernel(wanted: str | None = None) -> str:
 
 
 def needs_preload() -> bool:
-    """Say whether the processor's extended state is larger than User-mode Linux knows (AMX makes it so)."""
+    """Return whether the processor's extended state exceeds what User-mode Linux supports (AMX does)."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return "amx_tile" in flags.split()
 
 
 def find_compiler() -> str | None:
-    """Find a C compiler."""
+    """Return the path of a C compiler, or None."""
     return shutil.which("gcc") or shutil.which("cc")
 
 
 def preload_library(folder: Path) -> str:
-    """Build what lets User-mode Linux run on a processor with a larger state; nothing where there is no need."""
+    """Build the library that User-mode Linux needs for a larger processor state. Return its path, or ""."""
     if not needs_preload():
         return ""
     source = resources.files("virtcloud.lab.fabric").joinpath("xstate.c").read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def preload_library(folder: Path) -> str:
 
 
 def uml_command(state: Path, init: Path) -> tuple[str, ...]:
-    """Give the command that boots User-mode Linux on the machine's own file tree."""
+    """Return the command that boots User-mode Linux on the machine's own file tree."""
     return (
         UML,
         f"mem={MEMORY}",
@@ -126,7 +126,7 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
 
 
 def init_text(python: str, settings: Path, kept: Sequence[str], paths: Sequence[str]) -> str:
-    """Write the kernel's first program: it only becomes Python."""
+    """Return the first program of User-mode Linux, a script that executes the fabric."""
     words = " ".join(f"'{one}'" for one in (python, "-m", "virtcloud.lab.fabric", settings, "--machine", *kept))
     search = os.pathsep.join(paths)
     return (
@@ -136,5 +136,5 @@ def init_text(python: str, settings: Path, kept: Sequence[str], paths: Sequence[
 
 
 def relay_address() -> str:
-    """Say where the fabric in User-mode Linux listens."""
+    """Return the address where the fabric in User-mode Linux listens."""
     return f"{FABRIC_ADDRESS}:{FABRIC_PORT}"

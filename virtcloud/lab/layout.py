@@ -1,22 +1,20 @@
-"""PURE. A lab file becomes a plan: nodes with their places, networks and services, and the cables between them."""
+"""PURE. The plan of a lab: its nodes with their files, interfaces and services, and the cables between them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 from virtcloud.lab import addressing, frr, network, node_services, openvswitch
 from virtcloud.lab.fabric.plan import FabricPlan, LabNode, NodeService, VethPair
 from virtcloud.lab.node_services import LabMaterials
-from virtcloud.model.element import Device, Edge, Gateway, Host, Switch
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.element import Edge, Gateway, Host, Switch
+from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 
-DeviceT = TypeVar("DeviceT", bound=Device)
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
 QUIET = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
-    # where the machine's kernel has br_netfilter, a new network namespace begins with these set
+    # with br_netfilter loaded, these are set in every new network namespace
     "net.bridge.bridge-nf-call-iptables": "0",
     "net.bridge.bridge-nf-call-ip6tables": "0",
     "net.bridge.bridge-nf-call-arptables": "0",
@@ -24,7 +22,7 @@ QUIET = {
 
 
 def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
-    """Plan the station: where the service and the operator are. With ``tap`` the nodes live in another kernel."""
+    """Return the plan of the station (SBF, the operator). With ``tap``, the other nodes are in another kernel."""
     running = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
     node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=running)
     address = f"addr add {addressing.STATION_ADDRESS}/{addressing.PREFIX} dev"
@@ -33,9 +31,9 @@ def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
 
 
 def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = "") -> FabricPlan:
-    """Plan all other nodes. ``uplink`` is the fabric's interface towards a station that is in another kernel."""
-    numbers = number_nodes(topology)
-    hosts = hosts_file(topology)
+    """Return the plan of all other nodes. ``uplink`` is the interface towards a station in another kernel."""
+    numbers = addressing.number_nodes(topology)
+    hosts = addressing.hosts_file(topology)
     nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
     service_cables = [one for name, number in numbers.items() for one in _service_cables(name, number, topology)]
     before = ["link add mgmt type bridge", "link add outside type bridge"]
@@ -48,50 +46,13 @@ def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = ""
 
 
 def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
-    """Put both into one kernel."""
+    """Return one plan for a station and a fabric in the same kernel."""
     return FabricPlan(
         (*station.nodes, *fabric.nodes),
         fabric.cables,
         (*station.before, *fabric.before),
         (*fabric.after, *station.after),
     )
-
-
-def number_nodes(topology: Topology) -> dict[str, int]:
-    """Give all nodes numbers from 1: the elements as they stand in the topology, transports, the user's machine."""
-    known = [*topology.elements, *(transport.name for transport in topology.transports), addressing.USER]
-    return {str(name): number for number, name in enumerate(known, start=1)}
-
-
-def device_addresses(topology: Topology) -> dict[str, str]:
-    """Give the management address of each switch and each edge."""
-    numbers = number_nodes(topology)
-    return {
-        name: addressing.management_address(numbers[name])
-        for name, one in topology.elements.items()
-        if isinstance(one, Device)
-    }
-
-
-def with_addresses(topology: Topology) -> Topology:
-    """Fill in the management address and the credential of each switch and each edge, as the service needs them."""
-    addresses = device_addresses(topology)
-
-    def device(one: DeviceT) -> DeviceT:
-        return one.model_copy(update={"address": addresses[one.name], "credential": addressing.CREDENTIAL})
-
-    def site(one: Site) -> Site:
-        switches, edges = tuple(map(device, one.switches)), tuple(map(device, one.edges))
-        return one.model_copy(update={"switches": switches, "edges": edges})
-
-    return topology.model_copy(update={"sites": tuple(map(site, topology.sites))})
-
-
-def hosts_file(topology: Topology) -> str:
-    """Give the names of all nodes with their management addresses."""
-    lines = ["127.0.0.1 localhost", f"{addressing.STATION_ADDRESS} {addressing.STATION} sbf"]
-    lines += [f"{addressing.management_address(number)} {name}" for name, number in number_nodes(topology).items()]
-    return "\n".join(lines) + "\n"
 
 
 def _node(name: str, number: int, hosts: str, topology: Topology, materials: LabMaterials) -> LabNode:
@@ -120,7 +81,7 @@ def _lldpd(name: str, topology: Topology, materials: LabMaterials) -> Iterator[N
 
 
 def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Give what distinguishes this node from any other."""
+    """Return the parts of a node that depend on its kind."""
     element = topology.elements.get(name)  # type: ignore[call-overload]
     if isinstance(element, Switch):
         return _switch(element, number, materials)
@@ -189,7 +150,7 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
 
 
 def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str], ...]:
-    """Show an agent its own token, and no other's."""
+    """Return the bind mount of an agent's own token folder."""
     return () if materials.bare else ((node_services.token_folder(materials.state, element),) * 2,)
 
 

@@ -1,9 +1,8 @@
-"""PURE. What is between the sites: each transport's core, and provider edges where it is made at them.
+"""PURE. The lab's links, and the commands (ip, bridge, tc) that create them on each node.
 
-An edge's port towards a core is its ``core_port`` where service VLANs are made on one. In an EVPN fabric it bears the
-name of the transport: the core is then a plain router, an edge's address there is its loopback.
-
-PURE. A topology's cables and what ip, bridge and tc are told on each node.
+Links connect elements, and sites to the cores of transports. An edge's port towards a core is its ``core_port`` if the
+transport uses service VLANs. In an EVPN fabric the port has the name of the transport, the core is a plain router, and
+the edge is reached by its loopback.
 """
 
 from collections.abc import Collection, Iterator
@@ -16,8 +15,8 @@ from virtcloud.model.element import Device, Edge, Element, Switch
 from virtcloud.model.topology import Attachment, Site, Topology
 from virtcloud.model.transport import Transport, TransportKind
 
-TRUNK_MTU = 1508  # room for a customer's and a provider's tag behind a full frame (IEEE 802.1ad)
-FABRIC_MTU = 1600  # VXLAN puts 50 bytes around a frame (RFC 7348): a full one of a guest, with its header, stays whole
+TRUNK_MTU = 1508  # a full frame with a customer's and a provider's tag (IEEE 802.1ad)
+FABRIC_MTU = 1600  # a guest's full frame with its header and the 50 bytes of VXLAN (RFC 7348)
 BRIDGE_OPTIONS = "vlan_filtering 1 vlan_default_pvid 0 mcast_snooping 0"
 ROUTER_SYSCTLS = {"net.ipv4.ip_forward": "1"}
 
@@ -26,9 +25,9 @@ CommandLines = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class CoreWire:
-    """An attachment as the lab builds it: from a node's port to the port ``core_port`` of the transport's core.
+    """The link of an attachment: from a node's port to the port ``core_port`` of the transport's core.
 
-    ``addresses`` are those of both ends in an EVPN fabric: the core's, the edge's.
+    ``addresses`` are the addresses of both ends in an EVPN fabric: the core's and the edge's.
     """
 
     site: Site
@@ -40,12 +39,12 @@ class CoreWire:
 
     @property
     def node(self) -> str:
-        """The switch or the edge."""
+        """The name of the switch or edge."""
         return self.attachment.port.element
 
 
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
-    """Give all attachments; ports of cores bear their sites' names, numbered from a site's second one on."""
+    """Yield the links of all attachments. A core's ports have the sites' names, numbered from the second one on."""
     count = 0
     for site in topology.sites:
         seen: list[str] = []
@@ -67,12 +66,12 @@ def _edge_port(topology: Topology, attachment: Attachment, transport: Transport)
 
 
 def is_fabric(transport: Transport) -> bool:
-    """Say whether edges talk IP and BGP there."""
+    """Return whether the edges of a transport use IP and BGP (EVPN)."""
     return transport.kind is TransportKind.EVPN
 
 
 def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
-    """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
+    """Return the commands for a VLAN-aware bridge whose ports carry no VLAN yet."""
     return (
         f"link add br0 mtu {TRUNK_MTU} type bridge {BRIDGE_OPTIONS}{protocol}",
         "link set br0 up",
@@ -81,9 +80,9 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 
 
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
-    """Make a transport's core (ip lines, bridge lines).
+    """Return the commands of ip and of bridge for a transport's core.
 
-    A core that is a bridge is a tagged member itself, so that a capture on it sees frames as they travel.
+    A bridge is a tagged member of its own VLANs, so that a capture on it shows frames as they travel.
     """
     ends = [one for one in core_wires(topology) if one.transport == transport]
     if is_fabric(transport):
@@ -112,7 +111,7 @@ def _router_lines(topology: Topology, one: CoreWire) -> CommandLines:
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
-    """Make a provider edge that carries nothing yet: its bridge with the ports to customers, its ways to each core."""
+    """Return the commands for an edge without circuits: its bridge with customer ports, its links to each core."""
     ours = [one for one in core_wires(topology) if one.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
     if any(is_fabric(one.transport) for one in ours):
@@ -129,13 +128,13 @@ def _core_port_lines(topology: Topology, one: CoreWire) -> CommandLines:
 
 
 def peer_loopbacks(topology: Topology, one: CoreWire) -> CommandLines:
-    """Give the loopbacks of the other edges on the same transport."""
+    """Return the loopbacks of the other edges on the same transport."""
     others = (other for other in core_wires(topology) if other.transport == one.transport and other.node != one.node)
     return tuple(loopback(topology, other) for other in others)
 
 
 def loopback(topology: Topology, one: CoreWire) -> str:
-    """Give the loopback of the edge that a wire ends at."""
+    """Return the loopback of the edge at a link."""
     edge = topology.element(one.node)
     return str(edge.loopback) if isinstance(edge, Edge) else ""
 
@@ -146,7 +145,7 @@ BOND_OPTIONS = "mode 802.3ad miimon 100 lacp_rate fast"
 
 @dataclass(frozen=True, slots=True)
 class NodeLink:
-    """Two ports joined, with one-way latency in ms and bandwidth in Mbit/s (0 and None: none that we add)."""
+    """A link between two nodes, with one-way latency in ms and bandwidth in Mbit/s (0 and None: as it is)."""
 
     node: str
     port: str
@@ -157,9 +156,9 @@ class NodeLink:
 
 
 def node_links(topology: Topology) -> list[NodeLink]:
-    """Give all wires between nodes: the topology's links, then each attachment to its transport's core.
+    """Return all links between nodes: the topology's links, then each attachment to its transport's core.
 
-    A link between aggregates is as many wires, each of the link's latency and bandwidth.
+    A link between aggregates becomes one link for each member, each with the aggregate's latency and bandwidth.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
@@ -175,7 +174,7 @@ def _core_link(one: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Give the cables of all wires; a port that is joined to nothing gets a cable that ends in the air."""
+    """Return the veth pairs of all links. An unlinked port gets a pair whose other end stays in the fabric."""
 
     def cable(one: NodeLink) -> VethPair:
         mtus = mtu(topology, one.node, one.port), mtu(topology, one.peer_node, one.peer_port)
@@ -192,7 +191,7 @@ def cables(topology: Topology) -> list[VethPair]:
 
 
 def mtu(topology: Topology, node: str, port: str) -> int:
-    """Give a port's MTU: devices and cores have room for tags, EVPN fabrics for VXLAN, hosts are as hosts are."""
+    """Return a port's MTU: devices and cores have room for tags, EVPN fabrics for VXLAN; hosts have the usual MTU."""
     element = topology.elements.get(node)  # type: ignore[call-overload]
     fabrics = {one.name for one in topology.transports if is_fabric(one)}
     if node in fabrics or (isinstance(element, Edge) and port in fabrics):
@@ -201,31 +200,31 @@ def mtu(topology: Topology, node: str, port: str) -> int:
 
 
 def switch_lines(switch: Switch) -> tuple[str, ...]:
-    """Make a VLAN-aware bridge whose ports carry no VLAN yet."""
+    """Return the commands for a switch: a VLAN-aware bridge whose ports carry no VLAN yet."""
     return (*_bond_lines(switch, TRUNK_MTU), *bridge_lines(tuple(map(str, switch.ports))))
 
 
 def ports_towards(topology: Topology, nodes: Collection[str], node: str) -> tuple[str, ...]:
-    """Give the ports of ``node`` that are joined to one of ``nodes``."""
+    """Return the ports of ``node`` that are linked to one of ``nodes``."""
     joined = [(one.node, one.port, one.peer_node) for one in node_links(topology)]
     joined += [(one.peer_node, one.peer_port, one.node) for one in node_links(topology)]
     return tuple(port for name, port, peer in joined if name == node and peer in nodes)
 
 
 def _bond_lines(element: Element, mtu: int) -> tuple[str, ...]:
-    """Make link aggregates (802.3ad) out of cables that are still down."""
+    """Return the commands that create link aggregates (802.3ad) of interfaces that are still down."""
     bonds = tuple(f"link add {port} mtu {mtu} type bond {BOND_OPTIONS}" for port in element.aggregates)
     members = [(member, port) for port, members in element.aggregates.items() for member in members]
     return (*bonds, *(f"link set {member} master {port}" for member, port in members))
 
 
 def plain_lines(element: Element) -> tuple[str, ...]:
-    """Take a host's or a gateway's ports up."""
+    """Return the commands that bring up a host's or gateway's ports."""
     return (*_bond_lines(element, HOST_MTU), *(f"link set {port} up" for port in element.ports))
 
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
-    """Delay and limit what ``node`` sends; each end of a wire does so for its own direction."""
+    """Return the commands that delay and limit what ``node`` sends. Each end of a link shapes its own direction."""
     ends = [(one.node, one.port, one) for one in node_links(topology)]
     ends += [(one.peer_node, one.peer_port, one) for one in node_links(topology)]
     return tuple(
@@ -241,11 +240,11 @@ def _netem(wire: NodeLink) -> str:
 
 
 def management_lines(number: int) -> tuple[str, ...]:
-    """Set up a node's management interface and its loopback."""
+    """Return the commands for a node's management interface and loopback."""
     address = f"{addressing.management_address(number)}/{addressing.PREFIX}"
     return ("link set lo up", f"addr add {address} dev mgmt0", "link set mgmt0 up")
 
 
 def outside_lines(number: int, port: str) -> tuple[str, ...]:
-    """Set up a node's interface to the network outside."""
+    """Return the commands for a node's interface to the network outside."""
     return (f"addr add {addressing.outside_address(number)}/{addressing.PREFIX} dev {port}", f"link set {port} up")

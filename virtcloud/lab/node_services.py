@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from virtcloud.lab import addressing
 from virtcloud.lab.fabric.plan import NodeService
-from virtcloud.model.element import Host, Hypervisor
+from virtcloud.model.element import ElementKind, Host, Hypervisor, kind_of
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 
 DRIVERS = "/run/libvirt-drivers"
 DRIVER_LIBRARIES = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver"
@@ -54,7 +56,7 @@ remember_owner = 0
 
 @dataclass(frozen=True, slots=True)
 class LldpAccount:
-    """The machine's numbers for the account of lldpd: lldpcli is setuid, so that a node's must be the same."""
+    """The machine's ids of lldpd's account. A node must use the same ids, because lldpcli is setuid."""
 
     user: int
     group: int
@@ -62,7 +64,7 @@ class LldpAccount:
 
 @dataclass(frozen=True, slots=True)
 class LabMaterials:
-    """What a plan needs from the machine: keys (text), folders, the Python that runs the agents."""
+    """What a plan takes from the machine: keys (as text), folders, the Python interpreter of the agents."""
 
     state: str
     python: str
@@ -75,13 +77,13 @@ class LabMaterials:
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
-    """Give every node's own /etc: one account, no lookups, names of all nodes, a shell that starts at once."""
+    """Return the files of a node's own /etc: one account, no name lookups, all nodes' names, a fast login shell."""
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
         "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"
         "root:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
-        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks it up even when told to use root
+        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks this account up even if it runs as root
         "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
         + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),
         "/run/etc/shadow": f"{addressing.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
@@ -93,7 +95,7 @@ def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
 
 
 def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]:
-    """Give what the sshd of a switch or an edge reads."""
+    """Return the files of a device's sshd."""
     return {
         "/run/sshd/.keep": "",
         "/run/ssh/sshd_config": SSHD_CONFIG.format(address=address),
@@ -103,19 +105,19 @@ def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]
 
 
 def sshd_service(address: str) -> NodeService:
-    """Run a switch's sshd; ``-r`` spares it an exec for each connection."""
+    """Return a device's sshd; ``-r`` saves an exec for each connection."""
     argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
     return NodeService("sshd", argv, ready=f"tcp:{address}:22")
 
 
 def lldpd_service(ports: Iterable[str]) -> NodeService:
-    """Run an element's lldpd on its ports, and on no guest's; what it knows of a cable goes when the cable goes."""
+    """Return an element's lldpd, which listens on the element's ports only."""
     argv = ("/usr/sbin/lldpd", "-d", "-u", LLDP_SOCKET, "-O", "/dev/null", "-I", ",".join(ports))
     return NodeService("lldpd", argv, ready=f"unix:{LLDP_SOCKET}")
 
 
 def host_files(host: Host, number: int, state: str) -> dict[str, str]:
-    """Give what a host's libvirtd and agent read."""
+    """Return the files of a host's libvirtd and agent."""
     return {
         "/run/libvirt/.keep": "",
         "/run/lock/.keep": "",
@@ -128,12 +130,12 @@ def host_files(host: Host, number: int, state: str) -> dict[str, str]:
 
 
 def token_folder(state: str, element: str) -> str:
-    """Give the folder in which an agent finds its token, on the machine and on its node."""
+    """Return the folder of an agent's token; its path is the same on the machine and on the node."""
     return f"{state}/tokens/{element}"
 
 
 def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) -> str:
-    """Write an agent's settings (TOML)."""
+    """Return an agent's settings (TOML)."""
     uris = {Hypervisor.LXC: "lxc:///system", Hypervisor.QEMU: "qemu:///system"}
     lines = [
         f'element = "{element}"',
@@ -154,13 +156,13 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) ->
 
 
 def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
-    """Show libvirtd only the drivers that this host has use for: each one costs it time at its start."""
+    """Return bind mounts of the libvirt drivers that this host needs; each further driver slows libvirtd's start."""
     files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
     return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
 
 
 def libvirtd_service() -> NodeService:
-    """Run a host's libvirtd."""
+    """Return a host's libvirtd."""
     return NodeService(
         "libvirtd",
         ("/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf"),
@@ -170,14 +172,14 @@ def libvirtd_service() -> NodeService:
 
 
 def agent_service() -> NodeService:
-    """Run a host's agent."""
+    """Return a host's agent."""
     heavy = ("virtcloud.agent.machine",)
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=heavy, ready=f"unix:{AGENT_SOCKET}")
 
 
 def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
-    """Run the service that owns all clusters, in the station."""
+    """Return SBF, which runs on the station."""
     return NodeService(
         "sbf",
         (*materials.sbf, "serve", "--config", f"{materials.state}/sbf.toml"),
@@ -187,7 +189,7 @@ def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
 
 
 def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
-    """Write the service's settings (TOML)."""
+    """Return SBF's settings (TOML)."""
     lines = [
         f'database = "sqlite:///{state}/sbf.db"',
         f'listen = "{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"',
@@ -201,3 +203,11 @@ def sbf_config(state: str, socket: str, timing: Mapping[str, float]) -> str:
     if timing:
         lines += ["[timing]", *(f"{name} = {value:g}" for name, value in timing.items())]
     return "\n".join(lines) + "\n"
+
+
+AGENT_KINDS = (ElementKind.HOST, ElementKind.GATEWAY)
+
+
+def elements_with_agents(topology: Topology) -> list[Name]:
+    """Return the names of the elements that have an agent."""
+    return [name for name, element in topology.elements.items() if kind_of(element) in AGENT_KINDS]

@@ -1,7 +1,7 @@
-"""PURE. A switch of the lab that is an Open vSwitch: ovsdb-server and ovs-vswitchd on its node.
+"""PURE. A switch of the lab as an Open vSwitch: ovsdb-server and ovs-vswitchd on its node.
 
-Its datapath is in user space (``netdev``), so that it runs on any kernel. Such a datapath takes frames as they are:
-whoever sends to its ports must put in checksums and tags himself.
+The datapath is in user space (``netdev``), so that it runs on any kernel. Such a datapath does not complete frames:
+senders on its ports must compute checksums and insert tags themselves.
 """
 
 from virtcloud.lab.fabric.plan import NodeService
@@ -14,18 +14,18 @@ FOLDER = "/run/openvswitch"
 DATABASE = f"unix:{FOLDER}/db.sock"
 BEGIN = f"{FOLDER}/begin.sh"
 UNUSED_VLAN = 4095
-"""The list of a trunk on which nobody is; an empty one carries everything."""
+"""The VLAN list of a trunk without clusters; an empty list would carry every VLAN."""
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Give the script that makes the bridge once; a daemon that is started again finds it."""
+    """Return the script that creates the bridge once; a restarted daemon finds the bridge."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
     make = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {make}\nexec ovs-vswitchd {DATABASE} "$@"\n'}
 
 
 def ovs_services() -> tuple[NodeService, ...]:
-    """Run both daemons."""
+    """Return both daemons."""
     database, schema = f"{FOLDER}/conf.db", "/usr/share/openvswitch/vswitch.ovsschema"
     create = f"[ -e {database} ] || ovsdb-tool create {database} {schema}"
     server = f"exec ovsdb-server {database} --remote=p{DATABASE} --unixctl={FOLDER}/server.ctl"
@@ -38,12 +38,12 @@ def ovs_services() -> tuple[NodeService, ...]:
 
 
 def ip_lines(switch: Switch) -> tuple[str, ...]:
-    """Take the cables' ends up; all else is in the database."""
+    """Return the commands that bring up the cables' ends; all other configuration is in the database."""
     return tuple(f"link set {cable} up" for port in switch.ports for cable in switch.members(port))
 
 
 def ovs_switch_names(topology: Topology) -> frozenset[str]:
-    """Give the names of all such switches."""
+    """Return the names of the switches that are Open vSwitches."""
     switches = (switch for site in topology.sites for switch in site.switches)
     return frozenset(switch.name for switch in switches if switch.platform == PLATFORM)
 

@@ -1,6 +1,6 @@
-"""What must be there before a lab is started; every complaint comes before anything is changed.
+"""What a lab needs from its machine: programs, drivers, Python packages, rights and kernel features.
 
-Says what a machine has and lacks for a lab, and in which kernel one would run: its own, User-mode Linux, or none.
+``lab up`` checks it before anything is changed; ``virtcloud doctor`` shows it.
 """
 
 import importlib.util
@@ -32,7 +32,7 @@ REQUIRED_PROGRAMS = {
     "tcpdump": "tcpdump",
 }
 LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
-"""Only for a lab that says ``lldp: true``."""
+"""Only needed for a lab with ``lldp: true``."""
 DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"
@@ -44,22 +44,22 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""Some of each extra of ours: what else it has came with them."""
+"""A sample of each of our extras; their other packages were installed with them."""
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def find_program(program: str) -> str | None:
-    """Find a program where the lab looks for it."""
+    """Return the path of a program, or None."""
     return shutil.which(program, path=PROGRAM_PATH)
 
 
 def has_driver(kind: Hypervisor) -> bool:
-    """Say whether libvirt's driver for a hypervisor is installed."""
+    """Return whether libvirt's driver of a hypervisor is installed."""
     return Path(DRIVER_FOLDER, f"libvirt_driver_{kind.value}.so").exists()
 
 
 def check_prerequisites(lab: LabFile) -> None:
-    """Raise :class:`LabImpossible` that names everything this machine lacks, and how to get it."""
+    """Raise LabImpossible that names everything that this machine lacks for a lab, and the remedy."""
     if os.geteuid() != 0:
         raise LabImpossible("the lab makes network namespaces and mounts: run it as root, for instance with sudo")
     absent = missing_modules()
@@ -73,7 +73,7 @@ def check_prerequisites(lab: LabFile) -> None:
 
 
 def missing_modules() -> list[str]:
-    """Name the Python packages that a lab needs and this Python lacks."""
+    """Return the Python packages that a lab needs and this Python lacks."""
     return [module for module in PYTHON_PACKAGES if importlib.util.find_spec(module) is None]
 
 
@@ -94,7 +94,7 @@ def _missing_programs(lab: LabFile) -> Iterator[tuple[str, str]]:
 
 
 def has_routers() -> bool:
-    """Say whether FRR is installed, without which no edge speaks BGP."""
+    """Return whether FRR is installed; without it, edges cannot use BGP."""
     return all(Path(FRR_PROGRAMS, name).exists() for name in ("zebra", "bgpd"))
 
 
@@ -105,7 +105,7 @@ def _missing_routers(lab: LabFile) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
-    """One thing looked at. ``needed`` says whether a lab cannot do without; ``remedy`` how to get it."""
+    """The result of one check. ``needed``: no lab runs without it; ``remedy``: how to install it."""
 
     group: str
     name: str
@@ -116,7 +116,7 @@ class Prerequisite:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All findings, and the kernel a lab would run in: ``direct``, ``uml`` or none."""
+    """All results, and the kernel in which a lab would run: ``direct``, ``uml`` or None."""
 
     findings: tuple[Prerequisite, ...]
     kernel: str | None
@@ -128,7 +128,7 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine; features of the kernel are tried for real, in namespaces that are gone afterwards."""
+    """Check this machine. Kernel features are tested in temporary namespaces."""
     root = os.geteuid() == 0
     features = {feature.name: root and lab_kernel.has_feature(feature) for feature in lab_kernel.FEATURES}
     uml = lab_kernel.find_uml_obstacles()

@@ -1,4 +1,4 @@
-"""Reading the real things: what switches, hosts, the core and guests say of themselves, never what SBF says of them."""
+"""Snapshots of the lab: what switches, edges, cores, hosts and guests report themselves. SBF is not asked."""
 
 import csv
 import itertools
@@ -16,9 +16,9 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that elements carry: per switch and port its VLANs, per host its interfaces and its guests.
+    """The state of all elements: VLANs of each switch port, interfaces and guests of each host.
 
-    Of an edge also what it has learnt: its bridge's addresses, and the routes of BGP.
+    Of an edge it has also the learnt addresses of its bridge and its BGP routes.
     """
 
     switches: dict[str, dict[str, str]]
@@ -28,7 +28,7 @@ class Snapshot:
     edges: dict[str, tuple[str, ...]]
 
     def differs(self, other: "Snapshot") -> str:
-        """Say what differs, one element after the other; empty when nothing does."""
+        """Return the differences, one element after the other; empty if there are none."""
         return "; ".join(
             f"{name}: {ours.get(name)} became {theirs.get(name)}"
             for field in fields(self)
@@ -51,12 +51,12 @@ def take_snapshot(lab: Lab, topology: Topology) -> Snapshot:
 
 
 def switch_names(topology: Topology) -> list[Name]:
-    """Give the names of all switches."""
+    """Return the names of all switches."""
     return [switch.name for site in topology.sites for switch in site.switches]
 
 
 def read_switch_vlans(lab: Lab, node: str) -> dict[str, str]:
-    """Read from the switch itself its VLANs as ranges, per port that carries any."""
+    """Read a switch's VLANs as ranges, for each port that carries any."""
     if node in openvswitch.ovs_switch_names(lab.file):
         return _open_vswitch_vlans(lab, node)
     ports = json.loads(run_checked(lab, node, "bridge", "-json", "vlan", "show"))
@@ -83,7 +83,7 @@ def read_interfaces(lab: Lab, host: str) -> tuple[str, ...]:
 
 
 def read_edge(lab: Lab, edge: str) -> tuple[str, ...]:
-    """Read an edge's interfaces, its bridge's VLANs, the addresses it has learnt, and the routes its bgpd knows."""
+    """Read an edge's interfaces, its bridge's VLANs, its learnt addresses, and the routes of its bgpd."""
     vlans = [f"{port}: VLAN {numbers}" for port, numbers in read_switch_vlans(lab, edge).items()]
     learnt = [
         f"{one['mac']} on {one['ifname']}" for one in read_forwarding(lab, edge) if one.get("state") != "permanent"
@@ -92,13 +92,13 @@ def read_edge(lab: Lab, edge: str) -> tuple[str, ...]:
 
 
 def read_forwarding(lab: Lab, edge: str) -> list[dict[str, Any]]:
-    """Read an edge's forwarding database as ``bridge fdb`` prints it."""
+    """Read an edge's forwarding database in the format of ``bridge fdb``."""
     found: list[dict[str, Any]] = json.loads(run_checked(lab, edge, "bridge", "-json", "fdb", "show"))
     return found
 
 
 def read_evpn_routes(lab: Lab, edge: str) -> tuple[str, ...]:
-    """Read the EVPN routes that an edge's bgpd knows; none where there is no bgpd."""
+    """Read the EVPN routes of an edge's bgpd; empty without bgpd."""
     if "bgpd" not in lab.state.about["nodes"][edge]:
         return ()
     said = run_checked(lab, edge, "vtysh", "-c", "show bgp l2vpn evpn json")
@@ -119,7 +119,7 @@ def read_guests(lab: Lab, host: str) -> tuple[str, ...]:
 
 
 def run_checked(lab: Lab, node: str, *argv: str) -> str:
-    """Run a command on a node; raises CalledProcessError with what it said."""
+    """Run a command on a node and return its output. Raise CalledProcessError if it fails."""
     done = lab.run(node, argv)
     if done.returncode:
         raise subprocess.CalledProcessError(done.returncode, [node, *argv], done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""The lab's folder on the machine, and whether the lab that wrote it still lives."""
+"""The folder of a lab on the machine: its files, whether its lab is alive, and the removal of what a lab left."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ END_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class LabState:
-    """The folder where a lab keeps its files; only root reads it."""
+    """The folder of a lab's files; only root can read it."""
 
     folder: Path
 
@@ -31,7 +31,7 @@ class LabState:
     def of_machine(cls) -> "LabState":
         """Return the machine's folder: ``VIRTCLOUD_LAB_STATE``, or ``/run/virtcloud/lab``.
 
-        Raise LabImpossible when it exists and the caller may not enter it.
+        Raise LabImpossible if it exists and the caller may not enter it.
         """
         folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
         if _is_closed(folder):
@@ -43,12 +43,12 @@ class LabState:
 
     @property
     def socket(self) -> Path:
-        """Where the station listens."""
+        """The socket of the station's control server."""
         return self.folder / "lab.sock"
 
     @property
     def sbf_socket(self) -> Path:
-        """Where SBF listens for the machine's users: where they look for it, unless the lab's folder is another one."""
+        """The socket of SBF: the default path of SBF's clients, unless the lab's folder is another than the default."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -58,35 +58,35 @@ class LabState:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the lab is: its name, kernel, token, whether it is bare; empty when that was never written."""
+        """Name, kernel, token and options of the lab; empty if none was written."""
         return _read(self.folder / "lab.json")
 
     def write_about(self, about: dict[str, Any]) -> None:
-        """Say what the lab is."""
+        """Write name, kernel, token and options of the lab."""
         target = self.folder / "lab.json"
         target.touch(mode=0o600)
         target.write_text(json.dumps(about))
 
     def write_lab_file(self, lab: LabFile) -> None:
-        """Keep what the lab is built from (as JSON, which is YAML too)."""
+        """Write the lab file (as JSON, which is YAML too)."""
         (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
-        """Give the process id of the lab's first process if that process lives."""
+        """Return the process id of the lab's first process if it is alive, or None."""
         noted = _read(self.folder / "pid")
         return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
     def launcher(self) -> int | None:
-        """Give the process id of a launch that is under way, or was when its launcher died."""
+        """Return the process id of the process that holds the lab's namespaces if it is alive, or None."""
         noted = _read(self.folder / "launcher")
         return noted["pid"] if noted and process_start_time(noted["pid"]) == noted["start"] else None
 
     def note_launcher(self, pid: int) -> None:
-        """Remember the process that holds the lab's namespaces."""
+        """Record the process that holds the lab's namespaces."""
         (self.folder / "launcher").write_text(json.dumps({"pid": pid, "start": process_start_time(pid)}))
 
     def make(self) -> None:
-        """Make the folder and those within."""
+        """Create the folder and its subfolders."""
         for name in ("log", "keys", "images"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -108,7 +108,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def process_start_time(pid: int) -> int | None:
-    """Give when a process started (clock ticks since boot), which tells it from a later one of the same number."""
+    """Return when a process started (clock ticks since boot), or None. It distinguishes processes with the same id."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -117,7 +117,7 @@ def process_start_time(pid: int) -> int | None:
 
 
 def kill_lab(state: LabState) -> None:
-    """Kill the lab's first process, with which every other process of the lab goes, and wait until it is gone."""
+    """Kill the lab's first process, and with it every other process of the lab, and wait until it is gone."""
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:
@@ -133,7 +133,7 @@ def _kill_process(pid: int) -> None:
 
 
 def find_remains(state: LabState) -> list[str]:
-    """Say in words what a lab has left on this machine: processes, folder, control groups, the service's socket."""
+    """Return what a lab left on this machine: processes, folder, control groups, SBF's socket."""
     found = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
     found += [str(one) for one in (state.folder, state.cgroup) if one.exists()]
     if state.folder.exists() and state.sbf_socket.exists():
@@ -142,13 +142,13 @@ def find_remains(state: LabState) -> list[str]:
 
 
 def remove_remains(state: LabState) -> list[str]:
-    """Remove all that :func:`remains` finds; gives what is still there, which is nothing when all went well."""
+    """Remove everything that :func:`find_remains` finds. Return what could not be removed."""
     kill_lab(state)
     _remove_cgroups(state.cgroup)
     if state.folder.exists():
         state.sbf_socket.unlink(missing_ok=True)
         shutil.rmtree(state.folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others may keep things there
+        with contextlib.suppress(OSError):  # other programs may have files there
             Path(SBF_SOCKET).parent.rmdir()
     return find_remains(state)
 
@@ -160,7 +160,7 @@ def _remove_cgroups(top: Path) -> None:
             if group.is_dir():
                 _remove_folder(group)
         _remove_folder(top)
-    with contextlib.suppress(OSError):  # other labs may have theirs there
+    with contextlib.suppress(OSError):  # other labs may have groups there
         top.parent.rmdir()
 
 
@@ -168,4 +168,4 @@ def _remove_folder(path: Path) -> None:
     try:
         path.rmdir()
     except OSError:
-        time.sleep(0.02)  # its last process is still on its way out
+        time.sleep(0.02)  # its last process is still terminating

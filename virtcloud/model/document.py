@@ -14,43 +14,6 @@ from pydantic_core import ErrorDetails
 from virtcloud.model.errors import BadDocument, BadInput
 
 
-def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors that are causes: an error "too short" is left out if items of the same list are invalid."""
-    every = error.errors()
-    return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
-
-
-def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
-    size = len(outer["loc"])
-    return len(inner["loc"]) > size and inner["loc"][:size] == outer["loc"]
-
-
-def explain_validation_error(detail: ErrorDetails) -> str:
-    """Format one of pydantic's errors as 'expected …, got …', or return the model's own message."""
-    if detail["type"] == "missing":
-        return "expected this key, got nothing"
-    if detail["type"] == "extra_forbidden":
-        return "expected no such key; is it misspelt?"
-    if detail["type"] == "too_short":
-        return f"expected at least {detail['ctx']['min_length']} item, got none"
-    if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
-        return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
-    words = detail["msg"].removeprefix("Value error, ")
-    if words.startswith("expected") or detail["type"] == "value_error":
-        return words
-    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
-
-
-def format_validation_errors(error: ValidationError) -> str:
-    """Return every error on a line of its own, after the key that it concerns."""
-    return "\n".join(_format_validation_error(one) for one in list_validation_errors(error))
-
-
-def _format_validation_error(one: ErrorDetails) -> str:
-    where = ".".join(map(str, one["loc"]))
-    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)
-
-
 class Document(BaseModel):
     """A frozen value that is read from and written to YAML or JSON. Unknown keys are errors.
 
@@ -146,3 +109,40 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
     if isinstance(node, yaml.MappingNode):
         return next(((key, value) for key, value in node.value if key.value == str(part)), None)
     return None
+
+
+def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
+    """Return the errors that are causes: an error "too short" is left out if items of the same list are invalid."""
+    every = error.errors()
+    return [one for one in every if not (one["type"] == "too_short" and any(_is_below(one, other) for other in every))]
+
+
+def _is_below(outer: ErrorDetails, inner: ErrorDetails) -> bool:
+    size = len(outer["loc"])
+    return len(inner["loc"]) > size and inner["loc"][:size] == outer["loc"]
+
+
+def explain_validation_error(detail: ErrorDetails) -> str:
+    """Format one of pydantic's errors as 'expected …, got …', or return the model's own message."""
+    if detail["type"] == "missing":
+        return "expected this key, got nothing"
+    if detail["type"] == "extra_forbidden":
+        return "expected no such key; is it misspelt?"
+    if detail["type"] == "too_short":
+        return f"expected at least {detail['ctx']['min_length']} item, got none"
+    if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
+        return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
+    words = detail["msg"].removeprefix("Value error, ")
+    if words.startswith("expected") or detail["type"] == "value_error":
+        return words
+    return f"expected {words.removeprefix('Input should be ')}, got {detail['input']!r}"
+
+
+def format_validation_errors(error: ValidationError) -> str:
+    """Return every error on a line of its own, after the key that it concerns."""
+    return "\n".join(_format_validation_error(one) for one in list_validation_errors(error))
+
+
+def _format_validation_error(one: ErrorDetails) -> str:
+    where = ".".join(map(str, one["loc"]))
+    return f"{where}: {explain_validation_error(one)}" if where else explain_validation_error(one)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from virtcloud.lab import network, node_services
+from virtcloud.lab.addressing import number_nodes, with_addresses
 from virtcloud.lab.fabric.plan import FabricPlan, LabNode, VethPair, plan_from_json, plan_to_json, veth_line
 from virtcloud.lab.lab_file import read_lab_file
-from virtcloud.lab.layout import fabric_plan, join_plans, number_nodes, station_plan, with_addresses
+from virtcloud.lab.layout import fabric_plan, join_plans, station_plan
 from virtcloud.lab.node_services import LabMaterials, LldpAccount
 
 LAB = read_lab_file()

@@ -6,9 +6,10 @@ import pytest
 
 from virtcloud.cli.lab import up
 from virtcloud.lab import frr, network
+from virtcloud.lab.addressing import with_addresses
 from virtcloud.lab.fabric.plan import LabNode, VethPair
 from virtcloud.lab.lab_file import LabFile, read_lab_file, shipped_labs
-from virtcloud.lab.layout import fabric_plan, with_addresses
+from virtcloud.lab.layout import fabric_plan
 from virtcloud.lab.node_services import LabMaterials
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import BadInput

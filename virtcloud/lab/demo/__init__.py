@@ -1,1 +1,1 @@
-"""The demonstration: two clusters over three sites, a switch that is cut off, and nothing left in the end."""
+"""The demonstration: two clusters over three sites, a creation that fails, and the removal of everything."""

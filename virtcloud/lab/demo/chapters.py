@@ -1,12 +1,6 @@
-"""Chapters: two clusters come to be, and what the switches say of it.
+"""The chapters of the demonstration: create two clusters, check connectivity and isolation, fail a creation, delete.
 
-Chapters: a cluster's guests reach each other over the provider core; the other cluster's hear nothing of it.
-
-Chapter: a switch is cut off half-way through a creation, and all returns to what was before.
-
-Chapter: all clusters are deleted, and the elements are asked whether anything is left.
-
-The story, chapter by chapter. Each claim is read from the real thing, never from SBF's own view of it.
+Each check reads the elements themselves, never SBF's view of them.
 """
 
 import re
@@ -27,20 +21,20 @@ from virtcloud.model.vlans import VlanSet
 SET_UP_S = 60.0
 
 
-def create_clusters(stage: DemoContext) -> None:
-    """Ask for both clusters at once and follow them until they are active."""
-    report = stage.report
+def create_clusters(context: DemoContext) -> None:
+    """Request both clusters at once and wait until they are active."""
+    report = context.report
     with report.chapter("Two clusters of three guests each, one per site, with the same IP addresses"):
-        views = [stage.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
+        views = [context.request(key, SET_UP_S) for key in ("demo-a", "demo-b")]
         for view in views:
-            reached = stage.follow(
+            reached = context.follow(
                 view, lambda seen: seen.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING}, SET_UP_S
             )
-            stage.clusters[view.key] = reached
+            context.clusters[view.key] = reached
             report.check(
                 f"{view.key} is active", reached.state is ClusterState.ACTIVE, f"{reached.state}: {reached.reason}"
             )
-        a, b = stage.clusters.values()
+        a, b = context.clusters.values()
         report.check(
             f"they have VLANs of their own: {_vlans(a)} and {_vlans(b)}",
             not VlanSet(a.vlans.values()) & VlanSet(b.vlans.values()),
@@ -51,38 +45,38 @@ def _vlans(view: ClusterView) -> str:
     return f"{view.key} {VlanSet(view.vlans.values())}"
 
 
-def check_switches(stage: DemoContext) -> None:
-    """Read every switch and compare it with what lies on the way between the guests."""
-    report = stage.report
+def check_switches(context: DemoContext) -> None:
+    """Compare the VLANs of every switch with those that the paths between the guests need."""
+    report = context.report
     with report.chapter("Each switch's VLANs, as read from the switch"):
-        for name in switch_names(stage.topology):
-            ports = read_switch_vlans(stage.lab, name)
+        for name in switch_names(context.topology):
+            ports = read_switch_vlans(context.lab, name)
             report.print_line(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
-            expected = _expected(stage, name)
+            expected = _expected(context, name)
             report.check(
                 f"{name} carries exactly that on the ports on the way, nothing elsewhere", ports == expected, str(ports)
             )
 
 
-def _expected(stage: DemoContext, switch: Name) -> dict[str, str]:
-    """Say which ports of a switch must carry both clusters: those to the site's first host and to the core."""
-    site = stage.topology.site_of[switch]
+def _expected(context: DemoContext, switch: Name) -> dict[str, str]:
+    """Return a switch's VLANs by port: both clusters on the ports to the first host and to the core."""
+    site = context.topology.site_of[switch]
     uplink = site.attachments[0].port
-    host = next(link for link in stage.topology.links if site.hosts[0].name in {end.element for end in link.ends})
+    host = next(link for link in context.topology.links if site.hosts[0].name in {end.element for end in link.ends})
     ports = [end.port for end in (*host.ends, uplink) if end.element == switch]
-    numbers = VlanSet(view.vlans[site.name] for view in stage.clusters.values())
+    numbers = VlanSet(view.vlans[site.name] for view in context.clusters.values())
     return dict.fromkeys(ports, str(numbers))
 
 
-def check_connectivity(stage: DemoContext) -> None:
-    """Let the first guest of each cluster ping the others, while a capture runs on the core."""
-    report = stage.report
+def check_connectivity(context: DemoContext) -> None:
+    """Ping all guests of each cluster from its first one, while a capture runs on the core."""
+    report = context.report
     with report.chapter("Guests of one cluster reach each other over the core"), ThreadPoolExecutor() as pool:
-        core = stage.topology.transports[0]
-        for view in stage.clusters.values():
-            capture = capture_frames(stage, pool, core.name, "br0", "icmp or vlan")
+        core = context.topology.transports[0]
+        for view in context.clusters.values():
+            capture = capture_frames(context, pool, core.name, "br0", "icmp or vlan")
             for number in range(2, len(view.spec.guests) + 1):
-                answer = ping_from_guest(stage, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
+                answer = ping_from_guest(context, view, 0, f"{NETWORK}{number}", "-c", "4", "-W", "2")
                 report.check(f"{view.key}: n1 reaches n{number}: {answer.words}", answer.answered, answer.words)
             frames = capture.result()
             tagged = [frame for frame in frames if _both_tags(frame, core.s_tag, view)]
@@ -100,20 +94,20 @@ def _both_tags(frame: str, s_tag: int | None, view: ClusterView) -> bool:
     return bool(re.search(rf"0x88a8.*vlan {s_tag}, .*vlan {customer}, ", frame))
 
 
-def check_isolation(stage: DemoContext) -> None:
-    """Let a guest of one cluster ask all of its segment, and listen on every segment of both."""
-    report = stage.report
-    speaking, silent = stage.clusters.values()
+def check_isolation(context: DemoContext) -> None:
+    """Send ARP requests from a guest of one cluster, and listen on every segment of both clusters."""
+    report = context.report
+    speaking, silent = context.clusters.values()
     with report.chapter("The other cluster's guests hear none of it"), ThreadPoolExecutor() as pool:
         ears = {
             (view.key, guest.host): capture_frames(
-                stage, pool, guest.host, f"br{vlan}", "arp", "and", "host", ABSENT_ADDRESS
+                context, pool, guest.host, f"br{vlan}", "arp", "and", "host", ABSENT_ADDRESS
             )
             for view in (speaking, silent)
             for guest in view.spec.guests
-            for vlan in {view.vlans[stage.topology.site_of[guest.host].name]}
+            for vlan in {view.vlans[context.topology.site_of[guest.host].name]}
         }
-        ping_from_guest(stage, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
+        ping_from_guest(context, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
         report.print_line(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT_ADDRESS}")
         for (key, host), ear in ears.items():
             heard = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
@@ -127,40 +121,40 @@ DEADLINE_S = 6.0
 LIMIT_S = 60.0
 
 
-def check_failed_creation(stage: DemoContext) -> None:
-    """Cut the second site's switch off, ask for a cluster, and watch it fail without a trace."""
-    report, lab = stage.report, stage.lab
-    first, victim = switch_names(stage.topology)[:2]
+def check_failed_creation(context: DemoContext) -> None:
+    """Disconnect the second site's switch, request a cluster, and check that it fails without a trace."""
+    report, lab = context.report, context.lab
+    first, victim = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails: {victim} is cut off half-way"), ThreadPoolExecutor() as pool:
-        before = take_snapshot(lab, stage.topology)
-        steady = stage.clusters["demo-a"]
-        pinging = pool.submit(ping_from_guest, stage, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
+        before = take_snapshot(lab, context.topology)
+        steady = context.clusters["demo-a"]
+        pinging = pool.submit(ping_from_guest, context, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "down"), check=True)
         report.print_line(
             f"{victim}'s management port is down; demo-c is asked for, to be up within {DEADLINE_S:.0f} s"
         )
-        view = stage.request("demo-c", DEADLINE_S)
-        view = stage.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
-        number = view.vlans[stage.topology.site_of[first].name]
+        view = context.request("demo-c", DEADLINE_S)
+        view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
+        number = view.vlans[context.topology.site_of[first].name]
         carried = [port for port, vlans in read_switch_vlans(lab, first).items() if str(number) in vlans]
         report.check(f"half-way: {first} carries VLAN {number} on {', '.join(carried)} already", bool(carried))
-        view = stage.follow(
+        view = context.follow(
             view, lambda seen: seen.state in {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}, LIMIT_S
         )
         report.check("demo-c has failed in time, and says why", view.state is not ClusterState.ACTIVE, str(view.state))
         report.print_line(f"reason: {view.reason}")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
         report.print_line(f"{victim}'s management port is up again")
-        view = stage.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
-        after = take_snapshot(lab, stage.topology)
+        view = context.follow(view, lambda seen: seen.state is ClusterState.FAILED, LIMIT_S)
+        after = take_snapshot(lab, context.topology)
         report.check("every switch, host and guest is as it was before demo-c", after == before, before.differs(after))
-        sites = stage.client.sites()
+        sites = context.client.sites()
         report.check(
             f"VLAN {number} is free again at every site",
             all(number in site.free for site in sites if site.name in view.vlans),
         )
-        for key in stage.clusters:
-            seen = stage.follow(stage.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
+        for key in context.clusters:
+            seen = context.follow(context.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
             report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
         answer = pinging.result()
         report.check(f"demo-a did not lose a frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
@@ -173,20 +167,20 @@ def _confirmed(view: ClusterView, element: str) -> bool:
 REMOVAL_LIMIT_S = 60.0
 
 
-def remove_clusters(stage: DemoContext) -> None:
-    """Delete both clusters and compare every element with what it carried before the first one."""
-    report = stage.report
+def remove_clusters(context: DemoContext) -> None:
+    """Delete both clusters and compare every element with its state before the first one."""
+    report = context.report
     with report.chapter("Both clusters are deleted"):
-        views = [stage.client.delete_cluster(key) for key in stage.clusters]
+        views = [context.client.delete_cluster(key) for key in context.clusters]
         for view in views:
-            ended = stage.follow(view, lambda seen: seen.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
+            ended = context.follow(view, lambda seen: seen.state is ClusterState.RELEASED, REMOVAL_LIMIT_S)
             report.check(f"{ended.key} is released", ended.state is ClusterState.RELEASED, str(ended.state))
-        after = take_snapshot(stage.lab, stage.topology)
+        after = take_snapshot(context.lab, context.topology)
         for what in ("switches", "hosts", "guests", "cores"):
-            same = getattr(after, what) == getattr(stage.before, what)
-            report.check(f"{_NOTHING[what]}", same, stage.before.differs(after))
+            same = getattr(after, what) == getattr(context.before, what)
+            report.check(f"{_NOTHING[what]}", same, context.before.differs(after))
         report.check(
-            "no site has a number in use", not any(site.claimed | site.quarantined for site in stage.client.sites())
+            "no site has a number in use", not any(site.claimed | site.quarantined for site in context.client.sites())
         )
 
 
@@ -209,11 +203,11 @@ CHAPTERS = (
 
 
 DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
-"""Seconds for SBF; a switch that is cut off is given up sooner than in earnest."""
+"""Seconds for SBF; an unreachable switch is given up sooner than by default."""
 
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
-    """Tell the whole story; gives whether every claim was checked and holds. The lab is taken down in any case."""
+    """Run all chapters and return whether every check succeeded. The lab is taken down in any case."""
     with report.chapter("Three sites are built: switches with sshd, an 802.1ad core, hosts with libvirt, SBF, agents"):
         lab = bring_up()
     try:
@@ -231,6 +225,6 @@ def _run_chapters(report: DemoReport, lab: Lab) -> None:
     services = [state for node in lab.status()["nodes"].values() for state in node["services"].values()]
     report.check(f"all its {len(services)} services run", set(services) == {"running"}, str(services))
     with SbfClient(f"unix://{lab.sbf_socket}") as client:
-        stage = DemoContext(report, lab, client, client.topology(), take_snapshot(lab, client.topology()))
+        context = DemoContext(report, lab, client, client.topology(), take_snapshot(lab, client.topology()))
         for chapter in CHAPTERS:
-            chapter(stage)
+            chapter(context)

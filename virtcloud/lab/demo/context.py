@@ -1,7 +1,4 @@
-"""What the chapters play on: the lab, SBF, and the clusters of the story.
-
-Guests that ping, and captures of frames as they are.
-"""
+"""What the chapters share: the lab, SBF, the clusters, pings from guests, and captures of frames."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +20,7 @@ NETWORK = "10.0.0."
 
 @dataclass(slots=True)
 class DemoContext:
-    """The lab, the client, what was there before, and how to write about it."""
+    """The lab, the client, the snapshot before the first cluster, and the clusters."""
 
     report: DemoReport
     lab: Lab
@@ -33,11 +30,11 @@ class DemoContext:
     clusters: dict[str, ClusterView] = field(default_factory=dict)
 
     def first_hosts(self) -> list[str]:
-        """Give the first host of each site."""
+        """Return the first host of each site."""
         return [site.hosts[0].name for site in self.topology.sites]
 
     def request(self, key: str, deadline_s: float) -> ClusterView:
-        """Ask SBF for a cluster of one guest per site; every cluster gets the same addresses."""
+        """Request a cluster of one guest at each site; all clusters get the same addresses."""
         guests = tuple(
             Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"{NETWORK}{i}/24",))
             for i, host in enumerate(self.first_hosts(), start=1)
@@ -46,7 +43,7 @@ class DemoContext:
         return self.client.put_cluster(key, ClusterRequest(spec=spec))
 
     def follow(self, view: ClusterView, until: Callable[[ClusterView], bool], limit_s: float) -> ClusterView:
-        """Print every step that SBF reports until ``until`` holds; raises VirtcloudError after ``limit_s`` seconds."""
+        """Print every step that SBF reports until ``until`` holds. Raise VirtcloudError after ``limit_s`` seconds."""
         start, told = time.monotonic(), set[str]()
         while True:
             told |= self._tell(view, told, time.monotonic() - start)
@@ -67,37 +64,37 @@ class DemoContext:
 
 WINDOW_S = 6
 ENTER_CONTAINER = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -m -u -- "$@"'
-"""Runs a command in a guest: its first process is the only child of its libvirt_lxc."""
+"""Runs a command in a container: its first process is the only child of its libvirt_lxc."""
 ABSENT_ADDRESS = "10.0.0.77"
-"""An address that no guest has: the question for it goes to every guest of the cluster, and to nobody else."""
+"""An address that no guest has: the ARP request for it reaches every guest of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class PingResult:
-    """What ping said: its exit code and its last lines."""
+    """The result of ping: whether it succeeded, and its last lines."""
 
     answered: bool
     words: str
 
 
-def ping_from_guest(stage: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
-    """Let the cluster's guest number ``guest`` (from 0) ping ``address``."""
+def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
+    """Ping ``address`` from the cluster's guest number ``guest`` (from 0)."""
     chosen = view.spec.guests[guest]
     domain = next(
-        name for name in read_guests(stage.lab, chosen.host) if view.id in name and name.endswith(chosen.name)
+        name for name in read_guests(context.lab, chosen.host) if view.id in name and name.endswith(chosen.name)
     )
-    done = stage.lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options, address))
+    done = context.lab.run(chosen.host, ("sh", "-c", ENTER_CONTAINER, domain, "/bin/ping", *options, address))
     return PingResult(done.returncode == 0, " ".join(done.stdout.split("\n")[-3:]).strip() or done.stderr.strip())
 
 
 def capture_frames(
-    stage: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *words: str
+    context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *words: str
 ) -> Future[list[str]]:
-    """Capture on a node's interface for some seconds; the result is a line per frame."""
+    """Capture on a node's interface for some seconds. The result has one line for each frame."""
     command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *words)
 
     def capture() -> list[str]:
-        said = stage.lab.run(node, command)
+        said = context.lab.run(node, command)
         if "listening on" not in said.stderr:
             raise RuntimeError(f"tcpdump on {node} {interface}: {said.stderr.strip()}")
         return said.stdout.splitlines()

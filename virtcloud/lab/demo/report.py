@@ -1,4 +1,4 @@
-"""What the demonstration says: chapters with their time, and claims, each of them checked."""
+"""The report of the demonstration: chapters with their durations, and the results of their checks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ from rich.table import Table
 
 @dataclass(slots=True)
 class DemoChapter:
-    """A part of the story: its title, how long it took in seconds, and how many of its claims hold."""
+    """A chapter: its title, its duration in seconds, and the results of its checks."""
 
     title: str
     seconds: float = 0.0
@@ -21,7 +21,7 @@ class DemoChapter:
 
 @dataclass(slots=True)
 class DemoReport:
-    """Prints the story as it goes and keeps what the table at its end needs."""
+    """Prints the chapters as they run and stores what the final table needs."""
 
     console: Console
     clock: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class DemoReport:
 
     @contextmanager
     def chapter(self, title: str) -> Iterator[None]:
-        """Open a chapter; its time is taken until the block ends."""
+        """Open a chapter; its duration ends with the block."""
         chapter = DemoChapter(title)
         self.chapters.append(chapter)
         self.console.print(f"\n[bold]{len(self.chapters)}. {title}[/bold]", highlight=False, soft_wrap=True)
@@ -40,11 +40,11 @@ class DemoReport:
             chapter.seconds = self.clock() - start
 
     def print_line(self, text: str) -> None:
-        """Print a line of the story."""
+        """Print a line of the current chapter."""
         self.console.print(f"   {text}", highlight=False, soft_wrap=True)
 
     def check(self, sentence: str, holds: bool, seen: str = "") -> None:
-        """Print a sentence with whether it was found true, and what was seen if it was not."""
+        """Print a claim and whether it holds; if it does not, print the observation ``seen``."""
         chapter = self.chapters[-1]
         if holds:
             chapter.held += 1
@@ -55,11 +55,11 @@ class DemoReport:
 
     @property
     def succeeded(self) -> bool:
-        """Whether at least one claim was checked and none failed."""
+        """Whether at least one check ran and none failed."""
         return any(chapter.held for chapter in self.chapters) and not any(chapter.failed for chapter in self.chapters)
 
     def table(self) -> Table:
-        """Give the table of what was done, how long it took and what was checked."""
+        """Return the table of the chapters with their durations and checks."""
         table = Table("", "what", "seconds", "claims checked", title="What this demonstration did")
         for number, chapter in enumerate(self.chapters, start=1):
             verdict = f"{chapter.held}" if not chapter.failed else f"[red]{len(chapter.failed)} failed[/red]"

@@ -1,4 +1,4 @@
-"""What runs inside the lab's kernel: nodes, cables and services, built from a plan.
+"""The processes inside the lab's kernel: they create nodes, cables and services from a plan.
 
-Only the standard library is imported here: inside User-mode Linux every import costs time.
+Only the standard library is imported here, because imports are slow inside User-mode Linux.
 """

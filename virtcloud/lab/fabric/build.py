@@ -1,4 +1,4 @@
-"""Builds a plan's nodes, cables and services in the kernel it runs in."""
+"""Create a plan's nodes, cables and services in the kernel of this process."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class Fabric:
-    """What a plan has become. The calls' order is: make, ``connect``, ``serve``."""
+    """The running nodes and services of a plan. Call ``connect``, then ``serve``."""
 
     def __init__(self, plan: FabricPlan, state: str, events: EventLog) -> None:
-        """Fork all first processes; nothing else may have started a thread before. ``state`` is the lab's folder."""
+        """Fork the first processes of all nodes. No thread may run before. ``state`` is the lab's folder."""
         logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan
         self._events = events
@@ -38,7 +38,7 @@ class Fabric:
         }
 
     def connect(self) -> None:
-        """Lay the cables and let every node set up its interfaces."""
+        """Create the cables, and the interfaces of every node."""
         with self._events.step("network"):
             pids = {name: handle.pid for name, handle in self.nodes.items()}
             cables = tuple(veth_line(cable, pids) for cable in self._plan.cables)
@@ -52,7 +52,7 @@ class Fabric:
             run_in_threads(NodeHandle.network, self.nodes.values())
 
     def serve(self) -> None:
-        """Start all services: node by node at once, in the node's order."""
+        """Start all services: all nodes at the same time, the services of each node in order."""
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def _serve_node(self, name: str) -> None:
@@ -68,13 +68,13 @@ def _zygote(plan: FabricPlan) -> Zygote | None:
 
 
 def run_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
-    """Do the same for all items at once; raises the first error when all have ended."""
+    """Call ``work`` for all items at the same time. Raise the first error after all calls have ended."""
     faults: list[Exception] = []
 
     def one(item: T) -> None:
         try:
             work(item)
-        except Exception as error:  # noqa: BLE001 - raised below, by the thread that waits
+        except Exception as error:  # noqa: BLE001 - raised below, by the waiting thread
             faults.append(error)
 
     threads = [threading.Thread(target=one, args=(item,), daemon=True) for item in items]

@@ -1,7 +1,4 @@
-"""Runs one program on a node for someone at the other end of a connection.
-
-Answers those who want something of a node: run a program, control a service, tell the state.
-"""
+"""The control server of one kernel: run a program on a node, control a service, return the status."""
 
 import contextlib
 import hmac
@@ -25,7 +22,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run ``request["argv"]``; the streams go over the connection, and the exit code last."""
+    """Run ``request["argv"]``. The connection carries its streams, and its exit code last."""
     session = _terminal(request) if request.get("tty") else _pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
@@ -48,13 +45,13 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
         pump.start()
     running.ended.wait()
     for pump in pumps:
-        pump.join(timeout=1)  # a daemon it left behind may hold the pipe open
+        pump.join(timeout=1)  # a daemon of the program may hold the pipe open
     with lock, contextlib.suppress(OSError):
         send_frame(connection, b"x", json.dumps(running.exit).encode())
 
 
 def _await_end(connection: socket.socket) -> None:
-    """Read what the other side still sends: closing before would reset the connection, and our last words be lost."""
+    """Read the rest of the input: closing the connection earlier would reset it and lose our last frames."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(CLOSE_TIMEOUT_S)
@@ -63,16 +60,16 @@ def _await_end(connection: socket.socket) -> None:
 
 
 class ProgramStreams:
-    """The ends of a program's standard streams, the program's and ours."""
+    """Both ends of a program's standard streams."""
 
     def __init__(self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int]) -> None:
-        """Hold descriptors; ``outputs`` maps the frame's letter to the end we read."""
+        """Store the descriptors; ``outputs`` maps a frame's letter to the end that we read."""
         self.child_ends = child_ends
         self.stdin = stdin
         self.outputs = outputs
 
     def close_child_ends(self) -> None:
-        """Close what the program has got by now."""
+        """Close the ends that the program has inherited."""
         for end in set(self.child_ends):
             os.close(end)
 
@@ -82,7 +79,7 @@ class ProgramStreams:
             os.close(end)
 
     def close_stdin(self) -> None:
-        """Say that no more input comes; a terminal gets its end-of-file character."""
+        """Close the program's input; a terminal gets its end-of-file character."""
         if self.stdin in self.outputs.values():
             os.write(self.stdin, b"\x04")
         elif self.stdin >= 0:
@@ -103,7 +100,7 @@ def _terminal(request: Mapping[str, Any]) -> ProgramStreams:
 
 
 def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
-    with contextlib.suppress(OSError):  # a terminal whose program ended reads as an error
+    with contextlib.suppress(OSError):  # reading a terminal whose program ended is an error
         while data := os.read(end, CHUNK):
             with lock:
                 send_frame(connection, letter, data)
@@ -111,11 +108,11 @@ def _pump(connection: socket.socket, lock: threading.Lock, letter: bytes, end: i
 
 
 def _feed(connection: socket.socket, session: ProgramStreams, handle: NodeHandle, running: RunningProgram) -> None:
-    """Pass input on until the other side is gone; then the program is, too."""
+    """Pass input on until the client disconnects; then end the program."""
     try:
         while True:
             letter, payload = receive_frame(connection)
-            with contextlib.suppress(OSError):  # the program closed its input; that is its affair
+            with contextlib.suppress(OSError):  # the program closed its input
                 _input(session, letter, payload)
     except OSError:
         if running.exit is None:
@@ -140,7 +137,7 @@ Services = Mapping[tuple[str, str], ServiceControl]
 
 
 class ControlServer:
-    """Serves the nodes of one kernel; what it does not have it relays to the other one (``relay``), if there is one."""
+    """Serves the nodes of one kernel, and relays requests about other nodes to the other kernel (``relay``)."""
 
     def __init__(
         self,
@@ -156,7 +153,7 @@ class ControlServer:
         self._relay = relay
 
     def listen(self, listener: socket.socket) -> None:
-        """Accept callers until the listener is closed, each in its own thread."""
+        """Accept callers until the listener is closed, each in a thread of its own."""
         while True:
             connection, _ = listener.accept()
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
@@ -233,7 +230,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 class _Sender:
-    """A socket as something to write to."""
+    """A socket with the interface of a writable file."""
 
     def __init__(self, target: socket.socket) -> None:
         self._target = target

@@ -1,7 +1,4 @@
-"""What happens while a lab comes up, for whoever watches.
-
-What happens while the lab comes up, one JSON object per line, for whoever watches.
-"""
+"""The events of a lab's start: written by the fabric as one JSON object per line, and read by the launcher."""
 
 import json
 import threading
@@ -14,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LabEvent:
-    """A step of the start has come to a state: ``begin``, ``done``, ``failed``, or ``note``."""
+    """A step of the start reached a state: ``begin``, ``done``, ``failed``, or ``note``."""
 
     step: str
     state: str
@@ -25,7 +22,7 @@ Watcher = Callable[[LabEvent], None]
 
 
 class EventLog:
-    """Writes events to a file of its own; may be used by several threads."""
+    """Writes events to a file. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         """Append to ``path``."""
@@ -33,14 +30,14 @@ class EventLog:
         self._lock = threading.Lock()
 
     def write(self, step: str, state: str, text: str = "") -> None:
-        """Note that ``step`` has come to ``state``: ``begin``, ``done`` or ``failed``."""
+        """Write that ``step`` reached ``state``: ``begin``, ``done`` or ``failed``."""
         line = json.dumps({"time": time.time(), "step": step, "state": state, "text": text})
         with self._lock, self._path.open("a") as file:
             file.write(line + "\n")
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Frame one step; an error is noted and goes on."""
+        """Write the begin and the end of a step; an error is written and raised again."""
         self.write(name, "begin")
         try:
             yield
@@ -48,3 +45,14 @@ class EventLog:
             self.write(name, "failed", str(error))
             raise
         self.write(name, "done")
+
+
+def follow_events(path: Path) -> Iterator[list[LabEvent]]:
+    """Yield the events that were added to the file since the previous iteration, without end."""
+    with path.open() as file:
+        part = ""
+        while True:
+            part += file.read()
+            whole, _, part = part.rpartition("\n")
+            lines = [json.loads(line) for line in whole.splitlines()]
+            yield [LabEvent(line["step"], line["state"], line["text"]) for line in lines]

@@ -1,7 +1,7 @@
-"""The first process of a node: makes the node's file tree and network, then starts programs as it is told.
+"""The first process of a node: it creates the node's file tree and network, and runs programs on request.
 
-It talks to the fabric over a packet socket: one JSON object per packet, file descriptors of a program's standard
-streams beside it. Requests: ``network``, ``spawn``, ``signal``. Everything else it does is to reap.
+It talks to the fabric over a packet socket: one JSON object per packet, with the file descriptors of a program's
+standard streams. Requests: ``network``, ``spawn``, ``signal``. It also reaps all processes of the node.
 """
 
 import array
@@ -26,7 +26,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def set_up_node(node: LabNode) -> None:
-    """Give this mount namespace the node's own places to write, its files and its name."""
+    """Mount the node's own writable folders in this mount namespace, and write its files and its host name."""
     syscalls.mount_private()
     sources = [(os.open(source, os.O_PATH), target) for source, target in node.binds if Path(source).exists()]
     for place in node.tmpfs:
@@ -50,15 +50,15 @@ def set_up_node(node: LabNode) -> None:
 
 
 def _own_cgroups() -> None:
-    with contextlib.suppress(OSError):  # a machine without cgroup v2: guests then do without limits
+    with contextlib.suppress(OSError):  # without cgroup v2, guests have no limits
         syscalls.mount("cgroup2", str(CGROUPS), "cgroup2")
         delegate_controllers(CGROUPS)
 
 
 def delegate_controllers(group: Path) -> None:
-    """Let the groups below this one have all controllers it has."""
+    """Enable all controllers of a control group for its subgroups."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # one that is not there to be had does not keep the others away
+        with contextlib.suppress(OSError):  # one unavailable controller does not exclude the others
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -69,7 +69,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def run_batch(program: str, lines: tuple[str, ...]) -> str:
-    """Run ``ip``, ``bridge`` or ``tc`` once for many lines; gives its complaint, nothing when all went well."""
+    """Run ``ip``, ``bridge`` or ``tc`` once for many lines. Return its error message, or ""."""
     if not lines:
         return ""
     done = subprocess.run(  # noqa: S603 - the programs are ours, the lines come from the plan
@@ -79,7 +79,7 @@ def run_batch(program: str, lines: tuple[str, ...]) -> str:
 
 
 def _disable_offloads(port: str) -> str:
-    """Turn a port's offloads off; gives the complaint."""
+    """Disable a port's offloads. Return the error message, or ""."""
     command = ["ethtool", "-K", port, "tx", "off", "txvlan", "off", "rxvlan", "off"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - the port is the plan's
     return f"ethtool: {done.stderr.strip()}" if done.returncode else ""
@@ -101,7 +101,7 @@ class NodeInit:
         }
 
     def run(self) -> NoReturn:
-        """Answer until the fabric goes away."""
+        """Answer requests until the fabric ends."""
         for end in self._wakeup:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
@@ -145,7 +145,7 @@ class NodeInit:
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
         child = _child(request, descriptors)
-        child.returncode = 0  # reaped below, not by subprocess
+        child.returncode = 0  # _reap() waits for it
         self._calls[child.pid] = request["id"]
         self._send({"id": request["id"], "spawned": child.pid})
 
@@ -164,10 +164,10 @@ class NodeInit:
 
 
 class ProgramNotExecutable(Exception):
-    """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
+    """A program could not be started; ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
 
     def __init__(self, program: str, error: OSError) -> None:
-        """Say it as a shell does."""
+        """Format the message as a shell does."""
         missing = isinstance(error, FileNotFoundError)
         super().__init__(f"{program}: {'not found' if missing else error.strerror}")
         self.exit = 127 if missing else 126
@@ -176,7 +176,7 @@ class ProgramNotExecutable(Exception):
 def _child(request: dict[str, Any], streams: list[int]) -> subprocess.Popen[bytes]:
     stdin, stdout, stderr = streams
     try:
-        return subprocess.Popen(  # noqa: S603 - running what it is told is its purpose
+        return subprocess.Popen(  # noqa: S603 - its purpose is to run any program
             request["argv"],
             stdin=stdin,
             stdout=stdout,
@@ -195,5 +195,5 @@ def _own_terminal() -> None:
 
 
 def set_window(descriptor: int, rows: int, columns: int) -> None:
-    """Tell a terminal its size in characters."""
+    """Set a terminal's size in characters."""
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, array.array("H", [rows, columns, 0, 0]))

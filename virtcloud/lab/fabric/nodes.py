@@ -1,4 +1,4 @@
-"""Nodes as the fabric sees them: started by fork into fresh namespaces, reached over a packet socket."""
+"""Nodes as the fabric sees them: started by fork in new namespaces, and controlled over a packet socket."""
 
 import hashlib
 import itertools
@@ -23,38 +23,38 @@ Message = dict[str, Any]
 
 
 class NodeFailed(Exception):
-    """A node could not be made or could not do what it was told; the message carries its words."""
+    """A node could not be created, or failed to do what was requested; the message quotes the node."""
 
 
 class ProgramNotStarted(NodeFailed):
-    """A program could not be started; ``exit`` is the code with which a shell says so (POSIX: 127 or 126)."""
+    """A program could not be started; ``exit`` is the exit code of a shell in this case (POSIX: 127 or 126)."""
 
     def __init__(self, message: str, code: int) -> None:
-        """Keep the message and the exit code."""
+        """Store the message and the exit code."""
         super().__init__(message)
         self.exit = code
 
 
 class RunningProgram:
-    """A program on a node: ``exit`` is filled once it ended (negative: the signal it died of)."""
+    """A program on a node; ``exit`` is set once it ended (negative: the signal that killed it)."""
 
     def __init__(self, pid: int) -> None:
-        """Stand for the program with this process id."""
+        """Represent the program with this process id."""
         self.pid = pid
         self.exit: int | None = None
         self.ended = threading.Event()
 
     def end(self, code: int) -> None:
-        """Note how it ended."""
+        """Record the exit code."""
         self.exit = code
         self.ended.set()
 
 
 class NodeHandle:
-    """One node; its methods may be called from any thread."""
+    """The handle of one node. Thread-safe."""
 
     def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
-        """Take over a node whose first process is ``pid``; ``group`` is its control group, where there are any."""
+        """Store the first process ``pid`` of a node, its channel, and its control group if the machine has any."""
         self.node = node
         self.pid = pid
         self.group = group
@@ -65,23 +65,23 @@ class NodeHandle:
         self._running: dict[int, RunningProgram] = {}
 
     def listen(self) -> None:
-        """Start to take in the node's answers; to be called once, when all forking is done."""
+        """Start to receive the node's answers. Call it once, after all forks."""
         threading.Thread(target=self._listen, daemon=True, name=f"node {self.node.name}").start()
 
     def network(self) -> None:
-        """Let the node set up its interfaces."""
+        """Create the node's interfaces."""
         self._call({"do": "network"}, ())
 
     def spawn(
         self, argv: Sequence[str], streams: Sequence[int], environment: Mapping[str, str], *, tty: bool = False
     ) -> RunningProgram:
-        """Start a program with these three standard streams; raises :class:`NotStarted` when it cannot be."""
+        """Start a program with these three standard streams. Raise ProgramNotStarted if it cannot be started."""
         request = {"do": "spawn", "argv": list(argv), "environment": dict(environment), "tty": tty}
         running: RunningProgram = self._call(request, streams)["running"]
         return running
 
     def signal(self, pid: int, number: int, *, group: bool = False) -> None:
-        """Send a signal to a program, or to its whole process group."""
+        """Send a signal to a program, or to its process group."""
         self._call({"do": "signal", "pid": pid, "number": number, "group": group}, ())
 
     def _call(self, request: Message, streams: Sequence[int]) -> Message:
@@ -117,12 +117,12 @@ class NodeHandle:
 
 
 def lab_cgroup(state: str) -> Path:
-    """Give the control group of the lab that lives in the folder ``state``: several may run on one machine."""
+    """Return the control group of the lab with the folder ``state``; several labs may run on one machine."""
     return BRANCH / hashlib.sha256(state.encode()).hexdigest()[:12]
 
 
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
-    """Start a node's first process, in a control group below ``groups``. To be called before any thread runs."""
+    """Start a node's first process, in a control group below ``groups``. Call it before any thread runs."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     numbers, told = os.pipe()
     child = os.fork()
@@ -139,14 +139,14 @@ def start_node(node: LabNode, groups: Path) -> NodeHandle:
 
 
 def wait_until_set_up(handle: NodeHandle) -> None:
-    """Wait until a started node says that its file tree stands."""
+    """Wait until a started node has created its file tree."""
     message = json.loads(handle._channel.recv(PACKET) or b'{"error": "its first process died"}')  # noqa: SLF001
     if "error" in message:
         raise NodeFailed(f"{handle.node.name}: {message['error']}")
 
 
 def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) -> NoReturn:
-    """Enter new namespaces, leave a first process in them, and say its number to the fabric."""
+    """Enter new namespaces, start a first process in them, and send its process id to the fabric."""
     try:
         os.setsid()
         if not node.isolated:
@@ -156,7 +156,7 @@ def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) ->
         grouped = _own_group(group)
         syscalls.unshare(NAMESPACES)
         if grouped:
-            _enter(group / "init")  # the node's own root group must hold no process before it can be divided
+            _enter(group / "init")  # the node's root group must contain no process before it can have subgroups
         pid = os.fork()
         if pid == 0:
             _be_first(node, channel)
@@ -168,7 +168,7 @@ def _be_parent(node: LabNode, channel: socket.socket, told: int, group: Path) ->
 
 
 def _own_group(group: Path) -> bool:
-    """Put this process into the node's own control group where there is cgroup v2; says whether there is."""
+    """Move this process into the node's own control group. Return whether the machine has cgroup v2."""
     if not (CGROUPS / "cgroup.procs").exists():
         return False
     group.mkdir(parents=True, exist_ok=True)
@@ -189,7 +189,7 @@ def _be_first(node: LabNode, channel: socket.socket) -> NoReturn:
         if node.isolated:
             set_up_node(node)
         channel.send(b"{}")
-    except BaseException as error:  # noqa: BLE001 - told to the fabric, which raises it
+    except BaseException as error:  # noqa: BLE001 - sent to the fabric, which raises it
         channel.send(json.dumps({"error": str(error)}).encode())
         os._exit(1)
     NodeInit(node, channel).run()

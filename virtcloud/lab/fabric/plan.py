@@ -1,7 +1,4 @@
-"""What a fabric process is told when it starts.
-
-The plan: everything the fabric builds, as plain data that travels as JSON into the lab's kernel.
-"""
+"""Plans and settings: plain data that travels as JSON to the fabric's processes, also into User-mode Linux."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -11,10 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class FabricSettings:
-    """Where things are. ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or nothing.
+    """The settings of a fabric process.
 
-    ``machine`` says that this process is the first one of a User-mode Linux kernel, ``kernel`` is the command that
-    boots such a kernel (station only), with ``preload`` as a library to load into it.
+    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``; ``relay`` is ADDRESS:PORT or "". ``machine`` marks the first
+    process of a User-mode Linux kernel. ``kernel`` is the command that boots such a kernel (station only), with the
+    library ``preload`` loaded into it.
     """
 
     state: str
@@ -30,13 +28,13 @@ class FabricSettings:
 
 
 def write_settings(settings: FabricSettings, path: Path) -> None:
-    """Write settings to a file that only root reads: they hold the token."""
+    """Write settings to a file that only root can read, because they contain the token."""
     path.touch(mode=0o600)
     path.write_text(json.dumps(asdict(settings)))
 
 
 def read_settings(path: Path) -> FabricSettings:
-    """Read what :func:`write` wrote."""
+    """Read the file that :func:`write_settings` wrote."""
     data = json.loads(path.read_text())
     return FabricSettings(**{**data, "kept": tuple(data["kept"]), "kernel": tuple(data["kernel"])})
 
@@ -45,9 +43,9 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    With ``module`` set, ``main(argv[1:])`` of that Python module runs in a copy of a process that has imported it and
-    ``imports`` already.
-    ``ready`` says when it may be relied on: ``unix:PATH``, ``tcp:ADDRESS:PORT`` or nothing (as soon as it runs).
+    With ``module``, ``main(argv[1:])`` of that Python module runs in a fork of a process that has already imported the
+    module and ``imports``. ``ready`` is the condition of readiness: ``unix:PATH`` or ``tcp:ADDRESS:PORT`` accepts
+    connections, or "" for no condition.
     """
 
     name: str
@@ -60,10 +58,10 @@ class NodeService:
 
 @dataclass(frozen=True, slots=True)
 class LabNode:
-    """A small container: its files, its network as batch lines of ip, bridge and tc, its services in starting order.
+    """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    ``plain`` are ports that must send every frame whole: neither its checksum nor its tag is left for later.
-    A node that is not ``isolated`` shares all namespaces with the process that builds it (the station).
+    ``plain`` are ports without offloads: every frame leaves them with its checksum and tag. A node that is not
+    ``isolated`` shares all namespaces with the fabric's process (the station).
     """
 
     name: str
@@ -83,7 +81,7 @@ class LabNode:
 
 @dataclass(frozen=True, slots=True)
 class VethPair:
-    """A veth pair between two nodes; an empty node name is the fabric itself. MTUs in bytes."""
+    """A veth pair between two nodes; an empty node name stands for the fabric itself. MTUs are in bytes."""
 
     node: str
     port: str
@@ -95,7 +93,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables; ``before`` and ``after`` are ip lines for the fabric itself, around the cables."""
+    """All nodes and cables; ``before`` and ``after`` are ip lines for the fabric itself, around those of the cables."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]
@@ -104,12 +102,12 @@ class FabricPlan:
 
 
 def plan_to_json(plan: FabricPlan) -> str:
-    """Write a plan down."""
+    """Return a plan as JSON."""
     return json.dumps(asdict(plan))
 
 
 def plan_from_json(text: str) -> FabricPlan:
-    """Read what :func:`to_json` wrote."""
+    """Return the plan that :func:`plan_to_json` wrote."""
     data = json.loads(text)
     return FabricPlan(
         tuple(_node(one) for one in data["nodes"]),
@@ -130,7 +128,7 @@ def _node(data: dict[str, Any]) -> LabNode:
 
 
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
-    """Give the ip line that makes a cable, each end at once in its node (``pids``: the nodes' first processes)."""
+    """Return the ip line that creates a veth pair, each end in its node; ``pids`` are the nodes' first processes."""
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "
         f"peer name {cable.peer_port} mtu {cable.peer_mtu}{_netns_option(cable.peer_node, pids)}"

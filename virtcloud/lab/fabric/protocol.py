@@ -1,7 +1,7 @@
-"""The lab's own small protocol: one line of JSON says what is wanted; then frames carry a program's streams.
+"""The protocol of the control server: a request is one line of JSON; frames then carry a program's streams.
 
-A frame is one letter, four bytes of length, and that many bytes. To the node: ``i`` input, ``e`` end of input, ``w``
-window size. From the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` what went wrong.
+A frame is a letter, a length of four bytes, and that many bytes. To the node: ``i`` input, ``e`` end of input, ``w``
+window size. From the node: ``o`` output, ``r`` error output, ``x`` exit code, ``f`` failure.
 """
 
 import json
@@ -19,7 +19,7 @@ def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_line(connection: socket.socket) -> dict[str, Any]:
-    """Receive one line, reading nothing behind it; ``ConnectionError`` when the other side is gone."""
+    """Receive one line and read no further. Raise ConnectionError if the peer disconnected."""
     line = bytearray()
     while not line.endswith(b"\n"):
         seen = connection.recv(LINE_LIMIT, socket.MSG_PEEK)
@@ -36,7 +36,7 @@ def send_frame(connection: socket.socket, letter: bytes, payload: bytes = b"") -
 
 
 def receive_frame(connection: socket.socket) -> tuple[bytes, bytes]:
-    """Receive one frame; ``ConnectionError`` when the other side is gone."""
+    """Receive one frame. Raise ConnectionError if the peer disconnected."""
     letter, length = HEADER.unpack(_exactly(connection, HEADER.size))
     return letter, _exactly(connection, length)
 

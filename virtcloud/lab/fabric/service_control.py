@@ -1,4 +1,4 @@
-"""The services of the nodes: started in order, stopped, killed, and watched for dying by themselves."""
+"""The services of nodes: start in order, stop, kill, and detect services that ended by themselves."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ class ServiceControl:
     """One service on one node."""
 
     def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
-        """Control ``service``; its output goes to the end of ``log``."""
+        """Control ``service``; its output is appended to ``log``."""
         self._handle = handle
         self._service = service
         self._log = log
@@ -36,24 +36,24 @@ class ServiceControl:
 
     @property
     def state(self) -> str:
-        """Say ``running``, ``stopped`` (we did it) or ``died`` with the exit code."""
+        """The state: ``running``, ``stopped`` (on request) or ``died`` with the exit code."""
         if self._running is None or (self._stopped and self._running.exit is not None):
             return "stopped"
         return "running" if self._running.exit is None else f"died ({self._running.exit})"
 
     def start(self) -> None:
-        """Start it, unless it runs, and wait until it may be relied on."""
+        """Start the service unless it runs, and wait until it is ready."""
         if self.state != "running":
             self._stopped = False
             self._running = self._begin()
         self._await_ready()
 
     def stop(self) -> None:
-        """Ask it to end and wait; a service that does not end in time is killed."""
+        """Terminate the service; kill it after a timeout."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once, as a crash would."""
+        """Kill the service, as a crash would."""
         self._end(signal.SIGKILL)
 
     def _end(self, number: int) -> None:
@@ -108,7 +108,7 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
-    """Give the check for a plan's ``ready`` word; paths are those of the mount namespace of ``pid``."""
+    """Return the check of a plan's ``ready`` condition; paths are those of the mount namespace of ``pid``."""
     kind, _, rest = ready.partition(":")
     if kind == "unix":
         root = f"/proc/{pid}/root" if pid else ""

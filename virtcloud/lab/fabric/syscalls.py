@@ -1,4 +1,4 @@
-"""The system calls that Python 3.11 does not offer: unshare, setns, mount, prctl. Failures raise ``OSError``."""
+"""System calls that Python 3.11 lacks: unshare, setns, mount, prctl. They raise OSError."""
 
 import ctypes
 import os
@@ -27,12 +27,12 @@ def _check(result: int, what: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Give the calling process new namespaces; a new PID namespace is its children's."""
+    """Move the calling process into new namespaces; a new PID namespace applies to its children."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(path: str) -> None:
-    """Enter the namespace at ``path``; a PID namespace is entered by the children."""
+    """Enter the namespace at ``path``; a PID namespace applies to the children."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.setns(descriptor, 0), f"setns {path}")
@@ -41,7 +41,7 @@ def setns(path: str) -> None:
 
 
 def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str | None = None) -> None:
-    """Mount; ``data`` are the file system's own options."""
+    """Mount a file system; ``data`` are its own options."""
     result = _libc.mount(
         source.encode(),
         target.encode(),
@@ -53,12 +53,12 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str 
 
 
 def mount_private() -> None:
-    """Keep all later mounts of this mount namespace to itself."""
+    """Make all later mounts of this mount namespace private."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 
 def bind(source: str, target: str) -> None:
-    """Show ``source`` at ``target`` too; the target is made when it is missing."""
+    """Bind-mount ``source`` at ``target``; create a missing target."""
     place = Path(target)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -70,5 +70,5 @@ def bind(source: str, target: str) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every orphan below this process."""
+    """Make this process the parent of every orphan below it (PR_SET_CHILD_SUBREAPER)."""
     _check(_libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")

@@ -1,20 +1,23 @@
-"""Makes a User-mode Linux kernel that just booted on the machine's own file tree into a place for a lab.
+"""User-mode Linux: boot it on the machine's own file tree, and mount inside what a lab needs.
 
-The tree is the machine's: whatever would be written to must first be covered.
+The file tree is the machine's, so every folder that a lab writes to is covered by a mount first.
 """
 
 import contextlib
 import os
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 from virtcloud.lab.fabric import syscalls
+from virtcloud.lab.fabric.events import EventLog
+from virtcloud.lab.fabric.plan import FabricSettings
 
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - they are mounted over
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
 MODPROBE = Path("/run/modprobe")
-# The kernel's own calls for modules come here as well. Only busybox is static enough to live without /usr/lib.
+# The kernel's own requests for modules come here as well. Only busybox is static, and so runs without /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind /usr/lib/uml /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
@@ -22,7 +25,7 @@ exec /bin/busybox unshare -m /bin/busybox sh -c \
 
 
 def set_up_machine(state: str, kept: tuple[str, ...]) -> None:
-    """Mount what a running system needs; keep ``state`` and every folder of ``kept`` visible."""
+    """Mount the file systems of a running system; keep ``state`` and the folders ``kept`` visible."""
     open_folders = [(os.open(one, os.O_PATH), one) for one in kept]
     for place in (one for one in COVERED if Path(one).is_dir()):
         syscalls.mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place.endswith("tmp") else "mode=755")
@@ -40,7 +43,7 @@ def set_up_machine(state: str, kept: tuple[str, ...]) -> None:
 
 
 def _devices() -> None:
-    with contextlib.suppress(OSError):  # mounted by the kernel where it is so configured
+    with contextlib.suppress(OSError):  # some kernels have mounted it already
         syscalls.mount("devtmpfs", "/dev", "devtmpfs")
     for name in ("pts", "shm"):
         Path("/dev", name).mkdir(exist_ok=True)
@@ -53,3 +56,35 @@ def _modules() -> None:
     MODPROBE.chmod(0o755)
     Path("/proc/sys/kernel/modprobe").write_text(str(MODPROBE))
     subprocess.run([MODPROBE, "-a", *MODULES], check=True, capture_output=True)  # noqa: S603 - written just above
+
+
+def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
+    """Boot User-mode Linux and return its process. Its console goes to ``console.log``."""
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": settings.state, "TMPDIR": "/dev/shm"}  # noqa: S108
+    if settings.preload:
+        environment["LD_PRELOAD"] = settings.preload
+    with Path(settings.state, "console.log").open("ab") as console:
+        subprocess.run(["ip", "tuntap", "add", "dev", "kernel0", "mode", "tap"], check=True)  # noqa: S607
+        return subprocess.Popen(  # noqa: S603 - the command comes from our own launcher
+            settings.kernel,
+            stdin=subprocess.DEVNULL,
+            stdout=console,
+            stderr=console,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def report_end(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
+    """Write an event when the kernel ends."""
+
+    def wait() -> None:
+        kernel.wait()
+        events.write("kernel", "failed", "the User-mode Linux kernel ended; its last words are in console.log")
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def power_off() -> None:
+    """Power off this kernel."""
+    subprocess.run(["/bin/busybox", "poweroff", "-f"], check=False)

@@ -1,4 +1,4 @@
-"""Starts an OpenPBS in a lab that is up, and lets users run commands there."""
+"""Start OpenPBS in a running lab, install the hooks there, and run commands as its users."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ class LabPbs:
 
     @classmethod
     def of(cls, lab: Lab) -> "LabPbs":
-        """Give the OpenPBS of a lab, started or not; raises :class:`LabImpossible` where the machine has none."""
+        """Return the OpenPBS of a lab, started or not. Raise LabImpossible if the machine has no OpenPBS."""
         try:
             return cls(lab, find_installation())
         except NotFound as error:
@@ -44,7 +44,7 @@ class LabPbs:
     def start(self, hosts: Sequence[str], watch: Watcher = SILENT) -> None:
         """Start the server and a MoM on each of ``hosts``, and wait until all are free.
 
-        Once for a lab: raises :class:`LabImpossible` where it was begun before, and for what is no host of it.
+        Raise LabImpossible if OpenPBS was started in this lab before, and for an unknown host.
         """
         there = [host.name for site in self.lab.topology.sites for host in site.hosts]
         for host in (one for one in hosts if one not in there):
@@ -70,7 +70,7 @@ class LabPbs:
             self.await_free(hosts)
 
     def install_hooks(self, settings: Mapping[str, Mapping[str, object]] | None = None) -> str:
-        """Give PBS a scheduler's token and run ``virtcloud pbs install`` there; gives what it said."""
+        """Create a scheduler's token, run ``virtcloud pbs install`` on the station, and return its output."""
         with SbfClient(f"unix://{self.lab.sbf_socket}") as client:
             token = client.create_token("pbs", Role.SCHEDULER).token
         asked = settings or {}
@@ -84,11 +84,11 @@ class LabPbs:
         return self.virtcloud("pbs", "install", *told).stdout
 
     def reconcile(self, keys: Mapping[str, float] | None = None) -> None:
-        """Start the agent that reconciles jobs and clusters on the server's host, with these settings."""
+        """Start the scheduler's agent, which reconciles jobs and clusters, with these settings."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, keys or {}))
 
     def virtcloud(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station; raises :class:`LabFailed` when it fails."""
+        """Run the ``virtcloud`` command on the station. Raise LabFailed if it fails."""
         done = self.try_virtcloud(*words)
         if done.returncode:
             raise LabFailed(f"virtcloud {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
@@ -97,7 +97,7 @@ class LabPbs:
     def try_virtcloud(
         self, *words: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the ``virtcloud`` command on the station as root, with these variables as well."""
+        """Run the ``virtcloud`` command on the station as root, with these further environment variables."""
         variables = [f"{key}={value}" for key, value in (environment or {}).items()]
         argv = ["env", *variables, sys.executable, "-m", "virtcloud.cli", *words]
         return self.lab.run(addressing.STATION, argv)
@@ -105,23 +105,23 @@ class LabPbs:
     def user(
         self, name: str, command: Sequence[str], node: str = addressing.STATION
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as a user who has logged in."""
+        """Run a command in a user's login shell."""
         return self.lab.run(node, as_user(name, command))
 
     def root(self, *words: str) -> str:
-        """Run one of PBS's commands as root; raises :class:`LabFailed` when it fails."""
+        """Run one of PBS's commands as root and return its output. Raise LabFailed if it fails."""
         argv = [str(self.place.program(words[0])), *words[1:]]
         return self.lab.run(addressing.STATION, argv, check=True).stdout
 
     def version(self) -> str:
-        """Give OpenPBS's version."""
+        """Return OpenPBS's version."""
         said = subprocess.run(  # noqa: S603 - PBS's own program
             [str(self.place.program("qstat")), "--version"], capture_output=True, text=True, check=False
         )
         return said.stdout.rpartition("=")[2].strip()
 
     def start_server(self, version: str) -> None:
-        """Start the server's processes, unless they run."""
+        """Start the server's processes unless they run."""
         self._shell(addressing.STATION, scripts.start_server(str(self.place.exec), version))
 
     def start_mom(self, host: str) -> None:
@@ -129,7 +129,7 @@ class LabPbs:
         self._shell(host, scripts.start_mom(str(self.place.exec)))
 
     def await_free(self, hosts: Sequence[str]) -> None:
-        """Wait until PBS may use all these hosts."""
+        """Wait until PBS reports all these hosts as free."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             said = self.root("pbsnodes", "-a")
@@ -163,5 +163,5 @@ def _step(watch: Watcher, step: str) -> Iterator[None]:
 
 
 def as_user(name: str, command: Sequence[str]) -> list[str]:
-    """Give the command that runs one as a user who has logged in; a login shell when there is none."""
+    """Return the command line of a command in a user's login shell; of the shell itself without a command."""
     return ["su", "-", name, *(["-c", shlex.join(command)] if command else [])]

@@ -1,4 +1,4 @@
-"""PURE. The files and scripts that make an OpenPBS out of a lab's nodes."""
+"""PURE. The files and shell scripts that install an OpenPBS on a lab's nodes."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,7 +7,7 @@ from virtcloud.lab import addressing
 SERVER = addressing.STATION
 HOME = "/var/spool/pbs"
 CONF = "/run/pbs.conf"
-"""Of a host. The station has an /etc of its own."""
+"""The path on a host. The station has an /etc of its own."""
 USERS = addressing.USERS
 TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - a file's name
 SETTINGS = "/etc/virtcloud/hooks.json"
@@ -35,23 +35,24 @@ Subsystem sftp internal-sftp
 
 
 def pbs_conf(programs: str, *, server: bool) -> str:
-    """Write a pbs.conf.
+    """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine, where ``qsub`` leaves a process behind that submits a user's next jobs:
-    those of other labs, too.
+    The station's TMPDIR is its own: it shares /tmp with the machine, where a ``qsub`` of another lab leaves a daemon
+    that would submit this lab's jobs.
     """
     yes, no = int(server), int(not server)
     return (
         f"PBS_SERVER={SERVER}\nPBS_EXEC={programs}\nPBS_HOME={HOME}\nPBS_CORE_LIMIT=unlimited\nPBS_SCP=/usr/bin/scp\n"
-        f"PBS_TMPDIR={TEMPORARY if server else '/tmp'}\n"  # noqa: S108 - a host has one of its own
+        f"PBS_TMPDIR={TEMPORARY if server else '/tmp'}\n"  # noqa: S108 - a host has a /tmp of its own
         f"PBS_START_SERVER={yes}\nPBS_START_SCHED={yes}\nPBS_START_COMM={yes}\nPBS_START_MOM={no}\n"
     )
 
 
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
-    """Give the station an /etc, a /home and a spool of its own, with users, and keys by which files come back to it.
+    """Return the script that creates the station's own /etc, /home, spool, users and keys of file transfers.
 
-    ``key`` is the users' public one, ``images`` the lab's folder of images, which users may not reach where it is.
+    ``key`` is the users' public key. ``images`` is the lab's folder of images, which users cannot reach at its own
+    path.
     """
     people = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
@@ -80,7 +81,7 @@ chmod 644 /var/spool/ssh/*.pub
 
 
 def start_server(programs: str, version: str) -> str:
-    """Start the server's processes; they see a /run of their own, where PostgreSQL puts its socket."""
+    """Return the script that starts the server's processes with a /run of their own, for PostgreSQL's socket."""
     return f"""set -e
 cat > /var/spool/start <<'END'
 set -e
@@ -96,7 +97,7 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Give a host users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
+    """Return the script that creates a host's users and a MoM's spool. ``keys`` are the files of a user's .ssh."""
     accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
     groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
     kept = [(name, text) for name, text in keys]
@@ -127,12 +128,12 @@ mkdir -m 755 {HOME}
 
 
 def start_mom(programs: str) -> str:
-    """Start a host's MoM."""
+    """Return the command that starts a host's MoM."""
     return f"PBS_CONF_FILE={CONF} PATH=/usr/sbin:/usr/bin:/sbin:/bin {programs}/sbin/pbs_mom\n"
 
 
 def start_scheduler_agent(python: str, keys: Mapping[str, float]) -> str:
-    """Start the agent that reconciles jobs and clusters; ``keys`` are numbers of its table ``[scheduler]``."""
+    """Return the script that starts the scheduler's agent; ``keys`` are settings of its table ``[scheduler]``."""
     settings = (
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
@@ -147,12 +148,12 @@ setsid {python} -m virtcloud.cli agent --config {AGENT} >{SPOOL}/log 2>&1 </dev/
 
 
 def configure_server(programs: str, hosts: Iterable[str]) -> str:
-    """Tell the server its hosts, and to remember jobs that have ended. Hosts have processors for the examples."""
+    """Return the script that adds the hosts to the server and makes the server keep ended jobs."""
     lines = ["set server flatuid=True", "set server job_history_enable=True"]
     lines += [f"create node {one} resources_available.ncpus={PROCESSORS}" for one in hosts]
     return f"{programs}/bin/qmgr <<'END'\n" + "\n".join(lines) + "\nEND\n"
 
 
 def _file(path: str, text: str, *, more: bool = False) -> str:
-    """Give the lines of a shell script that write a file."""
+    """Return the lines of a shell script that write a file."""
     return f"cat {'>>' if more else '>'} {path} <<'END'\n{text}END"
