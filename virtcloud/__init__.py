@@ -1,7 +1,7 @@
-"""virtcloud: private layer-2 networks, with virtual machines on them, across several sites.
+"""virtcloud: private layer-2 networks across several sites, with virtual machines on them.
 
-This package is what every machine imports: the model, the client, the agent, the command line and the lab.
-The service that owns all clusters is the package ``sbf_service``.
+Every machine imports this package: the model, the client, the agent, the command line and the lab. The service that
+manages all clusters is the package ``sbf_service``.
 """
 
 from importlib import import_module
@@ -9,7 +9,7 @@ from importlib import import_module
 __version__ = "0.2.0"
 __all__ = ["Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
 
-_HOMES = {
+_MODULES = {
     "Client": "virtcloud.client.api",
     "Cluster": "virtcloud.client.api",
     "ClusterSpec": "virtcloud.model.cluster",
@@ -19,12 +19,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import the Python API when it is first used, so that ``import virtcloud`` costs nothing (PEP 562)."""
-    if name not in _HOMES:
+    """Import the Python API when it is first used, so that ``import virtcloud`` is fast (PEP 562)."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    """List the Python API with the module's own names."""
+    """Return the names of the Python API and of the module."""
     return sorted({*globals(), *__all__})

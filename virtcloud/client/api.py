@@ -1,4 +1,4 @@
-"""The Python API: virtual clusters, created, watched and deleted.
+"""The Python API: virtual clusters as objects that are created, watched and deleted.
 
 ::
 
@@ -8,7 +8,7 @@
         cluster = client.create("demo", hosts=["brno-h1", "praha-h1"])
         cluster.wait_active(progress=lambda view: print(view.state))
         print(cluster.vlans)
-        more = client.create("more", joins="demo", hosts=["plzen-h1"])  # comes and goes
+        more = client.create("more", joins="demo", hosts=["plzen-h1"])  # a member of the same network
         more.wait_active().delete(wait=True)
         cluster.delete(wait=True)
 """
@@ -36,7 +36,10 @@ URL_VARIABLE = "VIRTCLOUD_URL"
 
 
 class Client:
-    """The virtual clusters of one installation, at ``url`` (see :class:`SbfClient`) or where ``VIRTCLOUD_URL`` says."""
+    """The virtual clusters of one installation.
+
+    ``url`` is an address of :class:`SbfClient`; the default is the value of ``VIRTCLOUD_URL``, or SBF's local socket.
+    """
 
     def __init__(  # noqa: PLR0913 - each is given by its name
         self,
@@ -48,11 +51,11 @@ class Client:
         ca_file: str | Path | None = None,
         certificate: str | Path | None = None,
     ) -> None:
-        """Prepare; nothing is sent yet. ``timeout`` is in seconds, of one call.
+        """Prepare the connection; nothing is sent yet. ``timeout`` is that of one call, in seconds.
 
-        Without a token or its file, ``virtcloud.client.credentials`` finds it. ``ca_file`` has the
-        certificates of the authority to believe (``VIRTCLOUD_CA_FILE``), else this machine's are; ``certificate`` has
-        one to show and its key (``VIRTCLOUD_CERTIFICATE``), where SBF wants one.
+        Without ``token`` and ``token_file``, :mod:`virtcloud.client.credentials` finds the token. ``ca_file``
+        (``VIRTCLOUD_CA_FILE``) has the trusted certificate authorities; the default are those of this machine.
+        ``certificate`` (``VIRTCLOUD_CERTIFICATE``) has the client's certificate and key, if SBF requires one.
         """
         where = url or os.environ.get(URL_VARIABLE) or DEFAULT_URL
         trust = TlsTrust(
@@ -61,15 +64,15 @@ class Client:
         self.sbf = SbfClient(where, timeout, token=token_source(where, token, token_file), trust=trust)
 
     def __repr__(self) -> str:
-        """Show where it calls; never the token."""
+        """Show the address, never the token."""
         return f"<virtcloud.Client of {self.sbf.url}>"
 
     def __enter__(self) -> Self:
-        """Use it as a context."""
+        """Return this client; the context closes it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close it."""
+        """Close the connections."""
         self.close()
 
     def close(self) -> None:
@@ -84,12 +87,11 @@ class Client:
         attempt: int | None = None,
         **keys: Any,  # noqa: ANN401
     ) -> "Cluster":
-        """Create a cluster; it is being set up when this returns. The same key and spec again is the same cluster.
+        """Create a cluster; SBF sets it up after this returns. Idempotent for the same key and spec.
 
-        Instead of ``spec`` its keys can be given: ``create("demo", hosts=["brno-h1"])``. The owner is then, unless
-        given, the user whom SBF sees for the caller's token. Raise BadInput, Conflict (its kinds say what about:
-        NameTaken, NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits), Gone (an older attempt),
-        NoSuchHost.
+        Instead of ``spec``, its keys can be given: ``create("demo", hosts=["brno-h1"])``. The default owner is the user
+        that SBF sees for the caller's token. Raise BadInput, Conflict (its subclasses name the subject: NameTaken,
+        NoVlanFree, VlanNotInPool, HostNotLinked, QuotaExceeded, AttemptWaits), Gone (an outdated attempt), NoSuchHost.
         """
         wanted = self._spec(spec, keys)
         return Cluster(self.sbf, self.sbf.put_cluster(key, ClusterRequest(spec=wanted, attempt=attempt)))
@@ -103,11 +105,11 @@ class Client:
         return spec
 
     def preview(self, key: str, spec: ClusterSpec, *, attempt: int | None = None) -> ClusterDryRun:
-        """Say what :meth:`create` would do now: the number, and the change of each element. Raises the same."""
+        """Return what :meth:`create` would do now: the VLAN IDs, and the change of each element. Raise the same."""
         return self.sbf.dry_run_cluster(key, ClusterRequest(spec=spec, attempt=attempt))
 
     def get(self, key: str) -> "Cluster":
-        """Give a cluster, also one that has ended; raises NotFound."""
+        """Return a cluster, running or ended; raise NotFound."""
         return Cluster(self.sbf, self.sbf.cluster(key))
 
     def list(
@@ -119,17 +121,18 @@ class Client:
         limit: int | None = None,
         before: str | None = None,
     ) -> "Sequence[Cluster]":
-        """Give the clusters, of one owner if given, the ended ones too if asked; or the one of a name or key.
+        """Return the running clusters, or those of one owner, or the one with the name or key ``network``.
 
-        With ``ended`` it is the newest ``limit`` of them (100), of those older than the one with the id ``before``.
+        With ``ended``, return ended clusters too: the newest ``limit`` (100) clusters older than the one with the id
+        ``before``.
         """
         found = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in found]
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
-        """End the cluster that stands under a key now, and wait until it is gone if asked.
+        """Delete the cluster that has the key now; with ``wait``, return when it is gone.
 
-        One that never was, or is gone, is no error. Raises Gone when a later ``attempt`` stands there.
+        A cluster that never existed, or is gone, is no error. Raise Gone if a later ``attempt`` has the key.
         """
         try:
             going = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))
@@ -140,56 +143,56 @@ class Client:
 
 
 class Cluster:
-    """A cluster as it was last seen. As a context it is deleted, and gone, at the end.
+    """A cluster as last seen. As a context manager, it is deleted at the end, and the context waits until it is gone.
 
-    Waiting asks SBF with long polls, and outlasts its being away for half a minute.
+    Waiting uses long polls, and tolerates an unreachable SBF for half a minute.
     """
 
     def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
-        """Wrap a view; ``clock`` counts seconds."""
+        """Wrap a view; ``clock`` returns seconds."""
         self._sbf = sbf
         self._clock = clock
         self.view = view
 
     def __repr__(self) -> str:
-        """Show the cluster as it was last seen."""
-        return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._numbers()}>"
+        """Show the cluster as last seen."""
+        return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._format_vlans()}>"
 
-    def _numbers(self) -> str:
+    def _format_vlans(self) -> str:
         return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(self.vlans.items())) or "no VLAN"
 
     def __enter__(self) -> Self:
-        """Use it as a context."""
+        """Return this cluster; the context deletes it."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Delete it and wait until it is gone."""
+        """Delete the cluster and wait until it is gone."""
         self.delete(wait=True)
 
     @property
     def key(self) -> str:
-        """The caller's name for it."""
+        """The caller's name for the cluster."""
         return self.view.key
 
     @property
     def state(self) -> ClusterState:
-        """Where it is in its life."""
+        """The state in the lifecycle."""
         return self.view.state
 
     @property
     def vlans(self) -> dict[Name, VlanId]:
-        """Its VLAN number at each site."""
+        """The VLAN ID at each site."""
         return self.view.vlans
 
     def refresh(self) -> ClusterView:
-        """Look again."""
-        self.view = self._same(self._sbf.cluster(self.key, cluster_id=self.view.id))
+        """Read the cluster again."""
+        self.view = self._check_id(self._sbf.cluster(self.key, cluster_id=self.view.id))
         return self.view
 
     def wait_active(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
-        """Wait until it is active; calls ``progress`` with each new view, and at least every second.
+        """Wait until the cluster is active. Call ``progress`` with each new view, and at least every second.
 
-        Raises :class:`ClusterFailed` with the reason when it will not be, :class:`TimedOut` after ``timeout`` seconds.
+        Raise ClusterFailed with the reason if it fails or ends, and TimedOut after ``timeout`` seconds.
         """
         view = self._wait(frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES, progress, timeout, "active")
         if view.state == ClusterState.FAILING:
@@ -199,14 +202,14 @@ class Cluster:
         return self
 
     def wait_ended(self, progress: ProgressCallback | None = None, timeout: float | None = None) -> Self:
-        """Wait until nothing of it is left anywhere; ``progress``, ``timeout`` as for :meth:`wait_active`."""
+        """Wait until the cluster is removed everywhere; ``progress`` and ``timeout`` as for :meth:`wait_active`."""
         self._wait(ENDED_STATES, progress, timeout, "gone")
         return self
 
     def extend(self, seconds: float) -> Self:
-        """Extend its lease to at least ``seconds`` from now; never shortens it.
+        """Extend the lease to at least ``seconds`` from now; never shortens it.
 
-        Raises Conflict at its end, Gone when it is over and its key stands for another one.
+        Raise Conflict if the cluster is ending, and Gone if it has ended and another cluster has its key.
         """
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self
@@ -227,9 +230,9 @@ class Cluster:
     def delete(
         self, *, wait: bool = False, progress: ProgressCallback | None = None, timeout: float | None = None
     ) -> Self:
-        """End it; may be repeated. With ``wait``, return when nothing of it is left anywhere.
+        """Delete the cluster. Idempotent. With ``wait``, return when it is removed everywhere.
 
-        It is this cluster that ends, never a later one under its key: that one exists only since this one is gone.
+        A later cluster with the same key is never deleted: it exists only because this one is gone.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)
@@ -239,7 +242,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """What a call about this cluster names: by attempt and owner an older SBF fences, too."""
+        """The arguments that identify this cluster; an older SBF compares only attempt and owner."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -257,7 +260,7 @@ class Cluster:
             answered = self._poll(answered)
 
     def _poll(self, answered: float) -> float:
-        """Wait a moment for a newer view; give when SBF last answered."""
+        """Wait a moment for a newer view. Return when SBF last answered."""
         try:
             view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
         except ServiceUnreachable:
@@ -265,11 +268,11 @@ class Cluster:
                 raise
             time.sleep(POLL_S)
             return answered
-        self.view = self._same(view)
+        self.view = self._check_id(view)
         return self._clock()
 
-    def _same(self, view: ClusterView) -> ClusterView:
-        """Return a view of this cluster; an SBF that does not look by ids may return a later one of its key."""
+    def _check_id(self, view: ClusterView) -> ClusterView:
+        """Return a view of this cluster. Raise ClusterFailed if an older SBF sent that of a later cluster."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and another one has its key now (attempt {view.attempt})"

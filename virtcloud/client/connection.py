@@ -1,15 +1,17 @@
-"""A connection to SBF: addresses, timeouts, and errors made into the model's exceptions. Only this knows of httpx."""
+"""A connection to SBF: addresses, TLS, timeouts, and the translation of errors into the model's exceptions.
+
+This is the only module that imports httpx.
+"""
 
 import json
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import httpcore
 import httpx
 from pydantic import ValidationError
 
@@ -34,7 +36,7 @@ LONGEST_WAIT_S = 60.0
 CONNECT_S = 5.0
 PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's name (RFC 9110, 10.1.5). Without one SBF takes it for the client of 0.1, which names only httpx."""
+"""This client's name (RFC 9110, 10.1.5). SBF takes a caller without it for the client of version 0.1."""
 ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     401: Unauthenticated,
     403: Forbidden,
@@ -48,17 +50,17 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     503: ServiceUnreachable,
     504: Unreachable,
 }
-"""What a problem of a type is that a later SBF has and this client does not."""
+"""The errors of problem types that this client does not know, because a later SBF sent them."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's reasons when what answers is no TLS record; the second since OpenSSL 3.2."""
+"""OpenSSL's reasons if the answer is no TLS record; the second one since OpenSSL 3.2."""
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsTrust:
-    """Whose certificates are believed (``None``: as this machine does), and which is shown where one is wanted."""
+    """The trusted certificate authorities (``None``: those of this machine), and the certificate of the client."""
 
     ca_file: str | Path | None = None
     certificate: str | Path | None = None
@@ -69,7 +71,7 @@ SYSTEM_TRUST = TlsTrust()
 
 @dataclass(frozen=True, slots=True)
 class SbfResponse:
-    """What SBF answered to a call that succeeded."""
+    """The answer of SBF to a successful call."""
 
     url: str
     path: str
@@ -78,21 +80,21 @@ class SbfResponse:
     date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse the answer. Raise :class:`ServiceUnreachable` for an answer that no SBF of this version sends."""
+        """Parse the answer. Raise ServiceUnreachable for an answer that no SBF of this version sends."""
         try:
             return parse(self.content)
         except ValidationError as error:
             raise ServiceUnreachable(
-                f"what answers at {self.url} for {self.path} is not an SBF of this version: "
+                f"the server at {self.url} is not an SBF of this version: its answer for {self.path} is invalid: "
                 f"{error.errors()[0]['msg']}; check the address, and upgrade the older side"
             ) from error
 
 
 class Connection:
-    """Calls to the service at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
+    """The HTTP connections to SBF at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
 
     def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: TlsTrust = SYSTEM_TRUST) -> None:
-        """Prepare; nothing is sent yet."""
+        """Prepare the connections; nothing is sent yet. Raise BadInput for an invalid address."""
         self.url = url
         self._timeout = timeout
         self._token = token
@@ -102,7 +104,7 @@ class Connection:
         """Close the connections."""
         self._http.close()
 
-    def send(  # noqa: PLR0913 - what a call may have
+    def send(  # noqa: PLR0913 - the parts of a call
         self,
         method: str,
         path: str,
@@ -112,14 +114,14 @@ class Connection:
         wait: float = 0,
         if_match: str | None = None,
     ) -> SbfResponse:
-        """Send a call that SBF may take ``wait`` seconds longer than the timeout to answer."""
+        """Send a call and return its answer. SBF may take the timeout plus ``wait`` seconds."""
         content = None if body is None else body.model_dump_json(exclude_none=True).encode()
         headers = {"user-agent": USER_AGENT} | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
             headers["if-match"] = if_match
         token = self._token()
         if token is not None:
-            headers["authorization"] = f"Bearer {token}"
+            headers["authorization"] = f"Bearer {token.get_secret_value()}"
         params = {key: value for key, value in (query or {}).items() if value is not None}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
         try:
@@ -131,7 +133,7 @@ class Connection:
         return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
-        """Get; with ``after``, the answer comes once there is something newer, or when ``wait`` seconds are over."""
+        """Get a document. With ``after``, wait for a higher version, for ``wait`` seconds at most (long poll)."""
         if after is None:
             return self.send("GET", path, query=query)
         wait = min(wait, LONGEST_WAIT_S)
@@ -142,16 +144,18 @@ def _http(url: str, trust: TlsTrust) -> httpx.Client:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise BadInput(f"{url!r} is no address of SBF: {error}; expected http://host:port or unix:///path") from error
+        raise BadInput(
+            f"{url!r} is not an address of SBF: {error}; expected http://host:port or unix:///path"
+        ) from error
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
-        return httpx.Client(transport=_unix(parsed.path), base_url="http://sbf", trust_env=False)
+        return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
         return httpx.Client(base_url=url, trust_env=False, verify=_verify(parsed.scheme, trust))
-    raise BadInput(f"{url!r} is no address of SBF: expected http://host:port, https://host or unix:///path")
+    raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")
 
 
 def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
-    """Make our side of TLS 1.2 or later."""
+    """Return the TLS context (TLS 1.2 or later), or False for plain HTTP."""
     if scheme != "https":
         return False
     try:
@@ -170,56 +174,54 @@ def _verify(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
     return context
 
 
-def _unix(path: str) -> httpx.HTTPTransport:
-    transport = httpx.HTTPTransport()
-    transport._pool = httpcore.ConnectionPool(uds=path, network_backend=_TidyBackend())  # noqa: SLF001 - no other way
-    return transport
+class _UnixTransport(httpx.HTTPTransport):
+    """A transport over a Unix domain socket that fails cleanly if nobody listens.
 
+    httpcore 1.0 leaves its socket open if connect() fails (a ResourceWarning). So this class connects once itself.
+    """
 
-class _TidyBackend(httpcore.SyncBackend):
-    """httpcore 1.0 leaves its socket open when nobody listens on a path: so it is only asked when somebody does."""
+    def __init__(self, path: str) -> None:
+        super().__init__(uds=path)
+        self._path = path
 
-    def connect_unix_socket(
-        self, path: str, timeout: float | None = None, socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None
-    ) -> httpcore.NetworkStream:
-        """Connect."""
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
         try:
             with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(path)
+                probe.connect(self._path)
         except OSError as error:
-            raise httpcore.ConnectError(error) from error
-        return super().connect_unix_socket(path, timeout, socket_options)
+            raise httpx.ConnectError(str(error), request=request) from error
+        return super().handle_request(request)
 
 
 def _unreachable(url: str, error: httpx.RequestError) -> str:
     why = (
-        "it took too long"
+        "it timed out"
         if isinstance(error, httpx.TimeoutException)
         else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
     )
     if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
         return (
-            f"what answers at {url} closed the connection without an answer: the service stopped during the "
+            f"the server at {url} closed the connection without an answer: the service stopped during the "
             f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
         )
     if _is_denied(error):
         return (
-            f"SBF's socket at {url} may not be opened by you: {why}; SBF may run well. Ask its administrator for "
+            f"you may not open SBF's socket at {url}: {why}; SBF itself may be running. Ask its administrator for "
             "membership of the socket's group, or use its TCP address with a token (--url or VIRTCLOUD_URL)"
         )
     if UNTRUSTED_CERTIFICATE in why:
         return (
-            f"SBF at {url} shows a certificate that is not believed: {why.rpartition(': ')[2]}; nothing was told to "
-            "it. Name the file of its authority with --ca-file or VIRTCLOUD_CA_FILE"
+            f"the certificate of SBF at {url} is not trusted: {why.rpartition(': ')[2]}; nothing was sent. Name the "
+            "file of its certificate authority with --ca-file or VIRTCLOUD_CA_FILE"
         )
     if any(reason in why for reason in NO_TLS):
         return (
-            f"what answers at {url} does not use TLS: if that SBF listens without TLS, use --url "
+            f"the server at {url} does not use TLS: if that SBF listens without TLS, use --url "
             f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token across a network that way"
         )
     return (
         f"SBF does not answer at {url}: {why}; check that it runs (systemctl status virtcloud-sbf) and that this "
-        "is its address (--url or VIRTCLOUD_URL). Clusters that are set up keep running"
+        "is its address (--url or VIRTCLOUD_URL). Running clusters are not affected"
     )
 
 
@@ -230,13 +232,13 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
-    """Make the exception again that the service raised."""
+    """Return the error that SBF reported in its problem document."""
     try:
         problem = json.loads(answer.content)
         slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         return ServiceUnreachable(
-            f"what answers at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
+            f"the server at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
             "check the address (--url or VIRTCLOUD_URL)"
         )
     if slug in NO_SUCH_CALL:

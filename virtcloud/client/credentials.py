@@ -1,19 +1,21 @@
-"""A client's token: where it is looked for, and that nobody else can read it.
+"""The client's token: where it is found, and the check that nobody else can read its file.
 
-======================================  ===========================================================
-``--token-file FILE``                   goes before
-``VIRTCLOUD_TOKEN_FILE``                goes before
-``~/.config/virtcloud/token``           which ``virtcloud login`` writes; not for ``unix://`` addresses,
-                                        where the kernel says who calls
-======================================  ===========================================================
+The first of these applies:
 
-A token never stands on a command line, where every user of the machine could read it.
+1. ``--token-file FILE``
+2. ``VIRTCLOUD_TOKEN_FILE``
+3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not for ``unix://`` addresses, where the kernel
+   identifies the caller
+
+A token is never an argument of a command, because every user of the machine could read it there.
 """
 
 import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+
+from pydantic import SecretStr
 
 from virtcloud.model.errors import BadInput, Unauthenticated
 
@@ -22,24 +24,25 @@ CA_VARIABLE = "VIRTCLOUD_CA_FILE"
 CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
-TokenSource = Callable[[], str | None]
-"""Gives the token, at each call: a file that was replaced is felt at once."""
+TokenSource = Callable[[], SecretStr | None]
+"""Returns the token of a call. It is read at each call, so that a replaced file takes effect at once."""
 
 
 def no_token() -> None:
-    """Show no token."""
+    """Return None: the caller has no token."""
 
 
 def default_token_file() -> Path:
-    """Give the file that ``virtcloud login`` writes (XDG Base Directory)."""
+    """Return the path of the file that ``virtcloud login`` writes (XDG Base Directory)."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(base) / "virtcloud" / "token"
 
 
-def token_source(url: str, token: str | None = None, file: str | Path | None = None) -> TokenSource:
-    """Say where the token of calls to ``url`` comes from; nothing is read yet."""
+def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
+    """Return the source of the token of calls to ``url``; nothing is read yet."""
     if token is not None:
-        return lambda: token
+        secret = token if isinstance(token, SecretStr) else SecretStr(token)
+        return lambda: secret
     named = file or os.environ.get(FILE_VARIABLE)
     if named:
         return lambda: read_token(Path(named))
@@ -48,17 +51,17 @@ def token_source(url: str, token: str | None = None, file: str | Path | None = N
     return _read_default_token
 
 
-def read_token(path: Path) -> str:
-    """Read a token's file. Raises Unauthenticated when it cannot be read, BadInput when others could read it."""
+def read_token(path: Path) -> SecretStr:
+    """Read a token file. Raise Unauthenticated if it cannot be read, and BadInput if other users could read it."""
     try:
         with path.open(encoding="ascii") as opened:
             mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
             if mode & 0o077:
                 raise BadInput(
-                    f"token file {path}: others on this machine could read it (mode {mode:04o}): chmod 600 {path}, and "
-                    "have the token revoked if one may have"
+                    f"token file {path}: other users of this machine could read it (mode {mode:04o}): chmod 600 "
+                    f"{path}, and have the token revoked if somebody may have read it"
                 )
-            return _check_prefix(path, opened.read().strip())
+            return SecretStr(_check_prefix(path, opened.read().strip()))
     except OSError as error:
         raise Unauthenticated(f"token file {path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -66,14 +69,14 @@ def read_token(path: Path) -> str:
 
 
 def _check_prefix(path: Path, text: str) -> str:
-    """Refuse what is no token by its file; SBF could only speak of the header that it came in."""
+    """Return ``text`` if it is a token. Raise BadInput that names the file, which SBF could not name."""
     if not text.startswith(PREFIX):
         raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else")
     return text
 
 
 def write_token(path: Path, token: str) -> None:
-    """Keep a token in a file that only its owner reads; what was there is replaced as a whole. Raises BadInput."""
+    """Write a token to a file that only its owner can read, atomically. Raise BadInput if it cannot be written."""
     fresh = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +88,6 @@ def write_token(path: Path, token: str) -> None:
         raise BadInput(f"token file {path}: cannot be written: {error.strerror}") from error
 
 
-def _read_default_token() -> str | None:
+def _read_default_token() -> SecretStr | None:
     path = default_token_file()
     return read_token(path) if path.exists() else None

@@ -50,7 +50,7 @@ def test_a_token_file_is_private_from_the_start(folder: Path, umask: int) -> Non
         os.umask(before)
     assert (ended.returncode, ended.stdout) == (0, f"the token of eva (operator) is in {folder}/eva.token\n")
     assert (folder / "eva.token").stat().st_mode & 0o777 == 0o600
-    assert str(read_token(folder / "eva.token")).startswith("vc_")
+    assert read_token(folder / "eva.token").get_secret_value().startswith("vc_")
 
 
 def test_a_token_file_that_cannot_be_written_makes_no_token(folder: Path) -> None:

@@ -102,7 +102,7 @@ def test_who_believes_its_authority_is_let_in_with_a_token(installation: Install
 def test_who_does_not_believe_it_sends_no_token_and_is_told_what_to_do(installation: Installation) -> None:
     with Client(installation.url, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
-    assert str(raised.value).startswith(f"SBF at {installation.url} shows a certificate that is not believed: ")
+    assert str(raised.value).startswith(f"the certificate of SBF at {installation.url} is not trusted: ")
     assert "--ca-file or VIRTCLOUD_CA_FILE" in str(raised.value)
 
 
@@ -111,7 +111,7 @@ def test_plain_http_is_told_to_use_tls(installation: Installation) -> None:
     with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
     assert str(raised.value) == (
-        f"what answers at {plain} closed the connection without an answer: the service stopped during the "
+        f"the server at {plain} closed the connection without an answer: the service stopped during the "
         f"call, or it expects TLS (--url {installation.url} or VIRTCLOUD_URL)"
     )
 

@@ -1,4 +1,4 @@
-"""Where a client's token comes from, and whose files are not believed."""
+"""The token of a client: where it is found, and which files are rejected."""
 
 import re
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from fake_machine.script import Script
+from pydantic import SecretStr
 
 from virtcloud.cli import main
 from virtcloud.client.api import Client
@@ -25,6 +26,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def shown(token: SecretStr | None) -> str | None:
+    return None if token is None else token.get_secret_value()
+
+
 def keep(path: Path, token: str) -> Path:
     write_token(path, token)
     return path
@@ -33,31 +38,31 @@ def keep(path: Path, token: str) -> Path:
 def test_a_token_is_looked_for_in_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_source(URL)() is None
     keep(home / "virtcloud" / "token", "vc_kept")
-    assert token_source(URL)() == "vc_kept"
+    assert shown(token_source(URL)()) == "vc_kept"
     monkeypatch.setenv("VIRTCLOUD_TOKEN_FILE", str(keep(home / "named", "vc_environment")))
-    assert token_source(URL)() == "vc_environment"
-    assert token_source(URL, file=keep(home / "other", "vc_file"))() == "vc_file"
-    assert token_source(URL, "given", home / "other")() == "given"
+    assert shown(token_source(URL)()) == "vc_environment"
+    assert shown(token_source(URL, file=keep(home / "other", "vc_file"))()) == "vc_file"
+    assert shown(token_source(URL, "given", home / "other")()) == "given"
 
 
 def test_on_a_socket_the_kernel_says_who_calls_unless_a_file_is_named(home: Path) -> None:
     keep(home / "virtcloud" / "token", "vc_kept")
     assert token_source("unix:///run/sbf.sock")() is None
-    assert token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")() == "vc_kept"
+    assert shown(token_source("unix:///run/sbf.sock", file=home / "virtcloud" / "token")()) == "vc_kept"
 
 
 def test_a_file_is_read_at_each_call_so_that_another_token_is_felt_at_once(home: Path) -> None:
     source = token_source(URL, file=keep(home / "t", "vc_first"))
-    assert source() == "vc_first"
+    assert shown(source()) == "vc_first"
     keep(home / "t", "vc_second")
-    assert source() == "vc_second"
+    assert shown(source()) == "vc_second"
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o644, 0o610])
 def test_a_file_that_others_could_read_is_refused(home: Path, mode: int) -> None:
     path = keep(home / "t", "x")
     path.chmod(mode)
-    words = f"token file {path}: others on this machine could read it (mode {mode:04o}): chmod 600 {path}"
+    words = f"token file {path}: other users of this machine could read it (mode {mode:04o}): chmod 600 {path}"
     with pytest.raises(BadInput, match=re.escape(words)):
         read_token(path)
 
