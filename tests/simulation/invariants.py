@@ -1,6 +1,6 @@
 """What must hold after each step of a schedule, and in the end: DESIGN.md §7."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sbf_service.domain.paths import find_cluster_ports
@@ -18,9 +18,10 @@ class BrokenError(AssertionError):
     """What must always hold does not."""
 
 
-def must(holds: bool, what: str) -> None:
+def must(holds: bool, what: str | Callable[[], str]) -> None:
+    """Raise BrokenError unless it holds; what is checked after each step says only then what is wrong."""
     if not holds:
-        raise BrokenError(what)
+        raise BrokenError(what if isinstance(what, str) else what())
 
 
 @dataclass
@@ -33,42 +34,55 @@ class Invariants:
     hosts: Mapping[Name, Host]
     others: dict[Name, object] = field(default_factory=dict)
     ways: dict[str, list[tuple[Name, PortName]]] = field(default_factory=dict)
+    _carried: dict[tuple[Name, bool], tuple[object, object, set[tuple[PortName, int]]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.others = {name: device.others() for name, device in self.devices.items()}
 
     def hold(self) -> None:
         """Check DESIGN.md §7.1, 2, 4 and 5, and what the code under test did meanwhile."""
-        must(not self.stage.broken, "; ".join(self.stage.broken))
+        must(not self.stage.broken, lambda: "; ".join(self.stage.broken))
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
-        must(len(held) == len(set(held)), f"7.1: a number is held twice: {held}")
+        must(len(held) == len(set(held)), lambda: f"7.1: a number is held twice: {held}")
         services = [one.service for one in self.store.clusters if one.service is not None]
-        must(len(services) == len(set(services)), f"7.1: a service is held twice: {services}")
+        must(len(services) == len(set(services)), lambda: f"7.1: a service is held twice: {services}")
         stray = self.sure_services() - set(services)
         must(not stray, f"7.2: service {stray} is carried and claimed by nobody")
         for row in self.store.clusters:
             holds = row.joined is None and not row.settled
-            must(bool(row.claims) == holds, f"{row.id} is {row.state} and holds {row.claims}")
-            lost = row.joined is not None and not row.settled and not row.joined.claims
-            must(not lost, f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
+            if bool(row.claims) != holds:
+                raise BrokenError(f"{row.id} is {row.state} and holds {row.claims}")
+            if row.joined is not None and not row.settled and not row.joined.claims:
+                raise BrokenError(f"7.2: {row.id} is {row.state}, and its network's numbers were given back")
             if row.state is ClusterState.ACTIVE:
                 missing = [name for name, part in row.parts.items() if part.removed is None and not self.has(row, name)]
-                must(not missing, f"7.5: {row.id} is active, and not carried by {missing}")
+                if missing:
+                    raise BrokenError(f"7.5: {row.id} is active, and not carried by {missing}")
         self.everybody_is_alone()
         for name, device in self.devices.items():
-            must(device.others() == self.others[name], f"7.4: {name} lost what is not SBF's: {device.others()}")
+            if device.others() != self.others[name]:
+                raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.others()}")
 
     def everybody_is_alone(self) -> None:
         """Check §7.2: no element is in a VLAN that is not its cluster's, nor would be after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
-                stray = carried(device, config, self.store.pool) - allowed[name]
-                when = "" if config is device.running else " after a restart"
-                must(not stray, f"7.2: {name}{when} carries {stray}, which is another's or nobody's there")
+                if stray := self.carried(device, config) - allowed[name]:
+                    when = "" if config is device.running else " after a restart"
+                    raise BrokenError(f"7.2: {name}{when} carries {stray}, which is another's or nobody's there")
         for name, host in self.hosts.items():
-            stray = set() if host.doubtful else set(host.segments.items()) - self.segments(name)
-            must(not stray, f"7.2: {name} carries {stray}, which is another's or nobody's there")
+            if not host.doubtful and (stray := set(host.segments.items()) - self.segments(name)):
+                raise BrokenError(f"7.2: {name} carries {stray}, which is another's or nobody's there")
+
+    def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
+        """Return what :func:`carried` returns; a configuration that is still the one of last time is not read again."""
+        theirs = device.theirs if isinstance(device, Switch) else None
+        at = device.name, config is device.running
+        before = self._carried.get(at)
+        if before is None or before[0] is not config or before[1] is not theirs:
+            before = self._carried[at] = config, theirs, carried(device, config, self.store.pool)
+        return before[2]
 
     def allowed(self) -> dict[Name, set[tuple[PortName, int]]]:
         """Return the VLANs that each device may carry, by port: those of clusters that it did not let go for sure."""
@@ -102,10 +116,7 @@ class Invariants:
         devices = [one for name, one in self.devices.items() if name.startswith(at) and not one.doubtful]
         hosts = [one for name, one in self.hosts.items() if name.startswith(at) and not one.doubtful]
         return {
-            vlan
-            for one in devices
-            for config in (one.running, one.startup)
-            for _, vlan in carried(one, config, self.store.pool)
+            vlan for one in devices for config in (one.running, one.startup) for _, vlan in self.carried(one, config)
         } | {vlan for one in hosts for vlan in one.segments.values()}
 
     def sure_services(self) -> set[int]:
@@ -130,7 +141,7 @@ class Invariants:
         if isinstance(thing, Host):
             return thing.segments.get(row.network.id) == vlan
         ways = {(port, int(vlan)) for element, port in self.way(row) if element == name}
-        return all(ways <= carried(thing, config, self.store.pool) for config in (thing.running, thing.startup))
+        return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def rests(self) -> None:
         """Check §7.3, once everybody was well and left alone."""
