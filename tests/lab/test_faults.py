@@ -20,6 +20,8 @@ pytestmark = pytest.mark.lab
 HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
+KILLS_EACH = 4
+"""In one test; even, since a cluster is made and removed."""
 
 
 @pytest.fixture
@@ -82,30 +84,33 @@ def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]
     }
 
 
+@pytest.mark.parametrize("first", range(0, KILLS, KILLS_EACH))
 def test_sbf_killed_at_random_moments_of_create_and_delete_settles_after_each_restart(
-    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot, first: int
 ) -> None:
     chance = random.Random(2009)
+    moments = [chance.uniform(0, 1.2) for _ in range(KILLS)]
+    key = f"k{first}"
     sbf = lab.service("station", "sbf")
     request = ClusterRequest(spec=spec())
-    for turn in range(KILLS):
+    for turn in range(first, first + KILLS_EACH):
         creating = turn % 2 == 0
         with ThreadPoolExecutor() as pool:
             call = (
-                pool.submit(client.put_cluster, "k", request) if creating else pool.submit(client.delete_cluster, "k")
+                pool.submit(client.put_cluster, key, request) if creating else pool.submit(client.delete_cluster, key)
             )
-            time.sleep(chance.uniform(0, 1.2))  # the moment itself is what is chosen here
+            time.sleep(moments[turn])  # the moment itself is what is chosen here
             sbf.kill()
             lost = isinstance(call.exception(), ServiceUnreachable)
         sbf.start()
         if creating:
-            assert client.put_cluster("k", request).attempt == turn // 2
-            view = until(client, "k", lambda seen: seen.state is ClusterState.ACTIVE)
+            assert client.put_cluster(key, request).attempt == (turn - first) // 2
+            view = until(client, key, lambda seen: seen.state is ClusterState.ACTIVE)
             assert carried(take_snapshot(lab, topology), before) == expected(view, topology), (
                 f"turn {turn}, lost {lost}"
             )
         else:
-            remove(client, "k")
+            remove(client, key)
             assert take_snapshot(lab, topology) == before, f"turn {turn}, lost {lost}"
 
 

@@ -18,7 +18,7 @@ from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 
 pytestmark = pytest.mark.lab
 
-LAB = Path(__file__).parent / "topologies/mixed.yaml"
+MIXED, PLAIN = (Path(__file__).parent / f"topologies/{name}.yaml" for name in ("mixed", "plain"))
 SPACES = ("net", "mnt", "pid", "uts", "ipc")
 GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]}
 
@@ -84,7 +84,7 @@ def nothing_changed_outside() -> Iterator[None]:
 @contextmanager
 def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
     """Start a lab as from a terminal, with a process group of its own, and wait until it has said ``until``."""
-    command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(LAB)]
+    command = [sys.executable, "-m", "virtcloud.cli", "lab", "up", str(PLAIN)]
     environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(state.folder), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(  # noqa: S603 - our own command
         command, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -119,11 +119,13 @@ def test_a_start_whose_command_is_killed_can_be_taken_down(own_state: LabState) 
         assert find_remains(own_state) == []
 
 
-@pytest.mark.parametrize("victim", ["pid", "launcher"])
-def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state: LabState, victim: str) -> None:
+@pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
+def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(
+    own_state: LabState, victim: str, file: Path
+) -> None:
     """SIGKILL for the lab's first process, or the one that holds its namespaces, while a guest runs."""
     with nothing_changed_outside():
-        lab = Lab.up(read_lab_file(LAB), state=own_state)
+        lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             spec = ClusterSpec.model_validate({"owner": "alice", "guests": [GUEST]})
             view = client.put_cluster("a", ClusterRequest(spec=spec))
@@ -143,7 +145,7 @@ def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(own_state
         assert str(own_state.folder) in left
 
         said: list[LabEvent] = []
-        Lab.up(read_lab_file(LAB), watch=said.append, state=own_state)
+        Lab.up(read_lab_file(file), watch=said.append, state=own_state)
         notes = [event.text for event in said if event.step == "remains"]
         assert notes == [f"a lab that ended by itself had left {', '.join(left)}; removed"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
