@@ -1,0 +1,28 @@
+"""How long something took, without the time in which other processes had the processors."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+
+def waited_for_processor(pid: int) -> float:
+    """Return for how many seconds the threads of a process were ready to run and had no processor (Linux)."""
+    seconds = 0.0
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            seconds += int((thread / "schedstat").read_text().split()[1]) / 1e9
+        except OSError:  # the thread has ended
+            continue
+    return seconds
+
+
+def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
+    """Wait until a process ends; return how long it took, less its own and our waiting for a processor."""
+    began, before, ours = time.monotonic(), waited_for_processor(process.pid), waited_for_processor(os.getpid())
+    waited = 0.0
+    while process.poll() is None:
+        waited = max(waited, waited_for_processor(process.pid) - before)
+        assert time.monotonic() - began < limit_s, "it does not end"
+        time.sleep(0.01)
+    return time.monotonic() - began - waited - (waited_for_processor(os.getpid()) - ours)
