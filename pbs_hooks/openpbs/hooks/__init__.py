@@ -1,1 +1,1 @@
-"""What runs inside PBS itself: the standard library and the language of Python 3.6."""
+"""The server hook and the MoM hook: they run inside PBS, with the standard library and the language of Python 3.6."""

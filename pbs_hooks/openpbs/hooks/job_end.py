@@ -1,9 +1,8 @@
-"""A run ends on a host, well or badly: the agent hears it; an agent that does not answer leaves it to others.
+"""MoM events after a job's start: deletion, abort, end, and the periodic report of the jobs on this host.
 
-The server's hook ends the cluster too, and the reconciliation ends what both of them missed, so nothing here fails a
-job, and nothing waits for long.
-
-Which jobs this host has, told to its agent from time to time: what PBS has lost must not stay up.
+No event here fails a job or waits long. If the agent does not answer, the server hook ends the cluster at the job's
+end, and reconciliation ends clusters that both missed. The periodic report lets the agent end clusters of jobs that
+PBS lost.
 """
 
 import time
@@ -24,18 +23,20 @@ from pbs_hooks.openpbs.hooks.pbs_job import (
 
 DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
-"""A MoM does nothing else while preterm and abort run."""
+"""Seconds for one request: the MoM is blocked while preterm and abort run."""
 CANCEL_TIMEOUT_S = 8.0
-"""So long an agent that starts again is waited for: a deletion it does not hear is lost while the barrier waits."""
+"""Seconds to wait for an agent that restarts: without the request, the prologue would continue to wait for the network.
+"""
 PAUSE_S = 0.5
 ABORT_WAIT_S = 0.0
 NOT_BEGUN = "vcluster: one of %s could not begin the job, and its log says why%s"
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Tell the agent that the job is deleted: the barrier, which PBS lets wait on, hears it from there.
+    """Cancel the attempt at the agent, which ends the start barrier that the prologue waits for.
 
-    On the host of the script PBS runs this for ``qdel`` only; on the others at every end, of which they hear later.
+    On the first host PBS runs this event only for ``qdel``; on other hosts it runs at every end, so it is ignored
+    there.
     """
     if not event.run.head:
         return
@@ -45,7 +46,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Say whether there is nothing more to try."""
+    """Send the cancellation; return whether no further try is needed."""
     try:
         event.about("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -58,7 +59,7 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_abort(event: MomEvent) -> None:
-    """Let go of a run that did not start; its first host leaves a reason, unless it has one of its own."""
+    """Remove an attempt that did not start; the first host records a reason unless it has one already."""
     _remove(event, ABORT_WAIT_S)
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
@@ -67,7 +68,7 @@ def handle_abort(event: MomEvent) -> None:
 
 
 def handle_end(event: MomEvent) -> None:
-    """Let go of a run that is over; this runs beside the MoM, which reports the job's end when it is done."""
+    """Remove an attempt that ended. The event runs beside the MoM, which reports the job's end afterwards."""
     _remove(event, event.settings.removal)
 
 
@@ -82,12 +83,12 @@ def _remove(event: MomEvent, wait: float) -> None:
 
 
 def handle_host_startup(event: MomEvent) -> None:
-    """Tell it that a MoM begins; PBS names no jobs here, and the agent forgives what is missed once."""
+    """Report no jobs: PBS names none when a MoM starts, and the agent tolerates one report without a job."""
     _report_running(event, [])
 
 
 def handle_host_periodic(event: MomEvent) -> None:
-    """Tell it the jobs with a cluster."""
+    """Report the jobs with a cluster to the agent."""
     jobs = [job for job in event.event.job_list.values() if read_resource(job, REQUEST_RESOURCE) is not None]
     _report_running(event, [[cluster_key(job), attempt_number(job)] for job in jobs])
 

@@ -1,6 +1,6 @@
-"""A job starts on its hosts: the agent is told, the script waits for the network, and gets its facts.
+"""MoM events of a job's start: begin announces the cluster, prologue waits for the network, launch sets the environment.
 
-The barrier: the script starts when the network is up, and not before; who waits is told what is missing.
+The script starts only when the network is up. While the prologue waits, the host's log says what is missing.
 """
 
 import time
@@ -11,26 +11,26 @@ from pbs_hooks.openpbs.hooks.mom_event import MomEvent, PassingFault, StartFault
 from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, REPORTED_VARIABLE, is_in_array
 
 REQUEST_WAIT_S = 10.0
-"""The agent answers sooner when something changes."""
+"""Seconds per request; the agent answers earlier when the state changes."""
 PAUSE_S = 0.5
 AGENT_AWAY_S = 60.0
-"""So long an agent may be away, as when it is upgraded."""
+"""Seconds without an answer, as during an upgrade of the agent, after which the start fails."""
 BUSY_SLUG = "too-many-requests"
 
 
 def wait_for_network(event: MomEvent) -> None:
-    """Return when the network is up; raises Unwanted or Passing with the reason when it will not be."""
+    """Return when the network is up; raise UnwantedJob or PassingFault with the reason if it will not be."""
     waiting = _NetworkWait(event)
     try:
         while not waiting.over():
             waiting.ask()
     except KeyboardInterrupt:
-        # PBS's alarm. A MoM kills its hooks at that very moment; elsewhere there may be time for a word.
+        # PBS's alarm. A MoM kills the hook at the same moment; other callers may leave time for a message.
         raise PassingFault("the hook's alarm rang while the network was being made: %s" % waiting.missing) from None
 
 
 class _NetworkWait:
-    """What was heard last, and how long there is still to wait."""
+    """The state of the wait: the last answer of the agent, and the time that is left."""
 
     def __init__(self, event: MomEvent) -> None:
         self._event, self._run = event, event.run
@@ -40,13 +40,13 @@ class _NetworkWait:
         self.missing = "nothing is known of it yet"
 
     def over(self) -> bool:
-        """Say whether it is up; raises when patience is over."""
+        """Return whether the network is up; raise PassingFault when the time is over."""
         if not self._up and self._left() <= 0:
             raise PassingFault("the network is not up after %d s: %s" % (self._event.settings.patience, self.missing))
         return self._up
 
     def ask(self) -> None:
-        """Ask once, and make of it what there is to be made."""
+        """Request the state once and act on the answer."""
         answer = self._answer()
         if answer is None:
             time.sleep(min(PAUSE_S, max(0.0, self._left())))
@@ -81,19 +81,22 @@ class _NetworkWait:
         return self._event.settings.patience - (self._event.clock() - self._began)
 
     def _note(self, missing: str) -> None:
-        """Say what is missing, once."""
+        """Log what is missing, if it changed."""
         if missing != self.missing:
             self.missing = missing
             self._event.note("waits for the network: " + missing)
 
 
 BEGIN_TIMEOUT_S = 2.0
-"""A MoM does nothing else while begin runs."""
+"""Seconds for one request: the MoM is blocked while begin runs."""
 LAUNCH_TIMEOUT_S = 30.0
 
 
 def handle_begin(event: MomEvent) -> None:
-    """Tell the agent which cluster comes; does not wait for it. A host that refuses here hears no more of this run."""
+    """Announce the attempt to the agent, without waiting for its cluster.
+
+    A host that rejects here gets no later events.
+    """
     run = event.run
     if is_in_array(event.job):
         raise UnwantedJob("job arrays are not supported")
@@ -105,7 +108,7 @@ def handle_begin(event: MomEvent) -> None:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """Wait until the network is up, on the host of the script; the others do not wait for it, nor it for them."""
+    """On the first host, wait until the network is up. Other hosts do not wait."""
     if not event.run.head:
         return
     try:
@@ -116,22 +119,22 @@ def handle_prologue(event: MomEvent) -> None:
 
 
 def handle_launch(event: MomEvent) -> None:
-    """Give the script its facts; the network must still be as it was when the prologue let the script pass."""
+    """Set the script's environment; the network must still be up, as it was at the end of the prologue."""
     if not event.run.head:
         return
     answer = _await_state(event)
     if answer["state"] == "up":
         _set_environment(event.event.env, answer["facts"])
-    elif event.before_script and answer["state"] == "cancelled":  # between the prologue and here: not to run again
+    elif event.before_script and answer["state"] == "cancelled":  # deleted since the prologue: do not run the job again
         raise UnwantedJob(_describe_state(answer))
     elif event.before_script:
         raise PassingFault("the network was lost before the script could start: %s" % _describe_state(answer))
-    else:  # a part that the script itself launches: no reason to run all of the job again
+    else:  # a process that the script launches: no reason to rerun the whole job
         event.note("the network is %s: %s" % (answer["state"], _describe_state(answer)))
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
-    """Ask how the network is; an agent, or SBF, that starts again is given some time: it was up a moment ago."""
+    """Return the state of the network. Retry while the agent or SBF restarts: the network was up a moment ago."""
     ends = event.clock() + LAUNCH_TIMEOUT_S
     while True:
         try:
@@ -158,7 +161,7 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 
 
 def _withdraw(event: MomEvent) -> None:
-    """Let the agent end this attempt, without waiting; what it does not hear ends with the next attempt."""
+    """Remove this attempt at the agent without waiting; if the request fails, the next attempt replaces it."""
     try:
         event.about("remove", event.run, wait=0, grace=1.0)
     except (AgentUnreachable, AgentRefused) as error:

@@ -1,7 +1,4 @@
-"""One event on a host as our handlers see it: PBS's module and event, the settings, and this host's agent.
-
-The three kinds of faults of a job's start on its hosts, and what becomes of the job: a table.
-"""
+"""A hook event of a MoM: the job's run on this host, requests to the agent, logs, and the faults that stop a start."""
 
 import time
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Type
@@ -12,11 +9,11 @@ from pbs_hooks.openpbs.hooks.pbs_job import attempt_number, cluster_key
 
 REPORT_TIMEOUT_S = 2.0
 PRERUN_SUBSTATE = 41
-"""PBS's number of the time before the script."""
+"""PBS's substate of a job before its script starts."""
 
 
 class HostRun(NamedTuple):
-    """A run of a job; ``head``: its script runs on this host."""
+    """One attempt of a job on this host; ``head``: the job's script runs here."""
 
     cluster: str
     attempt: int
@@ -25,58 +22,58 @@ class HostRun(NamedTuple):
 
 
 class MomEvent:
-    """An event of a MoM."""
+    """A hook event of a MoM, with its settings."""
 
     def __init__(self, pbs: Any, settings: MomSettings) -> None:
-        """Give its parts names of ours."""
+        """Take PBS's module and the settings."""
         self.pbs, self.settings, self.event = pbs, settings, pbs.event()
 
     @property
     def job(self) -> Any:
-        """The job."""
+        """The job, as PBS shows it."""
         return self.event.job
 
     @property
     def run(self) -> HostRun:
-        """The run that the job has."""
+        """The current attempt of the job."""
         job = self.job
         return HostRun(cluster_key(job), attempt_number(job), bool(job.in_ms_mom()), str(job.euser))
 
     @property
     def before_script(self) -> bool:
-        """Say whether the job's script has not begun yet."""
+        """Return whether the job's script has not started yet."""
         return int(self.job.substate or PRERUN_SUBSTATE) == PRERUN_SUBSTATE
 
     def about(
         self, do: str, run: HostRun, wait: Optional[float] = None, grace: float = 5.0, **more: Any
     ) -> Dict[str, Any]:
-        """Ask the agent something of a run; raises AgentAway and AgentRefused."""
+        """Send the agent a request about an attempt and return the answer. Raises AgentUnreachable and AgentRefused."""
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)
 
     def tell(self, request: Dict[str, Any]) -> None:
-        """Tell the agent what concerns no single run; raises AgentAway and AgentRefused."""
+        """Send the agent a request about the host. Raises AgentUnreachable and AgentRefused."""
         ask_agent(self.settings.socket, request, grace=REPORT_TIMEOUT_S)
 
     def here(self, error: Exception) -> str:
-        """Say at which host something went wrong."""
+        """Return the message of an error with the name of this host."""
         return "host %s: %s" % (self.pbs.get_local_nodename(), error)
 
     def note(self, text: str) -> None:
-        """Write to the host's log, at the job's name: what ``tracejob`` shows."""
+        """Write to the host's log under the job's id; ``tracejob`` shows it."""
         self.pbs.logjobmsg(str(self.job.id), "vcluster: " + text)
 
     def log(self, text: str) -> None:
-        """Write to the host's log."""
+        """Write a debug line to the host's log."""
         self.pbs.logmsg(self.pbs.LOG_DEBUG, "vcluster: " + text)
 
     def alert(self, text: str) -> None:
-        """Write to the host's log what administrators should see."""
+        """Write an error line to the host's log, for administrators."""
         self.pbs.logmsg(self.pbs.LOG_ERROR, "vcluster: " + text)
 
     @staticmethod
     def clock() -> float:
-        """Count seconds, by a clock that nobody sets."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
 
@@ -85,23 +82,23 @@ HOLD_SUFFIX = "; the job is held for the administrators"
 
 
 class StartFault(Exception):
-    """The job cannot start; the message is one line, for the job's owner."""
+    """The job cannot start; the message is one line for the job's owner."""
 
 
 class UnwantedJob(StartFault):
-    """Its owner does not want it any more, or what was asked for cannot be: trying again is no use."""
+    """The owner deleted the job, or the request cannot be fulfilled: a retry is pointless."""
 
 
 class PassingFault(StartFault):
-    """It will be otherwise at another time."""
+    """A retry may succeed."""
 
 
 class UnexpectedFault(StartFault):
-    """Nobody thought of it: the job is kept, for people to look at."""
+    """A fault in the hook: the job is held for the administrators."""
 
 
 class FaultOutcome(NamedTuple):
-    """What becomes of the job, and what its owner reads after the reason."""
+    """What happens to the job, and the suffix of the message to its owner."""
 
     delete: bool
     hold: bool
@@ -113,4 +110,4 @@ FAULT_OUTCOMES: Mapping[Type[StartFault], FaultOutcome] = {
     PassingFault: FaultOutcome(delete=False, hold=False, after=RETRY_SUFFIX),
     UnexpectedFault: FaultOutcome(delete=False, hold=True, after=HOLD_SUFFIX),
 }
-"""A job that is neither deleted nor held is queued again; a hook's plain ``reject`` says just that, but at launch."""
+"""A job that is neither deleted nor held is queued again, as after ``reject`` alone (except at launch)."""

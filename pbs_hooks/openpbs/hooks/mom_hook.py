@@ -1,9 +1,8 @@
-"""The hook of PBS's hosts: a job's network comes up before its script starts, and goes when the job does.
+"""The MoM hook: a job's network is up before its script starts, and is removed when the job ends.
 
-A job that cannot start is deleted (its owner's wish), queued again (what passes), or held (a surprise): see
-``faults``. A job that ends is never failed by this hook.
-
-A word to a job's owner in the job's own file of errors, which PBS brings home when the job ends.
+A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
+hook never fails a job that ends. The reason goes to the host's log, to the job's comment through the server hook, and
+to the job's stderr file, which PBS returns to the owner at the end.
 """
 
 import os
@@ -36,7 +35,7 @@ OWNER_FILE_TIMEOUT_S = 2.0
 
 
 def append_line(path: str, user: str, text: str) -> None:
-    """Add a line, as the owner, in a child that ends in time: the file may be anywhere. Raises ChildError."""
+    """Append a line to a file as its owner, in a child process: a file server may hang. Raises ChildError."""
     run_in_child(lambda: _append_as(user, path, text + "\n"), Deadline(OWNER_FILE_TIMEOUT_S))
 
 
@@ -64,12 +63,12 @@ MISCONFIGURED = "the hook is not set up right on this host"
 
 
 def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
-    """Say whose are the events that may keep a job from starting."""
+    """Return the handlers of the events that can stop a job's start."""
     return {pbs.EXECJOB_BEGIN: handle_begin, pbs.EXECJOB_PROLOGUE: handle_prologue, pbs.EXECJOB_LAUNCH: handle_launch}
 
 
 def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
-    """Say whose are the rest, which only report."""
+    """Return the handlers of the other events, which cannot fail a job."""
     return {
         pbs.EXECJOB_PRETERM: handle_preterm,
         pbs.EXECJOB_ABORT: handle_abort,
@@ -80,7 +79,7 @@ def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def handle(pbs: Any) -> None:
-    """Handle the event that PBS has for us; ends with SystemExit, as accept() and reject() do."""
+    """Handle the current event of PBS; ends with SystemExit, as accept() and reject() do."""
     event = pbs.event()
     try:
         _dispatch(pbs)
@@ -90,11 +89,11 @@ def handle(pbs: Any) -> None:
 
 
 EMPTY_SETTINGS = MomSettings("", 0, 0)
-"""For refusing, which needs none."""
+"""For rejections, which need no settings."""
 
 
 def _dispatch(pbs: Any) -> None:
-    """Give the event to its handler; raises Fault where the job is not to start."""
+    """Call the handler of the event; raises StartFault if the job must not start."""
     starting = start_handlers(pbs)
     kind = pbs.event().type
     handler = starting.get(kind) or report_handlers(pbs).get(kind)
@@ -108,7 +107,7 @@ def _dispatch(pbs: Any) -> None:
         pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
         if kind in starting:
             raise PassingFault(MISCONFIGURED) from error
-    except Exception as error:  # a surprise, whatever it is; SystemExit passes
+    except Exception as error:  # any unexpected error; SystemExit passes
         for line in traceback.format_exc().splitlines():
             pbs.logmsg(pbs.LOG_ERROR, "vcluster: " + line)
         if kind in starting:
@@ -116,7 +115,7 @@ def _dispatch(pbs: Any) -> None:
 
 
 def _refuse(event: MomEvent, fault: StartFault) -> None:
-    """Keep the job from starting, say why to whoever listens, and let it become what the table says."""
+    """Reject the start, report the reason, and delete, hold or requeue the job according to its fault."""
     fate, run, job = FAULT_OUTCOMES[type(fault)], event.run, event.job
     message = "vcluster: %s%s" % (fault, fate.after)
     event.note(str(fault) + fate.after)
@@ -131,7 +130,10 @@ def _refuse(event: MomEvent, fault: StartFault) -> None:
 
 
 def _requeue(event: MomEvent, run: HostRun, message: str) -> None:
-    """Leave the reason for the server's hook, which lets the job wait; what other hosts leave the first one outdoes."""
+    """Queue the job again. The first host leaves the reason for the server hook.
+
+    Its variables override those of other hosts.
+    """
     if event.event.type == event.pbs.EXECJOB_LAUNCH:
         event.job.rerun()
     if run.head:

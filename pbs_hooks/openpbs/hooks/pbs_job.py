@@ -1,9 +1,8 @@
-"""A job as PBS shows it to a hook. Hosts load this for each of their events, so it is little.
+"""A PBS job as hooks see it: its request, key, attempt and hosts, and the reason why its last start failed.
 
-Why a job's start failed, on its way from a host to the job's comment.
-
-A MoM sends the server no comment, but it does send a job's variables (measured). The host that runs the script leaves
-its reason there, and the server's hook, to which PBS offers the job again in the same second, tells it.
+A MoM cannot set a job's comment on the server, but the server receives the job's variables (measured). The first host
+leaves the reason in a variable. PBS offers the job again in the same second, and the server hook then reports the
+reason. The module is small because every event on every host loads it.
 """
 
 from collections import OrderedDict
@@ -14,14 +13,14 @@ REQUEST_RESOURCE, SPEC_RESOURCE = "vcluster", "vcluster_spec"
 
 
 def read_resource(job: Any, name: str) -> Optional[str]:
-    """Give a resource of a job as text; nothing where it has none, or an empty one."""
+    """Return a resource of a job as text; None if it is unset or empty."""
     listed = job.Resource_List
     value = None if listed is None else listed[name]
     return None if value is None else str(value) or None
 
 
 def read_changed_resource(job: Any, former: Optional[Any], name: str) -> Optional[str]:
-    """Give a resource after the change; one that is taken away comes as an empty text."""
+    """Return a resource after a change of the job; None if it is unset, or removed (set to "") by the change."""
     listed = job.Resource_List
     value = None if listed is None else listed[name]
     if value is None and former is not None:
@@ -30,23 +29,26 @@ def read_changed_resource(job: Any, former: Optional[Any], name: str) -> Optiona
 
 
 def cluster_key(job: Any) -> str:
-    """Give the key of a job's cluster."""
+    """Return the key of the job's cluster."""
     return str(job.id).lower()
 
 
 def attempt_number(job: Any) -> int:
-    """Give the number of the run that a job has, or had last; 0 when it never ran."""
+    """Return the number of the job's current or last run; 0 before the first."""
     return int(job.run_version or 0)
 
 
 def parse_exec_vnode(exec_vnode: str) -> Tuple[str, ...]:
-    """Give the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
+    """Return the hosts of an ``exec_vnode`` such as ``(n1:ncpus=4)+(n2:ncpus=4)``, each once, in order."""
     names = (part.strip("() ").partition(":")[0] for part in exec_vnode.split("+"))
     return tuple(OrderedDict.fromkeys(name for name in names if name))
 
 
 def is_in_array(job: Any) -> bool:
-    """Say whether it is one job of an array: ``5[1].pbssrv``. Submissions of arrays are refused."""
+    """Return whether the job belongs to an array (``5[1].pbssrv``).
+
+    Submissions of arrays with a request are rejected.
+    """
     return "[" in str(job.id)
 
 
@@ -54,16 +56,17 @@ REASON_VARIABLE = "VCLUSTER_LAST"
 REPORTED_VARIABLE = "VCLUSTER_TOLD"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""What stays as it is: a comma would end the variable, a newline the line, and before a quote PBS puts a backslash."""
+"""Characters that stay unquoted. A comma would end the variable, a newline the line; PBS adds a backslash before a
+quote."""
 
 
 def format_reason(attempt: int, text: str) -> str:
-    """Give the variable's value."""
+    """Return the value of the variable that carries the reason of an attempt."""
     return "%d %s" % (attempt, quote(text[:MAX_REASON_CHARACTERS], safe=UNQUOTED_CHARACTERS))
 
 
 def read_unreported_reason(variables: Mapping[str, Any], run_version: Optional[int]) -> Optional[str]:
-    """Give the reason of the run before, when it has not been told yet."""
+    """Return the reason of the last run, or None if there is none or it was reported already."""
     attempt, _, text = str(variables.get(REASON_VARIABLE, "")).partition(" ")
     if not text or attempt != str(run_version) or attempt == str(variables.get(REPORTED_VARIABLE)):
         return None

@@ -1,8 +1,7 @@
-"""A job is about to run: its network is asked for, and made while the job's hosts start; or the job goes back.
+"""The events runjob and jobobit of the server: request a job's cluster before the job starts, end it after the run.
 
-A run of a job is over, however it ended: its cluster ends, and no other run's.
-
-Who has too much is not asked for again in the same scheduling cycle: a thousand such jobs may be in it.
+A job that cannot have a cluster now is rejected and goes back to the queue. After a rejection because of a quota, SBF
+is not asked again for the same user in the same scheduling cycle, which may contain a thousand such jobs.
 """
 
 import time
@@ -44,22 +43,22 @@ from virtcloud.jobs.request_values import RequestError
 
 QUOTA_PAUSE_S = 10
 _refusals: Dict[JobRun, Tuple[float, str]] = {}
-"""By what was asked for, for whom: a job that is too long does not hold back a shorter one of the same user."""
+"""Refusals by user and requested amount: a job that is too long does not block a shorter job of its user."""
 
 
 def find_recent_refusal(run: JobRun) -> Optional[str]:
-    """Give what SBF said lately of the like of a run, when that was too much."""
+    """Return the message of a recent quota refusal for the same user and amount, or None."""
     until, message = _refusals.get(_refusal_key(run), (0.0, ""))
     return message if time.monotonic() < until else None
 
 
 def record_refusal(run: JobRun, message: str) -> None:
-    """Keep what SBF said."""
+    """Record a quota refusal."""
     _refusals[_refusal_key(run)] = (time.monotonic() + QUOTA_PAUSE_S, message)
 
 
 def forget_refusals() -> None:
-    """Ask again: somebody has less now."""
+    """Delete all records: a cluster ended, so a quota may allow a new one."""
     _refusals.clear()
 
 
@@ -68,7 +67,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""It was never made, or a later run has one by now: there is nothing to end."""
+"""The cluster never existed, or belongs to a later attempt by now."""
 
 
 def jobobit(event: ServerHookEvent) -> None:
@@ -82,7 +81,7 @@ def jobobit(event: ServerHookEvent) -> None:
 
 
 def end_attempt(event: ServerHookEvent, number: int) -> None:
-    """End a job's cluster of one attempt; what cannot be said now is left to the reconciliation."""
+    """End one attempt of a job's cluster; if SBF does not answer, reconciliation will end it."""
     job = event.job
     name = "cluster %s, attempt %d" % (cluster_key(job), number)
     try:
@@ -95,7 +94,7 @@ def end_attempt(event: ServerHookEvent, number: int) -> None:
 
 
 class ClusterOrder(NamedTuple):
-    """What the job got from PBS, and what it asked for."""
+    """A job's request, its hosts and walltime, and the number of the attempt."""
 
     request: JobRequest
     run: JobRun
@@ -103,10 +102,10 @@ class ClusterOrder(NamedTuple):
 
 
 def runjob(event: ServerHookEvent) -> None:
-    """Ask for the job's cluster; a job that cannot have one now is refused, with the reason as its comment.
+    """Request the job's cluster; reject a job that cannot have one now, with the reason as its comment.
 
-    One of an array goes to its host, which deletes it: the scheduler offers one that is refused here again at once,
-    for ever, and starts no other job meanwhile (measured).
+    A job of an array passes, and its host deletes it. If it were rejected here, the scheduler would offer it again at
+    once and forever, and start no other job (measured).
     """
     line = read_resource(event.job, REQUEST_RESOURCE)
     if line is None or is_in_array(event.job):
@@ -122,9 +121,9 @@ def runjob(event: ServerHookEvent) -> None:
 
 
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
-    """Tell why the run before did not start: its host left that with the job, which PBS offers again at once.
+    """Return a refusal with the reason why the last run did not start, if that was not reported yet.
 
-    Its cluster is ended here, too: where the first host refuses at once PBS has no obituary, and the agent may be away.
+    Ends the cluster of that run as well: PBS runs no jobobit if the first host rejected, and its agent may not answer.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
@@ -145,7 +144,10 @@ def _build_order(event: ServerHookEvent, line: str) -> ClusterOrder:
 
 
 def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
-    """Look again: a queue's default, or a hook that was switched off, lets in what nobody looked at. RequestError."""
+    """Parse and check the request again.
+
+    Defaults of a queue, or jobs from a time without the hook, were never checked.
+    """
     kept = read_resource(event.job, SPEC_RESOURCE)
     request = parse_stored_request(line, kept)
     if request.spec is not None and kept is None:
@@ -155,7 +157,7 @@ def _admit_again(event: ServerHookEvent, line: str) -> JobRequest:
 
 
 def _request_cluster(event: ServerHookEvent, given: ClusterOrder) -> Optional[StartRefusal]:
-    """Ask for the cluster; raises AwayError, RequestError."""
+    """Request the cluster; return the refusal, if any. Raises SbfUnreachable and RequestError."""
     too_much = find_recent_refusal(given.run)
     if too_much is not None:
         return StartRefusal(too_much)
@@ -175,7 +177,7 @@ def _request_cluster(event: ServerHookEvent, given: ClusterOrder) -> Optional[St
 
 
 def _put(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
-    """Ask for it; two jobs that join a network at once may choose the same addresses: one of them chooses again."""
+    """Send the request. Two jobs that join a network at once may choose the same addresses; then choose again, once."""
     request = given.request
     if request.net is None:
         return event.sbf.put(given.run.key, _build_spec(event, given, None), given.attempt)
@@ -194,7 +196,7 @@ def _join(event: ServerHookEvent, given: ClusterOrder) -> SbfAnswer:
 
 
 def _build_spec(event: ServerHookEvent, given: ClusterOrder, joined: Any) -> Dict[str, Any]:
-    """Give the spec; SBF gives up some time before the hosts do, who then can say its reason."""
+    """Return the spec. Its deadline is earlier than that of the hosts, so the hosts can report SBF's reason."""
     spec = build_cluster_spec(given.request, given.run, joined)
     return dict(spec, deadline_s=event.settings.setup * 3 // 4)
 
@@ -209,7 +211,7 @@ def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfA
 
 
 def _let_attempt_fail(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> None:
-    """Let the job go to its hosts, which find that its attempt is over and send it back: the next has a new number."""
+    """Let the job start: its hosts find that the attempt is over and send it back, and the next attempt has a new number."""
     if not answer.well:
         event.sbf.end(given.run.key, given.attempt, given.run.owner)
     event.alert(

@@ -1,6 +1,6 @@
-"""One event as our handlers see it: PBS's module and event, the settings, and SBF.
+"""A hook event of the PBS server: the job, its caller, the settings and SBF.
 
-What a job asks for, and where it is to run, read from PBS's job.
+And the parts of a job that matter here.
 """
 
 import json
@@ -16,14 +16,14 @@ from virtcloud.jobs.request_file import merge_request_file
 from virtcloud.jobs.sizes import parse_seconds
 
 EXIT_RESERVE_S = 0.05
-"""What the hook itself takes at its end of the time that it may take."""
+"""Seconds that the hook needs for itself at its end."""
 
 
 class ServerHookEvent:
-    """An event of PBS's server."""
+    """A hook event of the PBS server, with its settings."""
 
     def __init__(self, pbs: Any, settings: ServerSettings, began: float) -> None:
-        """Give its parts names of ours; the time that SBF may take has run since the hook began."""
+        """Take PBS's module, the settings, and the start of the hook, from which SBF's deadline counts."""
         self.pbs, self.settings, self._event = pbs, settings, pbs.event()
         where = SbfAddress(settings.sbf, settings.token_file, settings.ca_file)
         allowed = settings.timeout - EXIT_RESERVE_S
@@ -31,27 +31,27 @@ class ServerHookEvent:
 
     @property
     def job(self) -> Any:
-        """The job; while it is altered, only what is to change."""
+        """The job; at modifyjob, only its changed attributes."""
         return self._event.job
 
     @property
     def former(self) -> Any:
-        """The job as it was before it is altered."""
+        """The job before the change (modifyjob)."""
         return self._event.job_o
 
     @property
     def requestor(self) -> str:
-        """Who asked PBS."""
+        """The user who called PBS."""
         return str(self._event.requestor)
 
     @property
     def requestor_host(self) -> str:
-        """From where PBS was asked."""
+        """The host from which PBS was called."""
         return str(self._event.requestor_host)
 
     @property
     def from_here(self) -> bool:
-        """Whether the caller is the user of that name on the server's host, too."""
+        """Whether the caller's user name means the same user on the server's host."""
         server = self.pbs.server()
         here = (self.pbs.get_local_nodename(), server.name, getattr(server, "server_host", None))
         flat = str(getattr(server, "flatuid", None)).lower() in {"true", "1"}
@@ -59,7 +59,7 @@ class ServerHookEvent:
 
     @property
     def queued(self) -> Tuple[int, ...]:
-        """States of a job that does not run yet."""
+        """The states of a job before its start."""
         return (
             self.pbs.JOB_STATE_TRANSIT,
             self.pbs.JOB_STATE_QUEUED,
@@ -68,22 +68,22 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Read a walltime; one that cannot be read is the longest, and PBS's to refuse."""
+        """Parse a walltime; return the longest allowed for an invalid one, which PBS itself rejects."""
         try:
             return parse_seconds(text)
         except ValueError:
             return self.settings.longest_walltime
 
     def log(self, text: str) -> None:
-        """Write to the server's log."""
+        """Write a debug line to the server's log."""
         self.pbs.logmsg(self.pbs.LOG_DEBUG, "vcluster: " + text)
 
     def alert(self, text: str) -> None:
-        """Write to the server's log what administrators should see."""
+        """Write an error line to the server's log, for administrators."""
         self.pbs.logmsg(self.pbs.LOG_ERROR, "vcluster: " + text.replace("vcluster: ", ""))
 
     def reject(self, message: str) -> None:
-        """Refuse; ends with SystemExit."""
+        """Reject the event; ends with SystemExit."""
         self._event.reject(message)
 
 
@@ -91,24 +91,24 @@ SHAPE_RESOURCES = ("select", "nodes", "place", "walltime")
 
 
 def read_job_shape(job: Any, former: Optional[Any] = None) -> JobShape:
-    """Give what its request depends on; what is not changed is that of the job as it was."""
+    """Return the attributes that the request depends on; unchanged attributes come from ``former``."""
     found = {name: read_changed_resource(job, former, name) for name in SHAPE_RESOURCES}
     array = getattr(former or job, "array_indices_submitted", None)
     return JobShape(array=array is not None, **found)
 
 
 def parse_stored_request(line: str, kept: Optional[str]) -> JobRequest:
-    """Read a job's request, with what its file said when the job was submitted. Raises RequestError."""
+    """Parse a request line and the content of its file, as stored at submission. Raises RequestError."""
     request = parse_request(line)
     return request if request.spec is None or kept is None else merge_request_file(request, json.loads(kept))
 
 
 def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str, ...]:
-    """Give SBF's names of the hosts of an ``exec_vnode``, each once, the script's first."""
+    """Return SBF's names of the hosts of an ``exec_vnode``, each once, the first host first."""
     return tuple(dict.fromkeys(element_of_vnode(vnode, known) for vnode in parse_exec_vnode(exec_vnode)))
 
 
 def element_of_vnode(vnode: str, known: Mapping[str, str]) -> str:
-    """Give SBF's name of a host: as the settings say, else without domain and part (``n1[0]``), in lower case."""
+    """Return SBF's name of a host: from the settings, or the vnode without domain and part (``n1[0]``), in lower case."""
     bare = vnode.partition("[")[0]
     return known.get(vnode) or known.get(bare) or bare.partition(".")[0].lower()

@@ -1,7 +1,7 @@
-"""The hook of PBS's server: a job with a virtual cluster is submitted, altered, run, and ends.
+"""The server hook: a job with a virtual cluster is submitted, altered, started, and ends.
 
-Three kinds of faults, as PBS's own pbs_cgroups has them: the user's is told to the user; one that passes sends the job
-back for a while; a surprise keeps the job, held, for an administrator, with a traceback in the server's log.
+Faults are handled as in PBS's own pbs_cgroups. The user reads the user's errors. A passing fault sends the job back to
+the queue for a while. An unexpected error holds the job for an administrator and logs a traceback.
 """
 
 import time
@@ -20,12 +20,12 @@ RETRY_S = 120
 
 
 def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
-    """Say which event is whose."""
+    """Return the handlers by event type."""
     return {pbs.QUEUEJOB: queuejob, pbs.MODIFYJOB: modifyjob, pbs.RUNJOB: runjob, pbs.JOBOBIT: jobobit}
 
 
 def handle(pbs: Any, began: float) -> None:
-    """Handle the event that PBS has for us, in a hook that began then; ends with SystemExit, as accept() does."""
+    """Handle the current event of PBS in a hook that started at ``began``; ends with SystemExit, as accept() does."""
     event = pbs.event()
     try:
         found = ServerHookEvent(pbs, read_server_settings(pbs.hook_config_filename), began)
@@ -35,7 +35,7 @@ def handle(pbs: Any, began: float) -> None:
     except SettingsError as error:
         pbs.logmsg(pbs.LOG_ERROR, "vcluster: %s" % error)
         _refuse_misconfigured(pbs, event)
-    except Exception:  # noqa: BLE001 - a surprise, whatever it is; SystemExit and the alarm's KeyboardInterrupt pass
+    except Exception:  # noqa: BLE001 - any unexpected error; SystemExit and the alarm's KeyboardInterrupt pass
         _log_traceback(pbs)
         _refuse_unexpected(pbs, event)
     event.accept()

@@ -1,4 +1,4 @@
-"""What SBF's answer to a job's cluster means for the job: a table, by the name of the problem. Decides only."""
+"""PURE. What SBF's answer to a cluster request means for the job: a table by problem name."""
 
 import re
 from typing import Callable, Mapping, NamedTuple, Optional
@@ -6,13 +6,13 @@ from typing import Callable, Mapping, NamedTuple, Optional
 from pbs_hooks.kit.sbf_client import SbfAnswer
 
 SHORT_RETRY_S = 5
-"""For what passes by itself within seconds: a former run's network that is being removed, two jobs at once."""
+"""Seconds until the next try, for conditions that pass quickly: a former run's network in removal, two jobs at once."""
 RETRY_SUFFIX = "; the job will be tried again"
 LIVE_STATES = ("requested", "configuring", "active", "degraded")
 
 
 class RefusalContext(NamedTuple):
-    """What was asked: by whose job, for which network to join, and what PBS calls SBF's hosts."""
+    """The job's owner, the network to join, and the PBS names of hosts by SBF's names."""
 
     owner: str
     net: Optional[str]
@@ -22,8 +22,8 @@ class RefusalContext(NamedTuple):
 class StartRefusal(NamedTuple):
     """The job does not start now.
 
-    ``wait``: seconds until it is tried again, 0 for the next scheduling cycle; ``hold``: who must release it (``u`` the
-    user, after altering it; ``s`` an administrator); ``alert`` is for administrators.
+    ``wait``: seconds until the next try, 0 for the next scheduling cycle; ``hold``: who must release the job (``u`` the
+    user, after a change of the job; ``s`` an administrator); ``alert``: administrators should see the message.
     """
 
     message: str
@@ -36,17 +36,17 @@ RefusalRule = Callable[[SbfAnswer, RefusalContext, int], StartRefusal]
 
 
 def decide_refusal(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> Optional[StartRefusal]:
-    """Say why the job cannot start now; nothing when it can, or when this attempt is over."""
+    """Return why the job cannot start now; None if it can, or if this attempt is over."""
     if answer.well or is_attempt_over(answer):
         return None
     return REFUSAL_RULES.get(answer.slug, _refuse_unexpected)(answer, asked, retry_after)
 
 
 def is_attempt_over(answer: SbfAnswer) -> bool:
-    """Say whether nothing will come of this attempt: only a later one, with a number of its own, can have a cluster.
+    """Return whether this attempt can have no cluster any more, so that only the next attempt number can.
 
-    PBS counts runs when it sends the job to its host, and so offers a number again when a hook after this one refused,
-    or files could not be staged. It was used then, perhaps for other hosts.
+    PBS counts a run when it sends the job to its host. If a later hook rejects, or files cannot be staged, PBS uses the
+    number again. The number may then belong to an earlier request for other hosts.
     """
     if answer.well:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None
@@ -55,7 +55,7 @@ def is_attempt_over(answer: SbfAnswer) -> bool:
 
 
 def refuse_unreachable(why: str, retry_after: int) -> StartRefusal:
-    """SBF did not answer."""
+    """Return the refusal for an SBF that did not answer."""
     return StartRefusal(
         "vcluster: SBF cannot be asked for the network (%s)%s" % (why, RETRY_SUFFIX), retry_after, alert=True
     )
@@ -88,7 +88,7 @@ def _refuse_and_hold(answer: SbfAnswer, _asked: RefusalContext, _retry_after: in
 
 
 def _refuse_former_run(answer: SbfAnswer, _asked: RefusalContext, _retry_after: int) -> StartRefusal:
-    """Say what the former run waits for, which SBF adds to its words."""
+    """Name what the removal of the former run waits for, as SBF reports it after "; "."""
     waits = answer.detail.partition("; ")[2]
     what = "the network of the job's former run is still being removed" + (" (%s)" % waits if waits else "")
     return StartRefusal("vcluster: %s%s" % (what, RETRY_SUFFIX), SHORT_RETRY_S)
@@ -101,14 +101,14 @@ def _refuse_missing_network(answer: SbfAnswer, asked: RefusalContext, retry_afte
 
 
 def _refuse_forbidden(answer: SbfAnswer, asked: RefusalContext, retry_after: int) -> StartRefusal:
-    """Tell the user's fault from the site's: the batch system itself may have every network made."""
+    """Distinguish a user's error from a site's: the batch system itself may create every network."""
     if asked.net is None:
         return _refuse_unexpected(answer, asked, retry_after)
     return StartRefusal(format_not_shared(asked.net, asked.owner), hold="u")
 
 
 def format_not_shared(net: str, user: str) -> str:
-    """Say that a user may not join a network."""
+    """Return the message that a user may not join a network."""
     return "vcluster: network '%s' is not shared with %s" % (net, user)
 
 

@@ -1,4 +1,4 @@
-"""A job is submitted, or altered: its request is understood, and looked up as far as that can be done now."""
+"""The events queuejob and modifyjob: parse and check the request of a submitted or altered job."""
 
 from typing import Any, NamedTuple, Optional
 
@@ -20,27 +20,29 @@ from virtcloud.jobs.request_values import OWNERS, RequestError
 RUNNING_MESSAGE = "the request cannot change while the job runs"
 SPEC_RESERVED_MESSAGE = "the resource %s is the server's own; name the file with spec=" % SPEC_RESOURCE
 NO_CHECKPOINT = "n"
-"""A job that goes on from a checkpoint keeps its number of runs, and its guests cannot be kept so."""
+"""No checkpoints: a job restarted from a checkpoint has the same run number, and its guests are not in the checkpoint.
+"""
 
 
 class JobOwner(NamedTuple):
-    """Whose job it is, and the key of its cluster, where it has an id by now."""
+    """The owner of a job, and the key of its cluster if the job has an id already."""
 
     user: str
     key: str = ""
 
 
 class AdmittedJob(NamedTuple):
-    """What the job is to have: its place, and what its file said."""
+    """The ``place`` of an admitted job, and the content of its request file."""
 
     place: str
     kept: Optional[str]
 
 
 def queuejob(event: ServerHookEvent) -> None:
-    """Check a job that comes in. Raises RequestError.
+    """Check a submitted job. Raises RequestError.
 
-    PBS takes an empty resource for none (``-l vcluster=$REQUEST``, unset): the script would run without its cluster.
+    PBS treats an empty resource as unset (``-l vcluster=$REQUEST`` with an unset variable), and the script would run
+    without its cluster; such a job is rejected.
     """
     job = event.job
     line, kept, moved = (
@@ -63,10 +65,12 @@ def queuejob(event: ServerHookEvent) -> None:
 
 
 def modifyjob(event: ServerHookEvent) -> None:
-    """Check a job that is altered: one that runs keeps its request, one that is queued is as if it came in now.
+    """Check an altered job: a running job keeps its request; a queued job is checked as at submission.
 
-    A longer walltime is seen by the reconciliation, which extends the lease: PBS asks us before it looks whether the
-    caller may alter this job at all. Raises RequestError.
+    Raises RequestError.
+
+    Reconciliation, not this hook, extends the lease after a longer walltime: PBS calls the hook before it checks
+    whether the caller may alter the job at all.
     """
     job, former = event.job, event.former
     if read_changed_resource(job, None, SPEC_RESOURCE) is not None:
@@ -94,7 +98,7 @@ def _alter_queued(event: ServerHookEvent, before: Optional[str], line: Optional[
 
 
 def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape, whose: JobOwner) -> AdmittedJob:
-    """Check a request as one would see it now; ``kept`` is what its file said, where that is known."""
+    """Check a request against the current state; ``kept`` is the content of its file, if known."""
     _check_user(whose.user)
     request = parse_stored_request(line, None)
     if request.spec is None:
@@ -110,9 +114,9 @@ def _admit(event: ServerHookEvent, line: str, kept: Optional[str], job: JobShape
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Refuse to read a file for somebody who may not be its user, and would read of it in what we say is wrong.
+    """Raise RequestError for a caller who may not be the user of the file: errors would show parts of the file.
 
-    PBS asks us before it looks whether the caller may do this: to alter another's job, to be that user from there.
+    PBS calls the hook before it checks whether the caller may alter another user's job or be that user from that host.
     """
     if event.requestor != user:
         raise RequestError("spec: expected %s, whose file it is, got %s" % (user, event.requestor))
@@ -131,7 +135,7 @@ def _check_user(user: str) -> None:
 
 
 def _check_network(event: ServerHookEvent, request: JobRequest, whose: JobOwner) -> None:
-    """Refuse a name that is taken, and a network that cannot be joined; with SBF away, the job's run will tell."""
+    """Reject a name that is in use, and a network that cannot be joined. Without an answer of SBF, runjob checks it."""
     name = request.net or request.name
     if name is None:
         return
@@ -154,7 +158,7 @@ def _check_free(name: str, clusters: Any, own: str) -> None:
 
 
 def format_name_taken(name: str, holder: str) -> str:
-    """Say who has a name."""
+    """Return the message which job has a name."""
     return "'%s' is already running as job %s" % (name, holder)
 
 

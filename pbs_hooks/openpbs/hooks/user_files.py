@@ -1,4 +1,4 @@
-"""What a user names is looked at as that user, in a child process: with the user's rights, and for a limited time."""
+"""Reads files that users name, with the rights of the user, in a child process with limited time and memory."""
 
 import json
 import os
@@ -18,7 +18,7 @@ IMAGE_FILE = "image.yaml"
 
 
 def read_request_file(path: str, user: str) -> str:
-    """Read a request's file as its user; gives it as JSON on one line. Raises RequestError."""
+    """Read a request file as its user; return it as JSON on one line. Raises RequestError."""
     try:
         return str(run_in_child(lambda: _run_as_user(user, lambda: _read_as_json(path)), Deadline(READ_TIMEOUT_S)))
     except ChildError as error:
@@ -26,7 +26,7 @@ def read_request_file(path: str, user: str) -> str:
 
 
 def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
-    """Refuse images that are not in the folder, or not readable by the user. Raises RequestError."""
+    """Raise RequestError for images that are not in the folder, or not readable by the user."""
     if folder is None or not images:
         return
     try:
@@ -42,7 +42,7 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
 
 
 def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
-    """Become the user for good, and then do it."""
+    """Switch this process to the user for good, and call ``work``."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:
@@ -75,7 +75,7 @@ def _parse_document(text: str) -> Any:
 
 
 def _dump_json(document: Any) -> str:
-    """Write it on one line; an alias in YAML can make much of little."""
+    """Return the document as JSON on one line. The size is limited: YAML aliases can multiply a small file."""
     kept = ""
     for part in json.JSONEncoder(separators=(",", ":")).iterencode(document):
         kept += part
@@ -85,7 +85,7 @@ def _dump_json(document: Any) -> str:
 
 
 def _read_regular_file(path: str) -> str:
-    """Read a regular file, no device and no pipe, of which there may be a lot."""
+    """Return the text of a regular file; devices and pipes may never end."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
         if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -103,7 +103,7 @@ def _read_regular_file(path: str) -> str:
 
 
 def _parse_yaml(text: str) -> Any:
-    from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - a tenth of a second, for few jobs
+    from yaml.error import MarkedYAMLError, YAMLError  # noqa: PLC0415 - takes a tenth of a second, and few jobs need it
     from yaml.loader import BaseLoader  # noqa: PLC0415
 
     try:
@@ -117,7 +117,7 @@ def _parse_yaml(text: str) -> Any:
 
 
 def _find_unreadable_images(folder: str, images: Sequence[str]) -> List[List[str]]:
-    """Give those that are not there, and those that the user may not read."""
+    """Return the missing images, and those that the user cannot read."""
     os.stat(folder)
     at = {name: os.path.join(folder, name) for name in images}
     unread = [name for name, path in at.items() if not os.access(os.path.join(path, IMAGE_FILE), os.R_OK)]
