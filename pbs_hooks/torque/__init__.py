@@ -1,1 +1,1 @@
-"""Torque: the scripts that its MoMs and its qsub run, what writes them, and the old verbs of ``sbf``."""
+"""Torque: the scripts that its MoMs and its qsub run (``scripts``), and their installer."""

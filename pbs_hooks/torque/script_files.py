@@ -1,4 +1,4 @@
-"""Torque's scripts as files: each is one file without anything beside it, with the owner and mode that Torque wants."""
+"""Writes Torque's scripts: each is one file without dependencies, with the owner and mode that Torque requires."""
 
 import hashlib
 import os
@@ -32,7 +32,7 @@ if asks or script in FILTERS:
 
 @dataclass(frozen=True, slots=True)
 class ScriptFile:
-    """A file that is to be, and whether it is there as it is to be."""
+    """A wanted file, and whether the existing file is right."""
 
     path: Path
     mode: int
@@ -40,25 +40,28 @@ class ScriptFile:
 
 
 def build_program(settings: Path) -> str:
-    """Give the program of all scripts; what it does depends on the name under which it is run."""
+    """Return the program of all scripts; its file name selects the script."""
     text = bundle_program(ENTRY_MODULE, PROGRAM_TAIL.format(settings=str(settings)), (HEAD_MODULE,))
     return f"{INTERPRETER}{SCRIPT_MARK}{hashlib.sha256(text.encode()).hexdigest()[:12]}.\n{text}"
 
 
 def plan_scripts(folder: Path, text: str, owner: int = 0) -> list[ScriptFile]:
-    """Say what a MoM's folder of scripts needs; raises BadInput for files that are others'."""
+    """Return the scripts for a MoM's folder. Raises BadInput for foreign files with their names."""
     return _compare_files([(folder / name, mode) for name, mode in SCRIPT_MODES.items()], text, owner)
 
 
 def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile]:
-    """Say what a host where users submit needs; raises BadInput for another name, and a file that is another's."""
+    """Return the submit filter for a host with qsub.
+
+    Raises BadInput for an unknown file name and for a foreign file.
+    """
     if path.name not in FILTERS:
         raise BadInput(f"{path}: expected one of the names {', '.join(FILTERS)}, by which it knows what it is")
     return _compare_files([(path, EVERYONE)], text, owner)
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write what is not right yet, each as a whole; raises BadInput."""
+    """Write the files that are not right, each atomically. Idempotent. Raises BadInput."""
     for file in files:
         if not file.is_right:
             _write_file(file, text, owner)
@@ -106,6 +109,6 @@ def _write_file(file: ScriptFile, text: str, owner: int) -> None:
 
 
 def describe_files(files: Sequence[ScriptFile]) -> Iterator[str]:
-    """Say a line for each file."""
+    """Yield a line for each file."""
     for file in files:
         yield f"{file.path}: {'is there' if file.is_right else 'written'} (mode {file.mode:04o})"

@@ -1,9 +1,8 @@
-"""The old verbs over today's API: a network that is there first, and hosts that are added and removed by name.
+"""Networks for the old verbs of ``sbf``: a network exists first, then hosts are added and removed by name.
 
-Each host is a member of its own, with a key made of the network's and the host's: every call may be repeated, and what
-a call added before it failed is removed again.
-
-PURE. ``sbf dumpstate``: networks as XML, a line for each tag and each host, as scripts of old read it with grep.
+Each host is a member cluster with a key made of the network's and the host's. Every call is idempotent. A call that
+fails removes what it added. ``sbf dumpstate`` prints the networks as XML with one line for each tag and host, which
+existing scripts parse with grep.
 """
 
 import time
@@ -21,27 +20,27 @@ from virtcloud.model.views import ClusterView
 
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
-    """A network and the hosts on it."""
+    """A network and its member clusters."""
 
     root: ClusterView
     members: tuple[ClusterView, ...]
 
     @property
     def hosts(self) -> list[Name]:
-        """Every host on it, in name order."""
+        """All hosts of the network, in name order."""
         return sorted({host for one in (self.root, *self.members) for host in one.spec.all_hosts})
 
 
 @dataclass(frozen=True, slots=True)
 class HostNetworks:
-    """Networks by the IDs that a scheduler gives them; made for one call, which waits ``timeout`` seconds at most."""
+    """Networks by the IDs that a scheduler chooses; an instance serves one call of at most ``timeout`` seconds."""
 
     client: Client
     timeout: float
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Want a network at these sites (all, if none is named), and wait until it is set up; undone if it fails."""
+        """Create a network at these sites (default: all) and wait until it is active; on an error, remove it."""
         found = self._find(network)
         if found is not None:
             return Cluster(self.client.sbf, found.root).wait_active(timeout=self._left).view
@@ -52,9 +51,9 @@ class HostNetworks:
             return self._create(network, spec, new).wait_active(timeout=self._left).view
 
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
-        """Let hosts join and wait until all have; if one cannot, those that this call added are removed again.
+        """Add hosts and wait until all are active; if one fails, remove those that this call added.
 
-        Raises NoSuchNetwork, ClusterFailed, TimedOut, and what SBF refuses.
+        Raises NoSuchNetwork, ClusterFailed, TimedOut, and SBF's errors.
         """
         found = self._find(network)
         if found is None:
@@ -71,13 +70,13 @@ class HostNetworks:
                 one.wait_active(timeout=self._left)
 
     def remove(self, network: ClusterKey, hosts: Iterable[Name]) -> None:
-        """Let hosts leave, and wait until nothing is left on them; one that is not on it is no error."""
+        """Remove hosts and wait until they are released. Idempotent."""
         found = self._find(network)
         keys = {_member_key(network, host) for host in hosts}
         self._end(Cluster(self.client.sbf, one) for one in (found.members if found else ()) if one.key in keys)
 
     def ensure_none(self, network: ClusterKey, *, force: bool = False) -> None:
-        """Give a network up and wait until its number is free; raises Conflict while it has hosts, unless forced."""
+        """Release a network and wait until its VLAN ID is free. Raise Conflict while it has hosts, unless ``force``."""
         found = self._find(network)
         if found is None:
             return
@@ -89,14 +88,14 @@ class HostNetworks:
         self._end([Cluster(self.client.sbf, found.root)])
 
     def all(self) -> list[HostNetwork]:
-        """Give every network that the caller may see, in the order of their keys."""
+        """Return every network that the caller may see, in key order."""
         views = [one.view for one in self.client.list()]
         roots = sorted((one for one in views if one.network is None), key=lambda one: one.key)
         return [HostNetwork(root, tuple(one for one in views if one.network == root.key)) for root in roots]
 
     @contextmanager
     def _undoing(self, what: str) -> Iterator[list[ClusterKey]]:
-        """Let what is new go again when it did not come to what was wanted, also what SBF made and could not say."""
+        """Remove the new clusters if the block raises, even those whose creation SBF could not confirm."""
         new: list[ClusterKey] = []
         try:
             yield new
@@ -110,7 +109,7 @@ class HostNetworks:
             raise
 
     def _create(self, key: ClusterKey, spec: ClusterSpec, new: list[ClusterKey]) -> Cluster:
-        """Want a cluster, which is this call's unless another call made one of that key meanwhile."""
+        """Create a cluster; it counts as new unless another call created the key meanwhile."""
         new.append(key)
         try:
             return self.client.create(key, spec)
@@ -127,7 +126,7 @@ class HostNetworks:
         return HostNetwork(found[0], tuple(found[1:])) if found and found[0].key == network else None
 
     def _end(self, clusters: Iterable[Cluster]) -> None:
-        """End all of them, then wait for each: they go side by side."""
+        """Delete all clusters, then wait for each; they are released concurrently."""
         for one in [one.delete() for one in clusters]:
             one.wait_ended(timeout=self._left)
 
@@ -143,11 +142,11 @@ def _member_spec(root: ClusterView, host: Name, lease: float) -> ClusterSpec:
 
 
 def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
-    return ClusterKey(f"{network}_{host}")  # a dot would make it a job's key where the ID is a number
+    return ClusterKey(f"{network}_{host}")  # with a dot it would look like a job's key if the network's ID is a number
 
 
 def render_state_xml(networks: Iterable[HostNetwork]) -> str:
-    """Write ``<vlan ID="…">`` with its ``<host>``s and a ``<tag>``: one for each site where their numbers differ."""
+    """Return ``<vlan ID="…">`` elements with ``<host>``s and a ``<tag>``; one tag per site if the VLAN IDs differ."""
     state = ET.Element("state")
     for network in networks:
         vlan = ET.SubElement(state, "vlan", ID=network.root.key)

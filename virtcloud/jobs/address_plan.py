@@ -1,16 +1,16 @@
-"""Which addresses the guests of a job get, when they are not written out.
+"""Addresses of a job's guests, unless the request lists them.
 
 =====================================  ========================================================================
-asked for                              got
+the request names                      the guests get
 =====================================  ========================================================================
 a network (``10.0.0.0/24``)            its addresses from the first on
-an address in it (``10.0.0.50/24``)    from that address on
-nothing, in a network of one's own     a plan: ``10.0.0.0/24``, widened until there is room
-nothing, in a network that runs        in that network's own subnets, after the highest address that is in use;
-                                       once its end is reached, whatever is free
+an address in it (``10.0.0.50/24``)    addresses from this one on
+no subnet, for a new network           addresses of ``10.0.0.0/24``, which is widened until there is room
+no subnet, for a running network       addresses of its subnets after the highest one in use; after the end of a
+                                       subnet, the lowest free ones
 =====================================  ========================================================================
 
-Addresses that are in use, or written out for a guest, are passed over.
+Addresses that are in use or assigned to a guest in the request are skipped.
 """
 
 import ipaddress
@@ -21,31 +21,31 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 SPARE_ADDRESSES = 16
-"""So many addresses of a plan stay free, for ports of hosts and for the machines that a user brings."""
+"""Addresses of a default subnet that stay free, for ports of hosts and for machines that users connect."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 
 
 class Subnet:
-    """A subnet, and where to begin in it."""
+    """A subnet, and the address at which the assignment starts."""
 
     def __init__(self, text: str) -> None:
-        """Read ``address/prefix``."""
+        """Parse ``address/prefix``."""
         interface = ipaddress.ip_interface(text)
         self.text = text
         self.network = interface.network
         lowest, highest = int(self.network.network_address), int(self.network.broadcast_address)
-        if highest - lowest > 1:  # RFC 3021 and RFC 6164: of two, both are for hosts
+        if highest - lowest > 1:  # RFC 3021 and RFC 6164: both addresses of a subnet of two are usable
             lowest, highest = lowest + 1, highest - (1 if self.network.version == IPV4 else 0)
         self.lowest, self.highest = lowest, highest
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Give the addresses from ``start`` on that are not used, each with its prefix length."""
+        """Yield the free addresses from ``start`` on, with their prefix length."""
         return self._each(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
-        """Give the free addresses after the highest that is used, then those below."""
+        """Yield the free addresses after the highest in use, then the lower ones."""
         inside = [int(one) for one in map(ipaddress.ip_address, used) if one in self.network]
         top = max(inside, default=self.lowest - 1)
         return self._each(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
@@ -60,10 +60,10 @@ class Subnet:
 def plan_addresses(
     count: int, subnets: Sequence[str], used: Collection[str], own: Sequence[str] = (), default: Optional[str] = None
 ) -> List[Tuple[str, ...]]:
-    """Give the addresses of so many guests, in order.
+    """Return the addresses of ``count`` guests, in order. Raises RequestError if there is no room.
 
-    ``subnets`` were asked for; ``used`` are the network's addresses without prefix length, ``own`` its subnets.
-    Raises RequestError when there is no room.
+    ``subnets``: those of the request; ``used``: the addresses in use, without prefix length; ``own``: the subnets of
+    the running network; ``default``: the subnet of a new network.
     """
     if count == 0:
         return []
@@ -79,7 +79,10 @@ def plan_addresses(
 
 
 def find_subnets(addresses: Iterable[str]) -> Tuple[str, ...]:
-    """Give the subnets of addresses with prefix length: the first of each family, for a guest gets one of each."""
+    """Return the subnets of addresses with prefix length, the first of each family.
+
+    A guest gets one address of each.
+    """
     networks = [ipaddress.ip_interface(one).network for one in addresses]
     first = {one.version: str(one) for one in reversed(networks)}
     return tuple(first[version] for version in sorted(first))

@@ -1,4 +1,4 @@
-"""From a request and the hosts that a job got to the cluster that SBF is asked for."""
+"""The spec of a job's cluster, from its request and the hosts that the batch system assigned."""
 
 import re
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -9,11 +9,11 @@ from virtcloud.jobs.request_file import check_host_count
 
 SETUP_S = 600
 MARGIN_S = 300
-"""A job's end and its cluster's removal by the scheduler come first; the lease's end is for when they do not."""
+"""Seconds of the lease after the walltime: normally the batch system ends the cluster first, when the job ends."""
 
 
 class JobRun(NamedTuple):
-    """A run of a job: its key, the elements it got (the script's first), and for how long."""
+    """One attempt of a job: its cluster's key, its elements (the first host first), and its walltime."""
 
     key: str
     owner: str
@@ -23,10 +23,9 @@ class JobRun(NamedTuple):
 
 
 class JobNetwork(NamedTuple):
-    """A running network that a job joins: its key, its subnets, the addresses in use (without prefix length).
+    """A running network that a job joins: its key, its subnets, and the addresses in use (without prefix length).
 
-    ``mine`` are the addresses that this job's guests have in it already, by name: a call that is repeated gives the
-    same again.
+    ``mine``: the addresses that this job's guests have already, by name, so that a repeated call returns the same ones.
     """
 
     key: str
@@ -38,9 +37,9 @@ class JobNetwork(NamedTuple):
 def build_cluster_spec(
     request: JobRequest, job: JobRun, joined: Optional[JobNetwork] = None, plan: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Give the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in that order.
+    """Return the spec of a cluster (as JSON): guests g1, g2 and so on, host by host, with addresses in this order.
 
-    ``plan`` is the subnet where none is asked for. Raises RequestError when a subnet is too small, or the request's
+    ``plan`` is the subnet of a request without one. Raises RequestError if a subnet is too small, or if the request
     file does not fit the number of hosts.
     """
     check_host_count(request, len(job.hosts))
@@ -60,9 +59,9 @@ def build_cluster_spec(
 
 
 def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[JobNetwork]:
-    """Read a network from SBF's answer to ``GET /v1/clusters?network=NAME`` (its root first), for the job ``key``.
+    """Parse SBF's answer to ``GET /v1/clusters?network=NAME`` (its root first) for the job ``key``.
 
-    Nothing when no such network runs.
+    None without a network.
     """
     if not clusters:
         return None
@@ -73,14 +72,14 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 
 
 def parse_job_number(key: str) -> str:
-    """Give the part of a job's key that stands in its guests' names: ``12`` of ``12.pbssrv``."""
+    """Return the part of a job's key for the names of its guests: ``12`` of ``12.pbssrv``."""
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Give each guest's addresses by its name: written out, the same as before, or the next of the plan."""
+    """Return the addresses of each guest: those of the request, those it has already, or the next of the plan."""
     given = {name: wish.addresses for name, wish in named if wish.addresses is not None}
     kept = {name: network.mine[name] for name, _ in named if name in network.mine and name not in given}
     given.update(kept)
@@ -103,7 +102,7 @@ def _build_guest(host: str, wish: GuestRequest, name: str, addresses: Sequence[s
 
 
 def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:
-    """Give what a spec says of its network, where there is something to say."""
+    """Yield the fields of a spec that describe its network."""
     if request.net is not None:
         yield "joins", network.key
     for key, value in (("name", request.name), ("vlan", request.vlan), ("shares_with", list(request.share))):

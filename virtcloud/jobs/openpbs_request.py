@@ -1,4 +1,4 @@
-"""What PBS says of a job, and what a job that wants a cluster must be like (SCHEDULERS: select, place, walltime)."""
+"""OpenPBS jobs: the attributes that matter to a request, and the conditions for a cluster (select, place, walltime)."""
 
 from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
@@ -13,7 +13,7 @@ SELECT_WANTED = "use -l select=N:ncpus=\N{HORIZONTAL ELLIPSIS}"
 
 
 class JobShape(NamedTuple):
-    """The attributes of a job that matter here, as PBS writes them; nothing where it has none."""
+    """The attributes of a job that matter here, as PBS writes them; None if unset."""
 
     select: Optional[str] = None
     nodes: Optional[str] = None
@@ -23,16 +23,16 @@ class JobShape(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """A part of a select: so many hosts, each with these resources."""
+    """A part of a select: a number of hosts, and the resources of each."""
 
     hosts: int
     resources: Dict[str, str]
 
 
 def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
-    """Give the ``place`` that the job is to have; raises RequestError for a job that cannot have a cluster.
+    """Return the ``place`` of a job. Raises RequestError for a job that cannot have a cluster.
 
-    ``longest_s`` is the longest walltime allowed, in seconds.
+    ``longest_s``: the longest walltime allowed, in seconds.
     """
     if job.array:
         raise RequestError("job arrays are not supported")
@@ -44,7 +44,7 @@ def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
 
 
 def parse_select(select: str) -> Tuple[Chunk, ...]:
-    """Read a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``; raises RequestError for what is none."""
+    """Parse a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``. Raises RequestError."""
     return tuple(_parse_chunk(text) for text in select.split("+"))
 
 
@@ -57,9 +57,9 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Refuse guests that are larger than the chunk of their host, and a file that does not fit the number of hosts."""
+    """Raise RequestError for guests larger than their host's chunk, and for a file with more hosts than the job."""
     if not request.parts:
-        return  # the request's file was not read yet
+        return  # the request file was not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))
     first = 0
     for chunk in chunks:
@@ -78,7 +78,7 @@ def _check_fits(request: JobRequest, number: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Give what the guests of a host want more than its chunk has. A chunk that does not say has what there is."""
+    """Yield what the guests of a host need and what its chunk has, if less. A chunk without a limit has enough."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     wanted = sum(wish.memory_mb for wish in part) * MIB
     if memory is not None and _parse_size(memory) < wanted:
@@ -101,7 +101,7 @@ def _format_size(count: int) -> str:
 
 
 def check_walltime(walltime: Optional[str], longest_s: int) -> None:
-    """Refuse a job without an end, or with a late one: its walltime is the lease of its cluster."""
+    """Raise RequestError for a missing or too long walltime: the walltime determines the lease of the cluster."""
     text = "a walltime is required, at most %s" % format_seconds(longest_s)
     try:
         asked = 0 if walltime is None else parse_seconds(walltime)
@@ -112,7 +112,7 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Ask for one exclusive host per chunk: other jobs must not share a host with somebody's guests."""
+    """Return the place, by default one exclusive host per chunk. Other jobs must not share a host with guests."""
     if not place:
         return DEFAULT_PLACE
     words = place.split(":")

@@ -1,7 +1,7 @@
-"""The request of a job, one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
+"""The request of a job, on one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
-Keys and values are joined by ``=``, pairs by ``:``, as in a PBS ``select``. A value with colons (an IPv6 network)
-stands in brackets. Whether there is such an image or network is looked up after a request was understood.
+``=`` separates a key from its value, ``:`` separates pairs, as in a PBS ``select``. A value that contains colons (an
+IPv6 network) is written in brackets. The syntax is checked first; then the image and the network are looked up.
 """
 
 import re
@@ -13,11 +13,14 @@ from virtcloud.jobs.request_values import NAME_PATTERN, RequestError, ValueKind,
 
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
 RESERVED_KEYS = ("access", "publish", "outside", "services")
-"""Keys that have a meaning in the papers, and none here yet."""
+"""Keys that are reserved for later versions."""
 
 
 class GuestRequest(NamedTuple):
-    """One guest. Memory is in MiB. No name or address: one is found; ``addresses`` that are empty: it gets none."""
+    """One guest; memory in MiB. ``name`` and ``addresses`` of None are assigned.
+
+    Empty ``addresses`` mean no address.
+    """
 
     image: str
     memory_mb: int = 256
@@ -32,10 +35,10 @@ HostGuests = Tuple[GuestRequest, ...]
 
 
 class JobRequest(NamedTuple):
-    """What was asked for. ``parts`` go host by host; the last one holds for all hosts that follow.
+    """A request. ``parts`` contains the guests host by host; the last part applies to all following hosts.
 
-    ``net`` is the name of a running network to join, nothing for one of its own, which owners in ``share`` may join
-    too. ``spec`` is the file that has the rest; its parts are here once it was read.
+    ``net``: the name of a running network to join, None for a new network. ``share``: users who may join the new
+    network. ``spec``: the request file; ``parts`` contains its guests after the file was read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -47,17 +50,17 @@ class JobRequest(NamedTuple):
     spec: Optional[str] = None
 
     def part(self, host: int) -> HostGuests:
-        """Give the guests of the host with this number (from 0)."""
+        """Return the guests of the host with this index."""
         return self.parts[min(host, len(self.parts) - 1)]
 
     @property
     def images(self) -> Tuple[str, ...]:
-        """Every image that is asked for, once, in order."""
+        """Every requested image, once, in order."""
         return tuple(OrderedDict.fromkeys(wish.image for part in self.parts for wish in part))
 
 
 class RequestKey(NamedTuple):
-    """A key of the line: what its value is, and what it is for."""
+    """A key of the line: the kind of its value, its meaning, and an example."""
 
     kind: ValueKind
     meaning: str
@@ -110,11 +113,11 @@ REQUEST_KEYS = OrderedDict(
 )  # type: Dict[str, RequestKey]
 KEYS_BESIDE_SPEC = ("spec", "name", "net")
 OWN_NETWORK_KEYS = ("name", "vlan", "share")
-"""Keys for a network of one's own."""
+"""Keys that apply only to a new network."""
 
 
 class _Pair(NamedTuple):
-    """A key and its value, and where the pair starts (characters from 1)."""
+    """A key, its value, and the position of the pair (characters from 1)."""
 
     key: str
     value: str
@@ -122,7 +125,7 @@ class _Pair(NamedTuple):
 
 
 def parse_request(text: str) -> JobRequest:
-    """Read a request; raises RequestError that names the key, what it expects, what it got, and where."""
+    """Parse a request. Raises RequestError with the key, the expectation, the value, and the position."""
     words = OrderedDict()  # type: OrderedDict[str, _Pair]
     for word in _parse_pairs(text):
         if word.key in words:
@@ -136,7 +139,7 @@ def parse_request(text: str) -> JobRequest:
 
 
 def find_conflicts(read: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
-    """Give the keys that cannot stand with the others, each with what is expected of it."""
+    """Yield the keys that conflict with others, with the expectation for each."""
     if read.get("net"):
         for key in (one for one in OWN_NETWORK_KEYS if read.get(one)):
             yield key, "none, since net=%s has its own" % read["net"]
@@ -192,7 +195,7 @@ def _wrong_value(word: _Pair, expected: str, got: str) -> RequestError:
 
 
 def _check_together(words: Dict[str, _Pair]) -> None:
-    """Refuse keys beside a file that stand in the file, and a request without an image."""
+    """Raise RequestError for keys that belong into the request file, and for a request without an image."""
     if "spec" in words:
         for key in (one for one in words if one not in KEYS_BESIDE_SPEC):
             raise _wrong_value(words[key], "it in the file %s" % words["spec"].value, "it beside spec")

@@ -1,6 +1,6 @@
-"""The file of a request says the same as the line, and each guest by itself, host by host.
+"""A request file has the same keys as the line, and describes each guest, host by host.
 
-Values are read as on the line; several are a list. It is YAML or JSON.
+Values have the same notation as on the line; several values are a list. The file is YAML or JSON.
 """
 
 import re
@@ -56,12 +56,12 @@ hosts:
 """
 GUEST_FIELDS = {"mem": "memory_mb", "ncpus": "cpus"}
 SINGLE_GUEST_KEYS = ("name", "mac", "addresses")
-"""What only one guest can have."""
+"""Keys whose values must differ from guest to guest."""
 NUMBERED_NAME = re.compile("g[0-9]+")
 
 
 class _FilePosition(NamedTuple):
-    """A place in a file."""
+    """A position in a file."""
 
     file: str
     place: Tuple[str, ...] = ()
@@ -75,9 +75,9 @@ class _FilePosition(NamedTuple):
 
 
 def merge_request_file(request: JobRequest, document: object) -> JobRequest:
-    """Give the request with what its file says; raises RequestError that names file and place.
+    """Return the request with the content of its file. Raises RequestError with file and position.
 
-    A name or a network to join that stands on the line comes before the file's.
+    ``name`` and ``net`` on the line override those of the file.
     """
     at = _FilePosition(request.spec or "spec")
     top = _check_mapping(document, at, (*TOP_KEYS, "hosts"))
@@ -99,7 +99,7 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 
 
 def check_host_count(request: JobRequest, count: int) -> None:
-    """Refuse a file with more hosts than the job has, or that gives several hosts what only one guest can have."""
+    """Raise RequestError for a file with more hosts than the job, or with unique values for several hosts."""
     if request.spec is None:
         return
     at, last = _FilePosition(request.spec), len(request.parts) - 1
@@ -163,7 +163,7 @@ def _check_list(value: object, at: _FilePosition) -> List[object]:
 
 
 def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Refuse a name, a MAC or an address that two guests have."""
+    """Raise RequestError for a name, MAC or address of two guests."""
     seen = {}  # type: Dict[Tuple[str, str], _FilePosition]
     for number, part in enumerate(parts):
         for index, wish in enumerate(part):
@@ -176,7 +176,7 @@ def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
 
 
 def _check_numbered(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Refuse a name that a guest without one gets, unless it is the guest with that number."""
+    """Raise RequestError for a name like ``g2`` that another guest gets by default."""
     places = [(number, index, wish) for number, part in enumerate(parts) for index, wish in enumerate(part)]
     for count, (number, index, wish) in enumerate(places, 1):
         if wish.name and NUMBERED_NAME.fullmatch(wish.name) and wish.name != "g%d" % count:

@@ -1,7 +1,4 @@
-"""The kinds of value that a request has, the same on a job's line and in its file.
-
-What is wrong with a job's request, in words for the user who submitted it.
-"""
+"""The kinds of values in a request, on the line and in the file, and the error for an invalid request."""
 
 import ipaddress
 import re
@@ -20,9 +17,9 @@ _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
 
 
 class ValueKind(NamedTuple):
-    """What a value must be, and how it is read from text: ``read`` raises ValueError for what it is not.
+    """A kind of value: the expectation in words, and the parser ``read``, which raises ValueError.
 
-    Of a kind with ``many`` there may be several: joined by ``+`` on a line, a list in a file.
+    ``many``: several values are allowed, joined by ``+`` on the line, a list in the file.
     """
 
     expected: str
@@ -31,7 +28,7 @@ class ValueKind(NamedTuple):
 
 
 def number_between(lowest: int, highest: int) -> ValueKind:
-    """Give the kind of whole numbers between two."""
+    """Return the kind of integers from ``lowest`` to ``highest``."""
 
     def read(text: str) -> int:
         if not re.fullmatch("[0-9]{1,9}", text) or not lowest <= int(text) <= highest:
@@ -62,7 +59,7 @@ def _read_memory(text: str) -> int:
 
 
 def _read_interface(text: str) -> str:
-    """Write an address with its prefix length the canonical way."""
+    """Return an address with prefix length in canonical form."""
     if "/" not in text:
         raise ValueError(text)
     return str(ipaddress.ip_interface(text))
@@ -92,13 +89,13 @@ PATH = ValueKind("a path that starts with /", _read_path)
 
 
 def ip_versions(subnets: Tuple[str, ...]) -> Tuple[int, ...]:
-    """Give the version of IP of each."""
+    """Return the IP version of each subnet."""
     return tuple(ipaddress.ip_interface(one).version for one in subnets)
 
 
 class RequestError(Exception):
-    """A request that cannot be granted as it is; the message is one line and starts with ``vcluster:``."""
+    """A request that cannot be granted; the message is one line for the user and starts with ``vcluster:``."""
 
     def __init__(self, text: str) -> None:
-        """Say what is wrong, what was expected, what was seen."""
+        """Take the fault, the expectation and the value in one text."""
         super().__init__("vcluster: " + text)

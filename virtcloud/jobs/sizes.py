@@ -1,4 +1,4 @@
-"""Sizes and times as PBS writes them (pbs_resources(7)): ``4gb``, ``512mb``, ``168:00:00``."""
+"""Sizes and durations in PBS's notation (pbs_resources(7)): ``4gb``, ``512mb``, ``168:00:00``."""
 
 import re
 
@@ -11,7 +11,7 @@ STEPS = (24, 60, 60)
 
 
 def parse_bytes(text: str) -> int:
-    """Read a size in bytes; raises ValueError. A number alone is bytes; ``w`` are words of 8 bytes."""
+    """Parse a size; return bytes. Raises ValueError. A bare number is bytes; ``w`` means words of 8 bytes."""
     found = SIZE.fullmatch(text.strip())
     if found is None:
         raise ValueError(text)
@@ -21,9 +21,9 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_seconds(text: str) -> int:
-    """Read ``seconds``, ``minutes:seconds`` and so on up to Torque's ``days:hours:minutes:seconds``.
+    """Parse ``seconds``, ``minutes:seconds`` and so on, up to Torque's ``days:hours:minutes:seconds``.
 
-    Raises ValueError for anything else.
+    Raises ValueError.
     """
     found = TIME.fullmatch(text.strip())
     if found is None:
@@ -35,5 +35,5 @@ def parse_seconds(text: str) -> int:
 
 
 def format_seconds(seconds: int) -> str:
-    """Write seconds as PBS does: ``168:00:00``."""
+    """Return seconds in PBS's notation: ``168:00:00``."""
     return "%02d:%02d:%02d" % (seconds // 3600, seconds // 60 % 60, seconds % 60)

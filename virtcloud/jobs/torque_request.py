@@ -1,10 +1,8 @@
-"""What Torque says of a job (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and what it must be like.
+"""Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-How a request travels with a Torque job.
-
-Torque tells a host only of resources that it knows itself: ``vcluster`` is none of them and stays with the server.
-``other`` is one that is free for a site's own use, so the submit filter writes the request there too. Sites whose
-Torque has a resource ``net`` (``net=private``, ``net=ID``) use it for a network without guests of ours.
+Torque passes only its own resources to a host; ``vcluster`` stays with the server. Torque reserves ``other`` for a
+site, so the submit filter copies the request there. Sites whose Torque has a resource ``net`` (``net=private``,
+``net=ID``) use it for a network without guests.
 """
 
 import re
@@ -20,10 +18,7 @@ NODES_WANTED = "use -l nodes=N:ppn=\N{HORIZONTAL ELLIPSIS}"
 
 
 def parse_resources(text: str) -> Dict[str, str]:
-    """Read a list of resources as Torque writes it for its prologue and as ``-l`` takes it.
-
-    A comma within brackets does not part it.
-    """
+    """Parse a list of resources, as ``-l`` takes it and as Torque passes it to a prologue. Brackets protect commas."""
     pairs = (pair.partition("=") for pair in RESOURCE_ITEM.findall(text))
     return OrderedDict((key.strip(), value.strip()) for key, _, value in pairs if key.strip())
 
@@ -31,11 +26,11 @@ def parse_resources(text: str) -> Dict[str, str]:
 def admit_torque_job(
     request: JobRequest, wanted: Mapping[str, str], longest_s: Optional[int], array: bool = False
 ) -> None:
-    """Raise RequestError for a job that cannot have a cluster; ``wanted`` are its resources.
+    """Raise RequestError for a job that cannot have a cluster; ``wanted`` contains its resources.
 
-    ``longest_s`` is the longest walltime allowed, in seconds; nothing while a queue may still give one.
-    ``neednodes`` is ``nodes`` again; a list that is too long has one of them only. Torque has no word for hosts
-    that no other job shares: that is for its scheduler's configuration.
+    ``longest_s``: the longest walltime allowed, in seconds; None if a queue may still set one. ``neednodes`` repeats
+    ``nodes``; a truncated list has only one of them. Torque cannot express exclusive hosts; its scheduler's
+    configuration must ensure them.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -46,13 +41,13 @@ def admit_torque_job(
 
 
 def check_no_array(array: bool) -> None:
-    """Refuse an array, whose jobs have ids that no cluster can have."""
+    """Raise RequestError for an array: the ids of its jobs are no valid cluster keys."""
     if array:
         raise RequestError("job arrays are not supported")
 
 
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
-    """Read ``3:ppn=4+n7:ppn=8:big``: so many hosts, or one by its name, its processors and its properties."""
+    """Parse ``3:ppn=4+n7:ppn=8:big``: a number of hosts, or one by name, with processors and properties."""
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
 
@@ -66,7 +61,7 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def parse_nodefile(nodefile: str) -> Tuple[str, ...]:
-    """Give the hosts of a ``PBS_NODEFILE``, which has a line for each processor: each once, in order."""
+    """Return the hosts of a ``PBS_NODEFILE``, which has a line per processor: each once, in order."""
     return tuple(OrderedDict.fromkeys(line.strip() for line in nodefile.splitlines() if line.strip()))
 
 
@@ -76,17 +71,17 @@ DIRECTIVE = "#PBS"
 CARRIED_DIRECTIVE = "%s -l %s=%s" % (DIRECTIVE, CARRIER_RESOURCE, REQUEST_MARK)
 LINE = re.compile(r"[^\n]*\n|[^\n]+")
 FLAG_OPTIONS = "-[EfhInVxXz]*"
-"""Options of qsub without a value, which may stand before the last one in a word."""
+"""Options of qsub without a value; several may be combined in one word before an option with a value."""
 
 
 def find_request(wanted: Mapping[str, str]) -> Optional[str]:
-    """Give the request among a job's resources: ``vcluster`` itself, or else the one that travels; nothing if none."""
+    """Return the request among a job's resources: ``vcluster``, or the copy in ``other``; None without one."""
     carried = wanted.get(CARRIER_RESOURCE, "")
     return wanted.get("vcluster", carried[len(REQUEST_MARK) :] if carried.startswith(REQUEST_MARK) else None)
 
 
 class QsubSubmission(NamedTuple):
-    """What qsub was given: its resources, whether it makes an array, and whether directives begin with another word."""
+    """A call of qsub: the resources, whether it submits an array, and whether directives have another prefix."""
 
     resources: Dict[str, str]
     array: bool
@@ -94,7 +89,10 @@ class QsubSubmission(NamedTuple):
 
 
 def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
-    """Read qsub's arguments and the directives of the script; the command line goes before, and the later before."""
+    """Parse qsub's arguments and the script's directives.
+
+    The command line overrides the script; later values override.
+    """
     words = [word for line in _parse_directives(script) for word in line.split()]
     found = {}  # type: Dict[str, str]
     for given in (*_option_values(words, "l"), *_option_values(arguments, "l")):
@@ -104,7 +102,7 @@ def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
 
 
 def add_request_directive(script: str, request: str) -> str:
-    """Give the script with the request in ``other``, in one directive; the same again changes nothing."""
+    """Return the script with the request in one directive for ``other``. Idempotent."""
     lines = [line for line in LINE.findall(script) if not line.startswith(CARRIED_DIRECTIVE)]
     first = 1 if lines and lines[0].startswith("#!") else 0
     if first and not lines[0].endswith("\n"):
@@ -113,7 +111,7 @@ def add_request_directive(script: str, request: str) -> str:
 
 
 def find_carried_request(script: str) -> Optional[str]:
-    """Give the request that was put into a script."""
+    """Return the request in a script's directive, or None."""
     return next(
         (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
         None,
@@ -121,7 +119,7 @@ def find_carried_request(script: str) -> Optional[str]:
 
 
 def _parse_directives(script: str) -> Iterator[str]:
-    """Give what stands behind ``#PBS``, up to the first line that a shell would run, as qsub does."""
+    """Yield the text after ``#PBS`` up to the first line that a shell would execute, as qsub does."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))
     for line in lines:
         text = line.lstrip()
@@ -134,7 +132,7 @@ def _parse_directives(script: str) -> Iterator[str]:
 
 
 def _option_values(words: Iterable[str], option: str) -> Iterator[str]:
-    """Give the values of an option: ``-l x``, ``-lx``, ``-Il x``."""
+    """Yield the values of an option: ``-l x``, ``-lx``, ``-Il x``."""
     pattern = re.compile("%s%s(.*)" % (FLAG_OPTIONS, option))
     rest = iter(words)
     for word in rest:

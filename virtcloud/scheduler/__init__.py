@@ -1,5 +1,5 @@
-"""Reconciliation of a batch system's jobs with SBF's clusters, as a service on the scheduler's host.
+"""Reconciliation of a batch system's jobs with SBF's clusters, on the host of the batch system's server.
 
-``decide``, ``leases``, ``nodes`` and the readers of what schedulers print decide and do nothing; ``openpbs`` and
-``torque`` ask, ``reconciler`` goes round.
+``decision`` decides (pure), ``openpbs_adapter`` and ``torque_adapter`` query the batch systems, ``job_reconciler``
+runs the rounds, ``reconciliation_threads`` puts the parts together.
 """

@@ -1,7 +1,4 @@
-"""Running a scheduler's commands: with a time limit, and no error that is not ours.
-
-How a scheduler's command ended.
-"""
+"""Runs commands of a batch system with a time limit."""
 
 import os
 import subprocess
@@ -14,9 +11,9 @@ from virtcloud.model.errors import SchedulerUnavailable
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """A command, its exit code, and what it wrote.
+    """The result of a command: exit code and output.
 
-    What it wrote is read as UTF-8; users' text may hold other bytes, which are replaced.
+    The output is decoded as UTF-8; other bytes, which users' text may contain, are replaced.
     """
 
     command: str
@@ -26,7 +23,7 @@ class CommandResult:
 
     @property
     def complaint(self) -> str:
-        """What it said went wrong, in one line."""
+        """The error message of the command, on one line."""
         said = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
         return f"{self.command} ended with {self.code}: {said or 'it said nothing'}"
 
@@ -38,13 +35,13 @@ CommandRunner = Callable[[Sequence[str]], CommandResult]
 
 
 def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
-    """Give what runs commands of ``folder``, each for ``timeout_s`` at most; it raises SchedulerSilent."""
+    """Return a function that runs commands of ``folder`` with a time limit; it raises SchedulerUnavailable."""
 
     def run(command: Sequence[str]) -> CommandResult:
         program = command[0] if folder is None else str(folder / command[0])
         shown = " ".join(command[:4])
         try:
-            ended = subprocess.run(  # noqa: S603 - fixed words, and numbers of jobs
+            ended = subprocess.run(  # noqa: S603 - fixed words and job numbers
                 [program, *command[1:]],
                 capture_output=True,
                 timeout=timeout_s,
@@ -65,7 +62,7 @@ def build_runner(folder: Path | None, timeout_s: float) -> CommandRunner:
 
 
 def find_command_folder(configuration: Path = PBS_CONF) -> Path | None:
-    """Find the commands where an OpenPBS says that it is installed; none: they are on the PATH."""
+    """Return the folder of OpenPBS's commands from its configuration; None if they are on PATH."""
     try:
         lines = configuration.read_text(errors="replace").splitlines()
     except OSError:

@@ -1,13 +1,9 @@
-"""PURE. Which clusters are to be ended, and what administrators are to be told, from two lists and a memory.
+"""PURE. Decides which clusters to end, which leases to extend, and which alerts to raise, from one observation.
 
-A cluster is *doubted* when the scheduler says, by name, that its job does not run, or runs another attempt. It is
-ended when it was doubted at each of several looks in a row, and for a while. A job is doubted likewise when it runs
-without a cluster, or its script does not begin though the cluster is up; then administrators are told. Of a job that
-the scheduler said nothing of, nothing is concluded.
-
-PURE. What administrators are told, by name; docs/how-to/when-something-fails.md says of each what to do.
-
-PURE. How long a running job's cluster must still last: its walltime may have been extended, the job suspended.
+A cluster is *in doubt* if the batch system reports that its job does not run, or runs another attempt. It is ended
+after several doubtful observations in a row and a grace period. A job is in doubt if it runs without a cluster, or if
+its script does not start although its cluster is up; this raises an alert. Nothing follows for a job that the batch
+system did not mention.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -22,7 +18,7 @@ from virtcloud.scheduler.job_states import JobPhase, SchedulerJob
 
 
 class AlertName(StrEnum):
-    """The names that logs, the status file and the documentation have for what is wrong."""
+    """Names of alerts in logs, in the status file and in docs/how-to/when-something-fails.md, which has the remedies."""
 
     SCHEDULER_SILENT = "scheduler-silent"
     SBF_SILENT = "sbf-silent"
@@ -38,7 +34,7 @@ class AlertName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Something is wrong with ``about`` (a job, a cluster, a host, a service), in one line."""
+    """An alert about a job, a cluster, a host or a service, in one line."""
 
     name: AlertName
     about: str
@@ -46,7 +42,7 @@ class Alert:
 
 
 class DoubtSubject(StrEnum):
-    """What a doubt is about."""
+    """The subject of a doubt."""
 
     CLUSTER = "cluster"
     JOB = "job"
@@ -55,7 +51,7 @@ class DoubtSubject(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DoubtKey:
-    """One attempt of a cluster or of a job; another attempt, or another owner's cluster, is another doubt."""
+    """One attempt of a cluster or job; another attempt or another owner is another doubt."""
 
     subject: DoubtSubject
     key: ClusterKey
@@ -65,7 +61,7 @@ class DoubtKey:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Since when (monotonic seconds) and how many times in a row something was doubted, and why the last time."""
+    """The start of a doubt (monotonic seconds), the number of observations in a row, and the last reason."""
 
     since: float
     times: int
@@ -75,12 +71,12 @@ class Doubt:
 DoubtMemory = Mapping[DoubtKey, Doubt]
 DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""A script begins within the alarm of the hosts' hook, ten minutes, or never."""
+"""Seconds after which a script that did not start never will: the alarm of the MoM hook is ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtRules:
-    """When a doubt is acted upon: after so many looks and seconds; longer where the scheduler has no job at all."""
+    """The observations and seconds after which a doubt is acted upon; longer if the batch system has no job at all."""
 
     looks: int = 2
     grace_s: float = 120.0
@@ -89,7 +85,7 @@ class DoubtRules:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One good look: the clusters that are this scheduler's, and what it says of jobs, of theirs and of others."""
+    """A complete observation: the clusters of this batch system, and the jobs, with and without clusters."""
 
     clusters: Collection[ClusterView]
     jobs: Mapping[ClusterKey, SchedulerJob]
@@ -98,7 +94,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class ClusterEnd:
-    """An attempt's cluster is to be ended."""
+    """An attempt whose cluster must be ended."""
 
     key: ClusterKey
     attempt: int
@@ -108,7 +104,7 @@ class ClusterEnd:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done and told, and what is to be remembered until the next look."""
+    """The clusters to end, the alerts, and the doubts to remember until the next observation."""
 
     ends: tuple[ClusterEnd, ...] = ()
     alerts: tuple[Alert, ...] = ()
@@ -116,7 +112,7 @@ class Decision:
 
 
 def decide(seen: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
-    """Decide after a good look; ``now`` is monotonic. After a look that failed, begin with an empty memory."""
+    """Decide after a complete observation; ``now`` is monotonic. After a failed observation, pass an empty memory."""
     doubts = dict(_find_doubts(seen))
     remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
     grace = rules.grace_empty_s if seen.empty else rules.grace_s
@@ -141,7 +137,7 @@ def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:
 
 
 def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
-    """Give what is doubted now, and why."""
+    """Yield the current doubts and their reasons."""
     wanted = {one.key: one for one in seen.clusters if one.state in WANTED_STATES}
     for key, cluster in wanted.items():
         job = seen.jobs.get(key)
@@ -162,7 +158,7 @@ def _find_doubts(seen: Observation) -> Iterator[tuple[DoubtKey, str]]:
 
 
 def _find_objection(cluster: ClusterView, job: SchedulerJob) -> str | None:
-    """Say why a cluster is not its job's any more, if so."""
+    """Return why a cluster does not belong to its job any more, or None."""
     if job.standing in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.words}"
     if job.standing is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
@@ -177,13 +173,13 @@ def _alert_unreadable_jobs(seen: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease that ends less than this after the job's walltime is extended; so much the two clocks may differ."""
+"""Extend a lease that ends earlier than this after the job's walltime; the two clocks may differ by this."""
 EXTEND_TO_S = 900
-"""… to this much after it, so that a job that does not go on is not extended at each look."""
+"""Extend it to this time after the walltime, so that a suspended job is not extended at each observation."""
 
 
 def compute_extension(cluster: ClusterView, job: SchedulerJob, now: datetime) -> float | None:
-    """Give the seconds from now that a cluster's lease must have, where it has too few."""
+    """Return the seconds from now that a cluster's lease must last, or None if it lasts long enough."""
     running = job.standing is JobPhase.RUNNING and cluster.state in WANTED_STATES
     if not running or cluster.attempt < (job.attempt or 0):
         return None

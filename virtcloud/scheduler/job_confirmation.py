@@ -1,6 +1,6 @@
-"""Answering for jobs: hosts that begin one ask SBF for its cluster, and SBF asks the batch system's server.
+"""Confirms jobs: SBF asks whether a job runs before it creates a cluster that a host requests for the job.
 
-It runs beside reconciliation, in a thread of its own: a prologue waits for the answer.
+A thread of its own answers, beside reconciliation, since a prologue waits for the answer.
 """
 
 import threading
@@ -15,24 +15,27 @@ from virtcloud.scheduler.protocols import Log
 
 QUESTION_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Between two rounds that answered something: a job whose server says no is asked about again and again."""
+"""Seconds between two rounds with answers: SBF repeats a question after a negative answer."""
 RETRY_S = 5.0
-"""Until the next try, when the batch system or SBF did not answer."""
+"""Seconds until the next try if the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
 
 
 class JobAnswerer(Protocol):
-    """The batch system's server, asked about single jobs."""
+    """The batch system's server, queried about single jobs."""
 
     def server(self) -> SchedulerServer:
-        """Return which server answers; raises SchedulerSilent."""
+        """Return the server that answers. Raises SchedulerUnavailable."""
 
     def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return what the server says of a job; ``names`` are SBF's names of nodes. Raises SchedulerSilent."""
+        """Return the server's statement about a job; ``names`` are SBF's names of nodes.
+
+        Raises SchedulerUnavailable.
+        """
 
 
 class JobQuestions(Protocol):
-    """SBF."""
+    """The questions of SBF about jobs."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that hosts ask about; waits for one."""
@@ -48,9 +51,9 @@ def answer_questions(
     log: Log,
     beat: Callable[[], None] = lambda: None,
 ) -> float:
-    """Answer for every job that is asked about now, or within ``WAIT_S`` seconds; return how long to pause then.
+    """Answer the questions of the next ``QUESTION_WAIT_S`` seconds; return the seconds to pause afterwards.
 
-    Raises nothing of the batch system's or of SBF's: an unanswered question stays.
+    Errors of the batch system and of SBF are logged; SBF repeats unanswered questions.
     """
     try:
         server = answers.server()
@@ -71,7 +74,7 @@ def answer_questions(
     return PAUSE_S if keys else 0
 
 
-def answer_until_stopped(  # noqa: PLR0913, PLR0917 - what it works with
+def answer_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     answers: JobAnswerer,
     asked: JobQuestions,
     names: Mapping[str, str],
@@ -79,7 +82,7 @@ def answer_until_stopped(  # noqa: PLR0913, PLR0917 - what it works with
     stop: threading.Event,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Answer until ``stop`` is set; a fault of ours is logged, and does not end it. ``beat`` reports progress."""
+    """Answer questions until ``stop`` is set; unexpected errors are logged. ``beat`` reports progress."""
     while not stop.is_set():
         beat()
         try:

@@ -1,20 +1,16 @@
-"""One look after the other at jobs and clusters: decide, act, tell.
+"""Rounds of reconciliation: observe the jobs and clusters, decide, act, report.
 
 ==============================  =========================================================================
-what happens                    what follows
+event                           consequence
 ==============================  =========================================================================
-the scheduler does not answer,  nothing is ended, and what was in doubt is forgotten: only looks in a row
-or not in full                  count; told as ``scheduler-silent``
-SBF does not answer             likewise, ``sbf-silent``; clusters and jobs go on
-this service is started again   what was in doubt is forgotten
-a clock is set                  doubts are timed by a clock that is never set; leases may be extended for
-                                nothing, or late by as much as the clock is wrong
-SBF refuses a deed              told (``cluster-not-ended``, ``lease-not-extended``), tried at the next look
+the batch system does not       no cluster is ended, and doubts are deleted: only observations in a row
+answer completely               count; alert ``scheduler-silent``
+SBF does not answer             likewise, alert ``sbf-silent``; clusters and jobs continue
+this service restarts           doubts are deleted
+a clock is set                  doubts use a monotonic clock; leases may be extended needlessly, or late, by
+                                as much as the clock is wrong
+SBF refuses an action           alert (``cluster-not-ended``, ``lease-not-extended``); tried again next round
 ==============================  =========================================================================
-
-One look at both sides: SBF's clusters first, then the jobs that they belong to.
-
-What is kept from look to look so that it can be told: alerts with their beginning, the last deeds.
 """
 
 from collections import deque
@@ -43,26 +39,26 @@ from virtcloud.scheduler.status import MAX_ACTIONS, AlertView, DoubtView, Reconc
 
 
 class ReconciliationJournal:
-    """Tells each alert once when it begins and once when it is over."""
+    """Logs each alert once at its start and once at its end, and keeps the last actions."""
 
     def __init__(self, log: Log) -> None:
-        """Begin with nothing to tell."""
+        """Start without alerts and actions."""
         self._log = log
         self._since: dict[tuple[AlertName, str], AlertView] = {}
         self._deeds: deque[ReconciliationAction] = deque(maxlen=MAX_ACTIONS)
 
     @property
     def alerts(self) -> tuple[AlertView, ...]:
-        """What is wrong now."""
+        """The current alerts."""
         return tuple(self._since.values())
 
     @property
     def deeds(self) -> tuple[ReconciliationAction, ...]:
-        """What was done last, oldest first."""
+        """The last actions, oldest first."""
         return tuple(self._deeds)
 
     def tell(self, alerts: Iterable[Alert], at: datetime) -> None:
-        """Say what is wrong now; what was wrong before and is not any more is over."""
+        """Replace the current alerts; log those that are new and those that are over."""
         now = {(one.name, one.about): one for one in alerts}
         for key in [one for one in self._since if one not in now]:
             over = self._since.pop(key)
@@ -74,27 +70,27 @@ class ReconciliationJournal:
             self._since[key] = AlertView(name=one.name, about=one.about, text=one.text, since=since)
 
     def done(self, what: str, key: ClusterKey, attempt: int, why: str, at: datetime) -> None:
-        """Keep what was done to a cluster."""
+        """Log and keep an action on a cluster."""
         self._log.info(f"cluster_{what}", cluster=key, attempt=attempt, why=why)
         self._deeds.append(ReconciliationAction(at=at, what=what, cluster=key, attempt=attempt, why=why))
 
 
 MACHINE_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""So those who ask for jobs' clusters are called, as SBF keeps who asked for one."""
+"""Prefixes of ``created_by`` for clusters that a batch system requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerObservation:
-    """What was seen, and of which server."""
+    """An observation and the server that it is about."""
 
     server: SchedulerServer
     seen: Observation
 
 
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
-    """Look once. Raises SchedulerSilent, and what SBF raises: then nothing was seen at all.
+    """Return one observation. Raises SchedulerUnavailable and SBF's errors if it is not complete.
 
-    A cluster that is made meanwhile is not among those that were asked for, so that no job can be missing for it.
+    The clusters are read before the jobs, so a cluster created meanwhile cannot lack its job.
     """
     server = scheduler.server()
     ours = [one for one in clusters.clusters() if belongs_to_server(one, server)]
@@ -104,9 +100,9 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Say whether a cluster is a job's of this server: its key says so, and no person asked for it.
+    """Return whether a cluster belongs to a job of this server: by its key, and by who requested it.
 
-    Of one from before SBF kept who asked, the key decides.
+    The key alone decides for clusters of versions that did not record who requested them.
     """
     by_machine = cluster.created_by is None or cluster.created_by.startswith(MACHINE_PREFIXES)
     return by_machine and parse_job_number(cluster.key, server) is not None
@@ -121,9 +117,9 @@ class Clocks:
 
 
 class JobReconciler:
-    """Reconciles one scheduler's jobs with SBF's clusters."""
+    """Reconciles the jobs of one batch system with SBF's clusters."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - its parts
+    def __init__(  # noqa: PLR0913, PLR0917 - its collaborators
         self,
         scheduler: Scheduler,
         clusters: ClusterApi,
@@ -132,7 +128,7 @@ class JobReconciler:
         clocks: Clocks,
         others: Callable[[], Iterable[Alert]] = tuple,
     ) -> None:
-        """Begin with nothing in doubt; ``others`` gives what else is wrong, after each good look."""
+        """Start without doubts; ``others`` returns further alerts after each complete observation."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._rules = rules
@@ -145,7 +141,7 @@ class JobReconciler:
         self._last_good: datetime | None = None
 
     def round(self) -> ReconciliationReport:
-        """Look once, do what follows, and say what was seen and done. Raises nothing."""
+        """Run one round and return its report. Raises no exception."""
         at = self._clocks.now()
         seen: ServerObservation | None = None
         try:
@@ -157,13 +153,13 @@ class JobReconciler:
             self._blind(Alert(AlertName.SCHEDULER_SILENT, "scheduler", str(error)), at)
         except VirtcloudError as error:
             self._blind(Alert(AlertName.SBF_SILENT, "sbf", str(error)), at)
-        except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other, and tried again
+        except Exception as error:  # noqa: BLE001 - an unexpected error becomes an alert, and the next round tries again
             self._log.exception("fault")
             self._blind(Alert(AlertName.FAULT, "reconciliation", f"{type(error).__name__}: {error}; see the log"), at)
         return self._report(seen, at)
 
     def _settle(self, seen: Observation) -> Iterator[Alert]:
-        """Act after a good look, and give what is wrong."""
+        """Act on a complete observation; yield alerts."""
         verdict = decide(seen, self._memory, self._clocks.monotonic(), self._rules)
         self._memory = verdict.memory
         yield from verdict.alerts
@@ -176,7 +172,7 @@ class JobReconciler:
                 yield from self._extend(cluster, wanted)
 
     def _blind(self, alert: Alert, at: datetime) -> None:
-        """Forget doubts after a look that failed; what was wrong before is still told, since nobody saw it end."""
+        """Delete doubts after a failed observation. Earlier alerts stay, since nothing shows that they are over."""
         self._memory = {}
         self._journal.tell((*self._alerts, alert), at)
 

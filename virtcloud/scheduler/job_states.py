@@ -1,7 +1,4 @@
-"""PURE. What a scheduler says of jobs, in our words.
-
-PURE. What OpenPBS and Torque have in common: the states of jobs (qstat(1B)) and of servers.
-"""
+"""PURE. Jobs and servers as reconciliation sees them, and the states that OpenPBS and Torque share (qstat(1B))."""
 
 import re
 from dataclasses import dataclass
@@ -14,25 +11,25 @@ from virtcloud.scheduler.command import CommandResult
 
 
 class JobPhase(StrEnum):
-    """What a job's state means for its cluster."""
+    """The meaning of a job's state for its cluster."""
 
     RUNNING = "running"
-    """It has hosts: it starts, runs or is suspended."""
+    """The job has hosts: it starts, runs or is suspended."""
     EXITING = "exiting"
-    """Its script has ended; its hosts are being tidied, and its cluster goes with that."""
+    """The job's script has ended; the epilogue removes its cluster."""
     PENDING = "pending"
-    """It waits and has no hosts."""
+    """The job waits and has no hosts."""
     GONE = "gone"
-    """The scheduler says that it has finished, or that there is no such job."""
+    """The job has finished, or the batch system does not know it."""
     UNREADABLE = "unreadable"
-    """The scheduler knows it, but does not say, or not so that it can be read, whether it runs."""
+    """The batch system knows the job, but its output does not show whether the job runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerJob:
-    """A job: ``words`` say its state, ``attempt`` counts its runs (none: the scheduler does not count).
+    """A job: ``words`` describe its state, ``attempt`` counts its runs (None if the batch system does not count).
 
-    ``wants_cluster`` says that it asked for one, ``begun`` that its script was started. Times are in seconds.
+    ``wants_cluster``: the job requested a cluster; ``begun``: its script was started. Times are in seconds.
     """
 
     key: ClusterKey
@@ -47,25 +44,25 @@ class SchedulerJob:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerServer:
-    """The scheduler's server: its name ends the ids of its jobs; ``empty`` says that it has no job whatever."""
+    """The server of a batch system: its name ends the ids of its jobs; ``empty``: it has no job at all."""
 
     name: str
     empty: bool
 
 
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
-    """Give the key of a job's cluster: its id, lower case. Raises BadInput where the server's name is too long."""
+    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput for a too long server name."""
     return ClusterKey(f"{number}.{server.name}".lower())
 
 
 def parse_job_number(key: str, server: SchedulerServer) -> str | None:
-    """Give the number of the job whose cluster has this key, if it is a job of this server."""
+    """Return the number of the job whose cluster has this key, or None if the key belongs to no job of this server."""
     found = re.fullmatch(r"([0-9]{1,18})\.(.+)", key)
     return found.group(1) if found and found.group(2) == server.name.lower() else None
 
 
 def parse_seconds_or_zero(text: object) -> int:
-    """Read ``168:00:00``; what cannot be read is 0: the job's lease then goes on in small steps."""
+    """Parse ``168:00:00``; return 0 for anything else, so that the job's lease is extended in small steps."""
     try:
         return parse_seconds(str(text))
     except ValueError:
@@ -73,7 +70,7 @@ def parse_seconds_or_zero(text: object) -> int:
 
 
 def check_server_name(name: str) -> str:
-    """Give a server's name if the keys of its jobs' clusters can end in it; raises BadInput."""
+    """Return a server's name if keys of clusters can end with it. Raises BadInput."""
     job_cluster_key("9999999", SchedulerServer(name, empty=False))
     if not name:
         raise BadInput("expected the name of the scheduler's server, got nothing")
@@ -92,16 +89,16 @@ COMMON_STATES: PhaseTable = {
     "T": (JobPhase.PENDING, "is being moved"),
 }
 SERVING_STATES = frozenset({"Active", "Idle", "Scheduling"})
-"""States of a server that has read all its jobs; the others are of one that starts or stops."""
+"""States of a server that has read all its jobs; in other states it starts or stops."""
 
 
 def parse_phase(states: PhaseTable, state: str) -> tuple[JobPhase, str]:
-    """Say what a job's state means."""
+    """Return the phase and the description of a job's state."""
     return states.get(state, (JobPhase.UNREADABLE, f"its state {state!r} is not one that is known here"))
 
 
 def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> SchedulerServer:
-    """Make a server of what its command said; raises SchedulerSilent for one that is not at work."""
+    """Return the server from its attributes. Raises SchedulerUnavailable if the server is not at work."""
     try:
         found = SchedulerServer(check_server_name(name), empty=int(jobs) == 0)
     except (ValueError, BadInput) as error:
@@ -112,5 +109,5 @@ def build_server(ended: CommandResult, name: str, state: str, jobs: str) -> Sche
 
 
 def not_a_server_error(ended: CommandResult) -> SchedulerUnavailable:
-    """Say that a command said nothing of a server."""
+    """Return the error for output that describes no server."""
     return SchedulerUnavailable(f"{ended.command}: expected one server with its state, got something else")

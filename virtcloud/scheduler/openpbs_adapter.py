@@ -1,9 +1,7 @@
-"""OpenPBS by its commands. Each job is asked for by its number: only what is said of it, by name, counts.
+"""Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-PURE. What OpenPBS prints, read: ``qstat -f -F json``, ``qstat -B``, ``qselect``, ``pbsnodes``, and their complaints.
-
-Recorded from 23.06. A job that has finished or is unknown is told on stderr, by name; a job that the caller may not
-see is passed over in silence with exit code 0, so silence says nothing of a job.
+Each job is queried by its number. Written from output of 23.06. A finished or unknown job is named on stderr. A job
+that the caller may not see is omitted with exit code 0, so a missing job means nothing.
 """
 
 import json
@@ -25,24 +23,24 @@ from virtcloud.scheduler.job_states import (
 )
 
 QSTAT_CODES = frozenset({0, 35, 153})
-"""Exit codes of a qstat that was answered; the others: a job has finished, is unknown (15139, 15001 modulo 256)."""
+"""Exit codes of a complete answer; 35 and 153: a job has finished or is unknown (15139, 15001 modulo 256)."""
 GONE_MESSAGES = (
     (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
     (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
 )
 PRERUN_SUBSTATE = 41
-"""The substate of a job that is with its hosts, whose script has not been started yet."""
+"""The substate of a job on its hosts before its script starts."""
 OPENPBS_STATES = {
     **job_states.COMMON_STATES,
     "U": (JobPhase.RUNNING, "is suspended by its host's user"),
     "M": (JobPhase.UNREADABLE, "it was moved to another server, where it may run"),
     "F": (JobPhase.GONE, "has finished"),
 }
-"""B and X are of arrays, which have no clusters."""
+"""The states of OpenPBS; B and X are states of arrays, which have no clusters."""
 
 
 def parse_server(ended: CommandResult) -> SchedulerServer:
-    """Read ``qstat -B -f -F json``; raises SchedulerSilent."""
+    """Parse ``qstat -B -f -F json``. Raises SchedulerUnavailable."""
     if ended.code != 0:
         raise SchedulerUnavailable(ended.complaint)
     try:
@@ -54,7 +52,7 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
 
 
 def parse_job_numbers(ended: CommandResult) -> set[str]:
-    """Read ``qselect``: the numbers of jobs; arrays are left out. Raises SchedulerSilent."""
+    """Return the job numbers in the output of ``qselect``, without arrays. Raises SchedulerUnavailable."""
     if ended.code != 0 or ended.err.strip():
         raise SchedulerUnavailable(f"{ended.complaint}; were the hooks installed (virtcloud pbs install)?")
     lines = [line.strip() for line in ended.out.splitlines() if line.strip()]
@@ -65,7 +63,7 @@ def parse_job_numbers(ended: CommandResult) -> set[str]:
 
 
 def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Read ``qstat -f -F json NUMBER…``. Raises SchedulerSilent, and ValueError when the output is not JSON."""
+    """Parse ``qstat -f -F json NUMBER…``. Raises SchedulerUnavailable, and ValueError if the output is not JSON."""
     gone = _parse_gone_jobs(ended, server)
     found = _as_mapping(_parse_json(ended).get("Jobs"))
     running = (_parse_job(str(name).partition(".")[0], facts, server) for name, facts in found.items())
@@ -73,12 +71,12 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Stand for a job that is known, and whose text (its environment is in it) makes the answer unreadable."""
+    """Return a job whose environment makes the output invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not JSON")
 
 
 def parse_nodes(ended: CommandResult) -> set[str]:
-    """Read ``pbsnodes -a -F json``: the host of each vnode. Raises SchedulerSilent."""
+    """Return the host of each vnode in the output of ``pbsnodes -a -F json``. Raises SchedulerUnavailable."""
     if ended.code != 0:
         raise SchedulerUnavailable(ended.complaint)
     try:
@@ -89,7 +87,7 @@ def parse_nodes(ended: CommandResult) -> set[str]:
 
 
 def _parse_json(ended: CommandResult) -> dict[str, Any]:
-    """Read JSON; control characters in strings are let pass (older versions write them as they are)."""
+    """Parse a JSON object; older versions write control characters in strings unescaped."""
     found = json.loads(ended.out, strict=False)
     if not isinstance(found, dict):
         raise ValueError(ended.out[:80])  # noqa: TRY004 - as any other text that is no such document
@@ -137,24 +135,24 @@ def _parse_attempt(counted: object) -> int | None:
 
 
 JOBS_PER_QSTAT = 100
-"""Jobs that one qstat is asked for: users' environments are in the answer, and it is held in memory."""
+"""Jobs per qstat: the output contains users' environments and is held in memory."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
-"""Running jobs that asked for a cluster: requests begin with a letter, and a resource that is not set is below all."""
+"""Running jobs with a request: requests begin with a letter, and an unset resource sorts below."""
 
 
 class OpenPbsScheduler:
-    """The OpenPBS server that this machine's commands speak to; one of a pair that takes over is the same server."""
+    """The OpenPBS server that this machine's commands reach. The servers of a failover pair count as one."""
 
     def __init__(self, run: CommandRunner) -> None:
-        """Ask by ``run``."""
+        """Take the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Say which server answers; one that still reads its jobs does not."""
+        """Return the server. Raises SchedulerUnavailable while it still reads its jobs."""
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Give what is said of every job that is asked for, and of those that run and want a cluster."""
+        """Return every job in ``asked``, and the running jobs with a request."""
         numbers = sorted({*asked, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         found: dict[ClusterKey, SchedulerJob] = {}
         for some in _batches(numbers):
@@ -168,11 +166,11 @@ class OpenPbsScheduler:
         return found
 
     def nodes(self) -> Collection[str]:
-        """Give the hosts of all vnodes."""
+        """Return the hosts of all vnodes."""
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read some jobs; where one of them makes the answer unreadable, read each alone to find out which."""
+        """Read some jobs; if the output is invalid, read each job alone."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:

@@ -1,4 +1,4 @@
-"""What reconciliation needs of a batch system, of SBF and of a log, in our words."""
+"""Interfaces of reconciliation to a batch system, to SBF and to a log."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -10,44 +10,44 @@ from virtcloud.scheduler.job_states import SchedulerJob, SchedulerServer
 
 
 class Scheduler(Protocol):
-    """A batch system; each call raises SchedulerSilent when the answer failed, was late, or is not whole."""
+    """A batch system. Every call raises SchedulerUnavailable if the answer failed, was late or is incomplete."""
 
     def server(self) -> SchedulerServer:
-        """Say which server answers."""
+        """Return the server that answers."""
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Give every job whose number is ``asked``, whatever became of it, and those that run and want a cluster."""
+        """Return every job in ``asked``, whatever its state, and the running jobs with a request."""
 
     def nodes(self) -> Collection[str]:
-        """Give the hosts that jobs run on."""
+        """Return the hosts that jobs run on."""
 
 
 class ClusterApi(Protocol):
-    """SBF."""
+    """The calls of SBF that reconciliation needs."""
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
-        """Give the clusters that have not ended."""
+        """Return the clusters that have not ended."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """End a cluster; raises Gone when a later attempt than ``attempt``, or another ``owner``, has its key."""
+        """End a cluster. Raises Gone if a later attempt than ``attempt``, or another ``owner``, has its key."""
 
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now; raises Gone as ``delete_cluster``."""
+        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone as ``delete_cluster`` does."""
 
     def topology(self) -> Topology:
-        """Give what there is; raises NotFound before it was said."""
+        """Return the topology. Raises NotFound before it was set."""
 
 
 class Log(Protocol):
-    """Events with their fields."""
+    """A log of events with fields."""
 
     def info(self, event: str, **fields: object) -> None:
-        """Log what went as it should."""
+        """Log an expected event."""
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log what did not."""
+        """Log a fault."""
 
     def exception(self, event: str, **fields: object) -> None:
-        """Log what should never have been, with its traceback."""
+        """Log an unexpected error with its traceback."""

@@ -1,4 +1,4 @@
-"""The service: the parts put together as the settings say, going round in a thread of its own."""
+"""Composition root of reconciliation: creates the parts from the settings and runs them in threads."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -19,20 +19,20 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
-"""Start a thread: its name, its work (which gets what reports progress), and the seconds for one piece of work."""
+"""Starts a thread: its name, its work (called with the function that reports progress), and the seconds per report."""
 COMMANDS_PER_ROUND = 20
-"""A look that takes as long as so many commands of the scheduler hangs."""
+"""A round that takes longer than this number of commands hangs."""
 JOB_ANSWERERS: dict[str, Callable[[CommandRunner], JobAnswerer]] = {"torque": TorqueScheduler}
-"""Whose hosts ask for their jobs' clusters themselves."""
+"""Batch systems whose hosts request the clusters of their jobs themselves."""
 STOP_WAIT_S = 2.0
-"""So long the end of the service waits for a look that is under way; what it does may be repeated."""
+"""Seconds to wait for a running round at the end; an interrupted round may be repeated."""
 
 
 @contextmanager
 def run_reconciliation(
     keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, start: StartThread
 ) -> Iterator[None]:
-    """Reconcile, in a thread that ``start`` starts, as long as this context is open; ``address`` is SBF's."""
+    """Run reconciliation in threads that ``start`` starts, while this context is open; ``address`` is SBF's."""
     stop = threading.Event()
     patience = keys.interval + COMMANDS_PER_ROUND * keys.timeout
     threads = [start("scheduler", lambda beat: _reconcile_until_stopped(keys, sbf, address, log, stop, beat), patience)]
@@ -48,7 +48,7 @@ def run_reconciliation(
             thread.join(STOP_WAIT_S)
 
 
-def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - what it works with
+def _reconcile_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators
     keys: SchedulerSettings, sbf: SbfClient, address: str, log: Log, stop: threading.Event, beat: Callable[[], None]
 ) -> None:
     rounds = build_reconciler(keys, sbf, log)
@@ -70,7 +70,7 @@ def _build_runner(keys: SchedulerSettings) -> CommandRunner:
 
 
 def build_reconciler(keys: SchedulerSettings, sbf: SbfClient, log: Log) -> JobReconciler:
-    """Put the parts together."""
+    """Return the reconciler that the settings describe."""
     scheduler = SCHEDULERS[keys.kind](_build_runner(keys))
     clocks = Clocks()
     watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)

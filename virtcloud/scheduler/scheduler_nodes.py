@@ -1,7 +1,4 @@
-"""PURE. Which of a scheduler's hosts are none to SBF; a host without a link to a switch is in no topology.
-
-Looking now and then whether all of the scheduler's nodes are hosts that SBF can give a cluster to.
-"""
+"""Finds nodes of a batch system that are not hosts in SBF's topology; their jobs could get no cluster."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
@@ -19,13 +16,13 @@ REMEDY = "add it to the topology, name it in [scheduler.hosts], or say in 'apart
 def find_unfit_nodes(
     nodes: Collection[str], topology: Topology, names: Mapping[str, str], apart: Collection[str]
 ) -> list[Alert]:
-    """Name the nodes that SBF cannot give a cluster to; ``names`` and ``apart`` are the settings."""
+    """Return an alert for each node that SBF cannot serve; ``names`` and ``apart`` are the settings."""
     asked = sorted(one for one in nodes if not any(fnmatchcase(one, pattern) for pattern in apart))
     return [alert for node in asked for alert in _check_node(node, element_of_node(node, names), topology)]
 
 
 def element_of_node(node: str, names: Mapping[str, str]) -> str:
-    """Give SBF's name of a node: as the settings say, else the name up to the first dot, lower case."""
+    """Return SBF's name of a node: from the settings, or the name up to the first dot in lower case."""
     return names.get(node) or node.partition(".")[0].lower()
 
 
@@ -38,12 +35,12 @@ def _check_node(node: str, element: str, topology: Topology) -> Iterator[Alert]:
 
 
 class NodeWatch:
-    """Remembers what it found until it is time to look again."""
+    """Checks the nodes at long intervals, and keeps the alerts in between."""
 
     def __init__(
         self, scheduler: Scheduler, clusters: ClusterApi, keys: SchedulerSettings, monotonic: Callable[[], float]
     ) -> None:
-        """Look for the first time when first asked."""
+        """Schedule the first check for the first call."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._keys = keys
@@ -52,7 +49,7 @@ class NodeWatch:
         self._found: tuple[Alert, ...] = ()
 
     def alerts(self) -> tuple[Alert, ...]:
-        """Give what is wrong with nodes, and what kept this from being found out; raises nothing of SBF's."""
+        """Return the alerts about nodes; a failed check is an alert as well."""
         now = self._monotonic()
         if self._next is None or now >= self._next:
             self._found = self._look()

@@ -1,4 +1,7 @@
-"""``[scheduler]`` in the agent's settings: this machine reconciles its scheduler's jobs with SBF's clusters."""
+"""The section ``[scheduler]`` of the agent's settings.
+
+This machine reconciles a batch system's jobs with SBF's clusters.
+"""
 
 from pathlib import Path
 from typing import Literal
@@ -10,7 +13,7 @@ from virtcloud.model.values import Name
 
 
 class SchedulerSettings(Document):
-    """``[scheduler]``: there, whether empty or not, it gives the agent that role. Times are in seconds."""
+    """``[scheduler]``: the section, even if empty, enables reconciliation. Times are in seconds."""
 
     kind: Literal["openpbs", "torque"] = Field("openpbs", description="The batch system whose server runs here.")
     commands: Path | None = Field(

@@ -1,4 +1,4 @@
-"""What reconciliation saw and did, as a file: written after each look, read by ``virtcloud pbs status``."""
+"""The status file of reconciliation: written after each round, read by ``virtcloud pbs status``."""
 
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +11,11 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.scheduler.decision import AlertName, DoubtSubject
 
 MAX_ACTIONS = 50
-"""So many of the last deeds are kept."""
+"""The number of last actions in the file."""
 
 
 class AlertView(Document):
-    """Something is wrong with ``about``; ``since`` is when it was first told, without a break."""
+    """An alert about ``about``; ``since`` is its uninterrupted start."""
 
     name: AlertName
     about: str
@@ -24,7 +24,7 @@ class AlertView(Document):
 
 
 class DoubtView(Document):
-    """A job or a cluster that has been in doubt for so many looks in a row and so many seconds."""
+    """A doubt about a job or cluster: observations in a row, seconds, and the last reason."""
 
     subject: DoubtSubject
     key: ClusterKey
@@ -35,7 +35,7 @@ class DoubtView(Document):
 
 
 class ReconciliationAction(Document):
-    """What was done: ``ended`` or ``extended``."""
+    """An action: ``ended`` or ``extended``."""
 
     at: datetime
     what: str
@@ -45,7 +45,7 @@ class ReconciliationAction(Document):
 
 
 class ReconciliationReport(Document):
-    """The state after the look at ``at``; ``good`` says that it did not fail, ``clusters`` are this server's."""
+    """The state after the round at ``at``; ``good``: it did not fail; ``clusters``: those of this server."""
 
     at: datetime
     good: bool
@@ -59,7 +59,7 @@ class ReconciliationReport(Document):
 
 
 class SchedulerStatus(Document):
-    """The file: the last report, and whose it is."""
+    """The content of the file: the last report, and the reconciler that wrote it."""
 
     kind: str
     sbf: str
@@ -67,12 +67,12 @@ class SchedulerStatus(Document):
     report: ReconciliationReport
 
     def late(self, now: datetime) -> bool:
-        """Say whether the next look should long have been: the service does not run, or hangs."""
+        """Return whether the next round is overdue: the service does not run, or hangs."""
         return (now - self.report.at).total_seconds() > 3 * self.interval_s + 60
 
 
 def write_status(path: Path, status: SchedulerStatus) -> None:
-    """Write it as a whole; raises OSError."""
+    """Write the file atomically. Raises OSError."""
     fresh = path.with_name(f".{path.name}.new")
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh.write_text(status.model_dump_json(indent=1) + "\n")
@@ -80,9 +80,11 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read it; raises NotFound where there is none, BadInput where it is another version's."""
+    """Read the file. Raises NotFound if it is missing, BadInput if it is invalid."""
     try:
-        return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")  # perhaps of a later service
+        return SchedulerStatus.model_validate_json(
+            path.read_text(), extra="ignore"
+        )  # a later version may have more fields
     except FileNotFoundError as error:
         raise NotFound(f"{path} is not there: no 'virtcloud agent' with [scheduler] has run since the start") from error
     except OSError as error:

@@ -1,8 +1,6 @@
-"""Torque by its commands.
+"""Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-PURE. What Torque prints, read: ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``.
-
-Written from Torque's documentation (2.4 to 6.1) and its users' parsers; tried by hand on 2.5.13 and 6.1.3.
+Written from Torque's documentation (2.4 to 6.1) and existing parsers; tried by hand on 2.5.13 and 6.1.3.
 """
 
 import re
@@ -28,16 +26,16 @@ from virtcloud.scheduler.job_states import (
 from virtcloud.scheduler.scheduler_nodes import element_of_node
 
 PRIVATE_NETWORK = "private"
-"""``net=private``: a new network."""
+"""The value of ``net`` that requests a new network."""
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""What users' environments may hold (a prompt's ESC), and qstat writes as it is."""
+"""Characters that users' environments may contain (a prompt's ESC), and that qstat writes unescaped."""
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 
 def parse_server(ended: CommandResult) -> SchedulerServer:
-    """Read ``qstat -B -f``; raises SchedulerSilent."""
+    """Parse ``qstat -B -f``. Raises SchedulerUnavailable."""
     if ended.code != 0:
         raise SchedulerUnavailable(ended.complaint)
     found = dict(re.findall(r"^\s*(Server: |[a-z_]+ = )(.*?)\s*$", ended.out, re.MULTILINE))
@@ -49,9 +47,9 @@ def parse_server(ended: CommandResult) -> SchedulerServer:
 
 
 def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-    """Read ``qstat -x`` with or without numbers; arrays, and jobs of other servers, are left out.
+    """Parse ``qstat -x`` with or without numbers; arrays and jobs of other servers are omitted.
 
-    Raises SchedulerSilent, and ValueError (not XML).
+    Raises SchedulerUnavailable, and ValueError if the output is not XML.
     """
     if ended.code not in QSTAT_CODES:
         raise SchedulerUnavailable(ended.complaint)
@@ -72,7 +70,7 @@ def parse_jobs(ended: CommandResult, server: SchedulerServer) -> dict[ClusterKey
 def parse_job_word(
     ended: CommandResult, number: str, server: SchedulerServer, names: Mapping[str, str]
 ) -> JobStatement:
-    """Read ``qstat -x NUMBER`` for a host that begins the job. Raises SchedulerSilent, and ValueError (not XML)."""
+    """Parse ``qstat -x NUMBER`` to confirm a job. Raises SchedulerUnavailable, and ValueError if it is not XML."""
     job = parse_jobs(ended, server).get(job_cluster_key(number, server))
     if job is None or job.standing is not JobPhase.RUNNING:
         return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.words)
@@ -104,12 +102,12 @@ def _parse_exec_host(text: str) -> set[str]:
 
 
 def unreadable_job(number: str, server: SchedulerServer) -> SchedulerJob:
-    """Stand for a job that is known, and whose text makes the answer unreadable."""
+    """Return a job whose text makes the output invalid."""
     return SchedulerJob(job_cluster_key(number, server), JobPhase.UNREADABLE, "what qstat says of it is not XML")
 
 
 def parse_nodes(ended: CommandResult) -> set[str]:
-    """Read ``pbsnodes -x``. Raises SchedulerSilent."""
+    """Return the nodes in the output of ``pbsnodes -x``. Raises SchedulerUnavailable."""
     try:
         if ended.code != 0:
             raise SchedulerUnavailable(ended.complaint)
@@ -119,7 +117,7 @@ def parse_nodes(ended: CommandResult) -> set[str]:
 
 
 def _parse_xml(ended: CommandResult) -> ET.Element:
-    """Parse; nothing at all is what qstat prints when there is no job."""
+    """Parse the output; without jobs it is empty."""
     try:
         text = INVALID_XML.sub("?", ended.out)
         return ET.fromstring(text) if text.strip() else ET.Element("Data")  # noqa: S314 - qstat wrote it
@@ -151,18 +149,18 @@ def _find_text(element: ET.Element, path: str) -> str:
 
 
 class TorqueScheduler:
-    """The Torque server that this machine's commands speak to. It does not count the runs of a job."""
+    """The Torque server that this machine's commands reach. Torque does not count the runs of a job."""
 
     def __init__(self, run: CommandRunner) -> None:
-        """Ask by ``run``."""
+        """Take the function that runs commands."""
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Say which server answers."""
+        """Return the server that answers."""
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, asked: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Give all jobs, and what is said of each that is asked for and is not among them."""
+        """Return all jobs, and those in ``asked`` that are not among them."""
         try:
             found = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
@@ -173,18 +171,18 @@ class TorqueScheduler:
         return found
 
     def nodes(self) -> Collection[str]:
-        """Give all nodes."""
+        """Return all nodes."""
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def word(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:
-        """Return what the server says of one job; raises SchedulerSilent, also for an answer that is not XML."""
+        """Return the server's statement about a job. Raises SchedulerUnavailable, also if the output is not XML."""
         try:
             return parse_job_word(self._run(("qstat", "-x", number)), number, server, names)
         except ValueError as error:
             raise SchedulerUnavailable(f"qstat -x {number}: not XML: {error}") from error
 
     def _one(self, number: str, server: SchedulerServer) -> Mapping[ClusterKey, SchedulerJob]:
-        """Ask for one job by its number."""
+        """Query one job by its number."""
         try:
             found = parse_jobs(self._run(("qstat", "-x", number)), server)
         except ValueError:

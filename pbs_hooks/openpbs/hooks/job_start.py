@@ -1,6 +1,7 @@
-"""MoM events of a job's start: begin announces the cluster, prologue waits for the network, launch sets the environment.
+"""MoM events of a job's start.
 
-The script starts only when the network is up. While the prologue waits, the host's log says what is missing.
+``begin`` announces the cluster to the agent, ``prologue`` waits for the network, ``launch`` sets the environment of the
+script. The script starts only when the network is up. While the prologue waits, the host's log says what is missing.
 """
 
 import time

@@ -211,7 +211,10 @@ def _refuse_taken_name(event: ServerHookEvent, given: ClusterOrder, answer: SbfA
 
 
 def _let_attempt_fail(event: ServerHookEvent, given: ClusterOrder, answer: SbfAnswer) -> None:
-    """Let the job start: its hosts find that the attempt is over and send it back, and the next attempt has a new number."""
+    """Let the job start although its attempt is over.
+
+    Its hosts find that out and send the job back; the next attempt has a new number.
+    """
     if not answer.well:
         event.sbf.end(given.run.key, given.attempt, given.run.owner)
     event.alert(

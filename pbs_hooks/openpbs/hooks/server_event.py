@@ -109,6 +109,6 @@ def parse_host_elements(exec_vnode: str, known: Mapping[str, str]) -> Tuple[str,
 
 
 def element_of_vnode(vnode: str, known: Mapping[str, str]) -> str:
-    """Return SBF's name of a host: from the settings, or the vnode without domain and part (``n1[0]``), in lower case."""
+    """Return SBF's name of a host: from the settings, or the vnode without domain and part (``n1[0]``), lower case."""
     bare = vnode.partition("[")[0]
     return known.get(vnode) or known.get(bare) or bare.partition(".")[0].lower()

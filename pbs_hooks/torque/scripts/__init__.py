@@ -1,1 +1,1 @@
-"""What runs where Torque runs it: the standard library and the language of Python 3.6."""
+"""The scripts that Torque runs: the standard library and the language of Python 3.6."""

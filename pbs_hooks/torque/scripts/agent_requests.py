@@ -1,4 +1,7 @@
-"""The barrier of a job: its first host's prologue goes on when the cluster is up, and in no other case."""
+"""Requests to this host's agent about one job.
+
+Announce it, wait until its cluster is up, ask whether it was deleted.
+"""
 
 from typing import Any, Callable, Dict, Optional, Union
 
@@ -20,29 +23,29 @@ AgentRequest = Dict[str, Union[str, int, bool]]
 
 
 def build_agent_request(do: str, call: ScriptCall, **more: Union[str, bool]) -> AgentRequest:
-    """Write a request to the agent; Torque tells hosts of no count of runs, which is attempt 0."""
+    """Return a request to the agent. Torque gives hosts no run count, so the attempt number is 0."""
     asked = {"do": do, "cluster": call.key, "attempt": 0, "user": call.user}  # type: AgentRequest
     asked.update(more)
     return asked
 
 
 def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Tell this host's agent that the job comes; raises Ended. What a former run left is removed first."""
+    """Announce the job to this host's agent, which removes the rest of a former run first. Raises ScriptExit."""
     _retry_while_blocked(lambda: _announce(path, call), patience)
 
 
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
-    """Wait until this host's agent answers and keeps nothing of a former run; raises Ended.
+    """Wait until this host's agent answers and has nothing of a former run. Raises ScriptExit.
 
-    It is told nothing: of a job that does not come to its script, Torque runs no epilogue on any but the first host.
+    The job is not announced: if the job's script never starts, Torque runs no epilogue on other hosts than the first.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 
 
 def is_deleted(path: str, call: ScriptCall) -> bool:
-    """Say whether nobody waits any more for a job that was announced; an agent that does not answer says nothing.
+    """Return whether an announced job was deleted; False if the agent does not answer.
 
-    This host's word alone counts: SBF may still have the cluster of a former run, which is over.
+    Only this host's agent is asked: SBF may still have the cluster of a former run.
     """
     try:
         known = _find_record(path, call)
@@ -52,7 +55,7 @@ def is_deleted(path: str, call: ScriptCall) -> bool:
 
 
 def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
-    """Give the facts of the cluster once it is up; raises Ended when it will not be, or not in time."""
+    """Return the environment variables of the cluster when it is up. Raises ScriptExit if it fails or time runs out."""
     missing = "its cluster is not up"
     while patience.left:
         answer = _request_state(path, call, patience)
@@ -67,7 +70,7 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(hindrance: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Try until nothing is in the way; raises Ended for what stays there."""
+    """Repeat until ``hindrance`` returns None. Raises ScriptExit when time runs out."""
     while True:
         try:
             found = hindrance()
@@ -98,13 +101,13 @@ def _check_removal(path: str, call: ScriptCall) -> Optional[str]:
 
 
 def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
-    """Give what the agent knows of the job by itself, which takes no time; nothing if it knows of none."""
+    """Return the agent's record of the job, or None. The agent answers at once, without SBF."""
     known = ask_agent(path, {"do": "list"}, grace=LIST_TIMEOUT_S)["clusters"]
     return next((one for one in known if one["cluster"] == call.key), None)
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
-    """Ask for the state; one more is ``away``: the agent itself does not answer."""
+    """Request the state of the cluster; ``away`` stands for an agent that does not answer."""
     try:
         return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
     except AgentUnreachable as error:

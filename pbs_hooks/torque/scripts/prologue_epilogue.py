@@ -1,10 +1,8 @@
-"""``prologue`` on a job's first host, ``prologue.parallel`` on all others, before that.
+"""The scripts of a job: prologue and prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-``epilogue``, ``epilogue.parallel`` and ``epilogue.precancel``: nothing of a job stays where it was.
-
-What a job reads of its cluster: Torque gives a prologue no way to a job's environment, so it is a file to source.
-
-``. /run/virtcloud/torque/$PBS_JOBID`` in the job's script. The folder is root's, and the file the user's alone.
+The first host runs ``prologue``, after all other hosts ran ``prologue.parallel``. A prologue cannot set the
+environment of a job, so the cluster's variables are in a file: a job's script sources
+``/run/virtcloud/torque/$PBS_JOBID``. The folder belongs to root, the file can be read by the job's user alone.
 """
 
 import os
@@ -46,7 +44,10 @@ FOLDER_MODE, FILE_MODE = 0o711, 0o400
 
 
 def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> None:
-    """Write the facts, and the network's number under its old name, too; raises OSError, and KeyError for no user."""
+    """Write the cluster's variables, the VLAN ID also under its former name.
+
+    Raises OSError; KeyError for an unknown user.
+    """
     place = _environment_path(folder, call)
     if not place.parent.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +64,7 @@ def ensure_environment(folder: str, call: ScriptCall, facts: Dict[str, str]) -> 
 
 
 def ensure_no_environment(folder: str, call: ScriptCall) -> None:
-    """Remove it; nothing there is success."""
+    """Delete the file of variables. Idempotent."""
     try:
         _environment_path(folder, call).unlink()
     except FileNotFoundError:
@@ -78,7 +79,10 @@ REMOVE_WAIT_S = 30.0
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Let the cluster go and wait until this host is rid of it; raises Ended when nobody could be told."""
+    """Remove the cluster and wait until this host has nothing of it.
+
+    Raises ScriptExit if neither agent nor SBF answers.
+    """
     try:
         _wait_for_removal(call, settings, settings.patience)
     except (AgentUnreachable, AgentRefused) as error:
@@ -88,7 +92,7 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Wait until this host is rid of the cluster; raises Ended when its agent cannot be told."""
+    """Wait until this host has nothing of the cluster. Raises ScriptExit if its agent does not answer."""
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
     except (AgentUnreachable, AgentRefused) as error:
@@ -96,9 +100,9 @@ def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Tell the barrier at once that nobody waits for it any more: the MoM does nothing else while this runs.
+    """Cancel the attempt at the agent; the MoM is blocked meanwhile.
 
-    Where it fails, the epilogue tells the barrier soon.
+    If the request fails, the epilogue repeats it soon.
     """
     try:
         ask_agent(settings.socket, build_agent_request("cancel", call, reason="qdel"), grace=LIST_TIMEOUT_S)
@@ -107,7 +111,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Let what was asked for go again, waiting for nothing; its lease is the last resort."""
+    """Remove the requested cluster without waiting; the end of its lease is the last resort."""
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
     except (AgentUnreachable, AgentRefused) as error:
@@ -117,7 +121,7 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> None:
-    """Tell SBF, since this host's agent could not be told; raises Ended when neither could."""
+    """End the cluster at SBF, since the agent did not answer. Raises ScriptExit if SBF does not answer either."""
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)
     except SbfUnreachable as error:
@@ -126,7 +130,10 @@ def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> Non
 
 
 def _wait_for_removal(call: ScriptCall, settings: ScriptSettings, seconds: float) -> None:
-    """Ask again and again until this host carries nothing of it; the agent goes on when the time is over."""
+    """Repeat the request until this host has nothing of the cluster or time runs out.
+
+    The agent continues afterwards.
+    """
     patience = RetryBudget(seconds)
     while True:
         answer = ask_agent(settings.socket, build_agent_request("remove", call), wait=min(REMOVE_WAIT_S, patience.left))
@@ -138,7 +145,10 @@ PRIVATE_NETWORK = "private"
 
 
 def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Ask for the job's cluster and wait until it is up; raises Ended, RequestError. Whatever ends it undoes it."""
+    """Request the job's cluster and wait until it is up; on any error, withdraw it.
+
+    Raises ScriptExit and RequestError.
+    """
     wish = _admit(call, settings)
     patience = RetryBudget(settings.patience)
     sbf = JobSbfClient(settings.where, call.key, patience)
@@ -152,24 +162,24 @@ def run_prologue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_prologue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """See that this host can take part, before the first host asks for anything; raises Ended."""
+    """Check that this host can take part, before the first host requests the cluster. Raises ScriptExit."""
     wait_until_clear(settings.socket, call, RetryBudget(min(SISTER_WAIT_S, settings.patience)))
 
 
 @contextmanager
 def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[None]:
-    """Undo what was asked for when it comes to nothing."""
+    """Withdraw the cluster if the block raises."""
     try:
         yield
     except BaseException:
-        with suppress(ScriptExit):  # what is said is why it came to this; the lease is the last resort
+        with suppress(ScriptExit):  # the first error is reported; the lease is the last resort
             withdraw(call, settings)
         raise
 
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """Notice that the job was deleted: were it put back into its queue then, it would run again."""
+    """Abort instead of requeueing a job that was deleted: a requeued job would run again."""
     patience.in_vain = lambda: is_deleted(settings.socket, call)
     try:
         yield
@@ -180,7 +190,7 @@ def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: Retr
 
 
 def build_spec(run: JobRun, wish: Optional[JobRequest], network: Optional[str], sbf: JobSbfClient) -> Dict[str, Any]:
-    """Give the spec of the job's cluster; one without guests of ours only brings the network to its hosts."""
+    """Return the spec of the job's cluster; without a request for guests it contains only the hosts."""
     name = wish.net if wish else None if network == PRIVATE_NETWORK else network
     joined = None if name is None else sbf.network(name)
     if wish is not None:
@@ -195,7 +205,7 @@ def _build_hosts_spec(run: JobRun, joined: Optional[JobNetwork]) -> Dict[str, An
 
 
 def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
-    """Give the request of a job that may have a cluster; raises RequestError."""
+    """Return the request of a job that may have a cluster. Raises RequestError."""
     if call.request is None:
         check_no_array("[" in call.job)
         check_walltime(call.wanted.get("walltime"), settings.longest_walltime)
@@ -206,7 +216,7 @@ def _admit(call: ScriptCall, settings: ScriptSettings) -> Optional[JobRequest]:
 
 
 def _read_elements(call: ScriptCall, settings: ScriptSettings) -> Tuple[str, ...]:
-    """Give SBF's names of the job's hosts, this one's first."""
+    """Return SBF's names of the job's hosts, this host first."""
     file = call.environment.get("PBS_NODEFILE")
     try:
         hosts = (

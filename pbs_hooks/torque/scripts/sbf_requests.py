@@ -1,4 +1,4 @@
-"""SBF for one job. A call is repeated while SBF is away, for as long as the job may take."""
+"""Requests to SBF about one job's cluster. A request is repeated while SBF does not answer and time is left."""
 
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from virtcloud.jobs.request_values import RequestError
 CALL_TIMEOUT_S = 10.0
 NOT_FOUND = 404
 ENDED_STATUSES = (NOT_FOUND, 410)
-"""It never was, or the key is another owner's by now."""
+"""The cluster does not exist, or its key belongs to another owner by now."""
 FIRST_SERVER_ERROR = 500
 RETRY_SLUGS = (
     "attempt-waits",
@@ -22,22 +22,22 @@ RETRY_SLUGS = (
     "database-unavailable",
     "service-unreachable",
 )
-"""What may be otherwise in a moment."""
+"""Problems that may pass in a moment."""
 REQUEUE_SLUGS = ("no-vlan-free", "quota-exceeded", "unauthenticated")
-"""What may be otherwise when the job is tried again: its request is right."""
+"""Problems that may pass until the job is tried again; the request itself is valid."""
 UNLINKED_SLUGS = ("no-such-host", "host-not-linked")
 
 
 class JobSbfClient:
-    """The calls about one cluster."""
+    """Client for one cluster."""
 
     def __init__(self, where: SbfAddress, key: str, patience: RetryBudget) -> None:
-        """Say which cluster, and how long the job may take."""
+        """Take SBF's address, the cluster's key, and the time for retries."""
         self._where, self._patience = where, patience
         self._key, self._path = key, "/v1/clusters/" + quote(key, safe="")
 
     def next_attempt(self) -> int:
-        """Give the number of this run: one more than SBF has seen of the job, which Torque does not count."""
+        """Return the number of this attempt: one more than SBF's last, since Torque does not count runs."""
         answer = self._ask("GET", self._path)
         while not answer.well and answer.status != NOT_FOUND:
             self._check(answer, ())
@@ -47,10 +47,10 @@ class JobSbfClient:
         return int(answer.document["attempt"]) + 1
 
     def put(self, spec: Callable[[], Dict[str, Any]], attempt: int) -> None:
-        """Ask for the cluster, until SBF has taken it on; raises Ended and RequestError.
+        """Request the cluster until SBF accepts. Raises ScriptExit and RequestError.
 
-        A former run's cluster, which a dead host may have left, goes first. The spec is made anew for each try: a
-        network that is joined may have changed.
+        SBF first removes the cluster of a former run that a dead host may have left. The spec is built again for each
+        try, since the network that the job joins may have changed.
         """
         while True:
             asked = spec()
@@ -60,7 +60,7 @@ class JobSbfClient:
             self._check(answer, asked["hosts"])
 
     def network(self, name: str) -> JobNetwork:
-        """Give the running network that is to be joined; raises RequestError when there is none."""
+        """Return the running network to join. Raises RequestError if there is none."""
         answer = self._ask("GET", "/v1/clusters?network=" + quote(name, safe=""))
         found = parse_network(answer.document, self._key) if answer.well else None
         if found is None:
@@ -68,7 +68,7 @@ class JobSbfClient:
         return found
 
     def end(self, owner: str) -> None:
-        """End the owner's cluster; raises AwayError, also when SBF refuses. One that never was, or is over, is fine."""
+        """End the owner's cluster. Idempotent. Raises SbfUnreachable, also if SBF refuses."""
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
         answer = call_sbf(self._where, "DELETE", path, deadline=Deadline(CALL_TIMEOUT_S))
         if not answer.well and answer.status not in ENDED_STATUSES:
@@ -88,7 +88,7 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Return when it is to be tried again in a moment; raises Ended when that is of no use."""
+        """Pause if a retry makes sense. Raises ScriptExit if it does not."""
         if answer.well:
             return
         ended = decide_exit(answer, hosts)
@@ -98,7 +98,7 @@ class JobSbfClient:
 
 
 def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]:
-    """PURE. Say what a refusal is for the job; nothing when the call is to be repeated."""
+    """PURE. Return the exit that a refusal means for the job; None if the request should be repeated."""
     if answer.slug in RETRY_SLUGS or answer.status >= FIRST_SERVER_ERROR:
         return None
     if answer.slug in UNLINKED_SLUGS:

@@ -1,7 +1,4 @@
-"""What Torque says when it runs a script: arguments in an order of its own, a few variables, and an exit code back.
-
-So long a job may take to start; whoever waits longer is told why, and the job goes back into its queue.
-"""
+"""One call of a script by Torque: its arguments and variables, its exit codes, and its time for retries."""
 
 import re
 import time
@@ -17,7 +14,7 @@ from virtcloud.jobs.torque_request import (
 )
 
 EXIT_RUN, EXIT_ABORT, EXIT_REQUEUE = 0, 1, 2
-"""Exit codes of a prologue, as Torque takes them: anything but 0 and 1 puts the job back into its queue."""
+"""Exit codes of a prologue: Torque requeues the job for every code except 0 and 1."""
 DELETED_MESSAGE = "the job was deleted while its cluster was being set up"
 RESOURCES_ARGUMENT = {
     "prologue": 5,
@@ -26,27 +23,28 @@ RESOURCES_ARGUMENT = {
     "epilogue.parallel": 6,
     "epilogue.precancel": 6,
 }
-"""The argument that lists the resources asked for: an epilogue has the session before it."""
+"""The number of the argument with the requested resources; an epilogue has the session before it."""
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
-"""The argument that names the job's script, which its first host has."""
+"""The number of the argument with the file of the job's script, which only the first host has."""
 TRUNCATED_FROM = 900
-"""Torque lists 2 kB of resources, ``nodes`` before ``other``, and leaves out what does not fit."""
+"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A list of this length may lack some.
+"""
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"
-"""A scheduler that asked SBF itself puts its network's ID here."""
+"""A scheduler that requested a network itself puts its ID here."""
 
 
 class ScriptExit(Exception):
-    """A script ends before its time, with a code for Torque and words for the user."""
+    """The script ends with an exit code for Torque and a message for the user."""
 
     def __init__(self, code: int, text: str) -> None:
-        """Keep both."""
+        """Store the exit code and the message."""
         super().__init__(text)
         self.code = code
 
 
 class ScriptCall(NamedTuple):
-    """One run of one script for one job."""
+    """One call of a script for one job."""
 
     job: str
     user: str
@@ -60,28 +58,28 @@ class ScriptCall(NamedTuple):
 
     @property
     def request(self) -> Optional[str]:
-        """The request of the job, if it has one."""
+        """The request of the job, or None."""
         return find_request(self.wanted)
 
     @property
     def network(self) -> Optional[str]:
-        """The network that the job asks for without guests of ours: ``private`` or an ID; nothing if it does not."""
+        """The network that a job without guests requests: ``private`` or an ID; None if it requests none."""
         return self.wanted.get("net") if self.request is None else None
 
     @property
     def is_ours(self) -> bool:
-        """Say whether there is anything to do here: a job that asks, and nobody who asked for it already."""
+        """Whether the job requests a cluster or a network that no scheduler requested for it."""
         return (self.request or self.network) is not None and not self.environment.get(SCHEDULER_VARIABLE)
 
 
 def check_job_id(call: ScriptCall) -> None:
-    """Refuse a job whose id cannot be one; raises Ended."""
+    """Raise ScriptExit for an invalid job id."""
     if JOB_ID.fullmatch(call.job) is None:
         raise ScriptExit(EXIT_ABORT, "expected the id of a job as first argument, got %r" % call.job)
 
 
 def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, str]) -> ScriptCall:
-    """Read the arguments of a script, without its own name; those that an older Torque leaves out are empty."""
+    """Parse the arguments of a script, without its own name. Arguments that older versions of Torque omit are empty."""
     given = dict(enumerate(arguments, 1))
     listed = given.get(RESOURCES_ARGUMENT[script], "")
     wanted = parse_resources(listed)
@@ -91,7 +89,7 @@ def parse_call(script: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def _read_carried_request(script: str) -> Dict[str, str]:
-    """Give the request from the job's own script, where the submit filter put it."""
+    """Return the request from the job's script, where the submit filter wrote it."""
     try:
         carried = find_carried_request(Path(script).read_text(encoding="latin-1"))
     except OSError:
@@ -101,25 +99,25 @@ def _read_carried_request(script: str) -> Dict[str, str]:
 
 RETRY_PAUSE_S = 0.5
 SISTER_WAIT_S = 60.0
-"""The longest on a host that is not the job's first: its MoM does nothing else while it runs a script there."""
+"""Seconds on other hosts than the first: the MoM is blocked while it runs a script there."""
 
 
 class RetryBudget:
-    """A number of seconds from now."""
+    """The time for retries: a number of seconds from the start."""
 
     def __init__(self, seconds: float) -> None:
-        """Begin now."""
+        """Start now."""
         self._ends = time.monotonic() + seconds
         self.in_vain: Optional[Callable[[], bool]] = None
-        """Once set, it is asked at each pause whether nobody waits any more."""
+        """If set, called at each pause: whether the job was deleted, so that retries are pointless."""
 
     @property
     def left(self) -> float:
-        """The seconds that are left, never less than none."""
+        """The seconds that are left; at least 0."""
         return max(0.0, self._ends - time.monotonic())
 
     def pause(self, why: str, seconds: float = RETRY_PAUSE_S) -> None:
-        """Wait a moment before something is tried again; raises Ended when that is in vain, or too late."""
+        """Sleep before a retry. Raises ScriptExit if the job was deleted or time runs out."""
         if self.in_vain is not None and self.in_vain():
             raise ScriptExit(EXIT_ABORT, DELETED_MESSAGE)
         if self.left < seconds:

@@ -1,4 +1,7 @@
-"""Where all scripts begin: which one it is, and how it ends for Torque, for the user, and for administrators."""
+"""Entry point of all scripts: calls the script by its name.
+
+Reports errors to Torque, the user and the administrators.
+"""
 
 import sys
 import syslog
@@ -28,7 +31,7 @@ from pbs_hooks.torque.scripts.submit_filter import filter_submission
 from virtcloud.jobs.request_values import RequestError
 
 EXIT_REJECT = 255
-"""Torque's -1: qsub says that the job was rejected, below our words."""
+"""Torque's -1: qsub prints that the job was rejected, below our message."""
 SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
     "prologue": run_prologue,
     "prologue.parallel": run_prologue_parallel,
@@ -39,7 +42,7 @@ SCRIPT_HANDLERS: Dict[str, Callable[[ScriptCall, ScriptSettings], None]] = {
 
 
 def main(script: str, arguments: List[str], environment: Mapping[str, str], settings_file: str) -> int:
-    """Run a script by its name; gives its exit code. What the user is to read goes to stderr."""
+    """Run the script of this name; return its exit code. Messages for the user go to stderr."""
     try:
         if script in FILTERS:
             _run_filter(arguments, environment, settings_file)
@@ -51,7 +54,7 @@ def main(script: str, arguments: List[str], environment: Mapping[str, str], sett
         return _report_exit(error.code, "vcluster: %s" % error)
     except SettingsError as error:
         return _report_exit(EXIT_REQUEUE, "vcluster: %s; the job will be tried again" % error)
-    except Exception as error:  # noqa: BLE001 - whatever it is, Torque is to try again, and administrators are to know
+    except Exception as error:  # noqa: BLE001 - any unexpected error: Torque should retry, and administrators read the traceback
         syslog.syslog(syslog.LOG_DAEMON | syslog.LOG_ERR, traceback.format_exc())
         return _report_exit(EXIT_REQUEUE, "vcluster: a fault in %s: %r; it is in the host's log" % (script, error))
     return EXIT_RUN
@@ -64,7 +67,7 @@ def _run_script(script: str, call: ScriptCall, settings_file: str) -> None:
 
 
 def _run_filter(arguments: List[str], environment: Mapping[str, str], settings_file: str) -> None:
-    """Hand the script on as it came, byte by byte, but for what is added."""
+    """Copy the script from stdin to stdout byte by byte, with the request added."""
     script = sys.stdin.buffer.read().decode("latin-1")
     given = filter_submission(arguments, script, read_script_settings(settings_file), environment)
     sys.stdout.buffer.write(given.encode("latin-1"))

@@ -1,4 +1,4 @@
-"""What an administrator says to the scripts, in a file of JSON; every key has a default but the address of SBF."""
+"""Settings of the scripts: a JSON file in which every key except SBF's address has a default."""
 
 from collections import OrderedDict
 from pathlib import Path
@@ -17,14 +17,15 @@ from pbs_hooks.kit.hook_settings import (
 from pbs_hooks.kit.sbf_client import SbfAddress
 
 MAX_PATIENCE_S = 260
-"""Torque kills a script ten seconds before its ``$prologalarm`` (300 s); what was asked for is undone before."""
+"""Torque kills a script ten seconds before its ``$prologalarm`` (300 s); before that the script withdraws its request.
+"""
 
 
 class ScriptSettings(NamedTuple):
-    """The settings: where SBF and the agent are, and how long a job may take.
+    """The addresses of SBF and of the agent, and time limits.
 
-    ``patience`` are the seconds that a cluster may take to be there. ``hosts`` gives the elements of hosts that SBF
-    calls otherwise than Torque. ``environments`` is the folder of what jobs read.
+    ``patience``: seconds that a cluster may take to be up. ``hosts``: SBF's names of hosts that Torque names
+    differently. ``environments``: the folder of the files that jobs source.
     """
 
     sbf: Optional[str]
@@ -38,7 +39,7 @@ class ScriptSettings(NamedTuple):
 
     @property
     def where(self) -> SbfAddress:
-        """Give SBF as it is asked; raises SettingsError without an address."""
+        """Return the address of SBF. Raises SettingsError if it is not set."""
         if self.sbf is None:
             raise SettingsError(
                 "the settings do not say where SBF is: expected the key sbf, such as https://sbf.example"
@@ -46,7 +47,7 @@ class ScriptSettings(NamedTuple):
         return SbfAddress(self.sbf, self.token_file, self.ca_file)
 
     def element(self, host: str) -> str:
-        """Give SBF's name of a host of Torque's: what ``hosts`` says, or else its name up to the first dot."""
+        """Return SBF's name of a Torque host: from ``hosts``, or the name up to the first dot."""
         return self.hosts.get(host) or host.partition(".")[0].lower()
 
 
@@ -120,5 +121,5 @@ SCRIPT_SETTINGS = OrderedDict(
 
 
 def read_script_settings(file: str) -> ScriptSettings:
-    """Read the settings; where there is no file they are the defaults. Raises SettingsError."""
+    """Read the settings; without a file, return the defaults. Raises SettingsError."""
     return ScriptSettings(**read_settings(file if Path(file).exists() else None, SCRIPT_SETTINGS, "the scripts'"))

@@ -1,7 +1,4 @@
-"""The submit filter: a job with a faulty request never enters a queue, and a good one's request is made to travel.
-
-It runs at qsub, as the user, maybe several times: it helps, and guards nothing. The prologue checks again.
-"""
+"""The submit filter of qsub: rejects invalid requests, and writes valid ones into the script so that hosts see them."""
 
 from typing import Mapping, Optional, Sequence
 
@@ -21,13 +18,13 @@ from virtcloud.jobs.torque_request import (
 
 PREFIX_VARIABLE = "PBS_DPREFIX"
 MAX_REQUEST_CHARACTERS = 1024
-"""Torque tells a prologue of 2 kB of resources, and leaves out what does not fit."""
+"""Torque passes 2 kB of resources to a prologue and drops the rest."""
 
 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """PURE. Give the script as qsub is to have it; raises RequestError. Without a request nothing is changed."""
+    """PURE. Return the script as qsub should read it; unchanged without a request. Raises RequestError."""
     submission = parse_submission(arguments, script)
     other = submission.prefixed or environment.get(PREFIX_VARIABLE, DIRECTIVE) != DIRECTIVE
     if other and any(REQUEST_MARK in text for text in (script, *arguments)):
@@ -53,5 +50,5 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 
 
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
-    """Give the longest walltime; nothing for a job that says none yet: its queue may give it one."""
+    """Return the longest walltime; None for a job without a walltime, which its queue may set."""
     return None if walltime is None else settings.longest_walltime
