@@ -18,7 +18,7 @@ from virtcloud.scheduler.job_states import JobPhase, SchedulerJob
 
 
 class AlertName(StrEnum):
-    """Names of alerts in logs, in the status file and in docs/how-to/when-something-fails.md, which has the remedies."""
+    """Names of alerts in logs and in the status file; docs/how-to/when-something-fails.md lists the remedies."""
 
     SCHEDULER_SILENT = "scheduler-silent"
     SBF_SILENT = "sbf-silent"
