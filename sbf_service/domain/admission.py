@@ -1,8 +1,7 @@
-"""Whether a cluster may have a part on its hosts, and its guests their images. Pure.
+"""Admission control: what a call, a user and a host may have. Pure.
 
-How large one call may be, whoever makes it. Pure.
-
-How much one user may have at once. Pure.
+Request limits apply to one call, quotas to everything that one user has. Hosts restrict whose clusters they take part
+in, and which images users may name.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,16 +19,16 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""So those who ask for jobs' clusters are called in the audit log; no user's name begins so."""
+"""How the audit log names callers that create clusters for jobs. No user's name begins with these prefixes."""
 
 
 def find_origin(owner: UserName, who: str | None) -> ClusterOrigin:
-    """Return where a cluster comes from; ``who`` asked for it, None for one from before that was kept."""
+    """Return the origin of a cluster. ``who`` asked for it; None stands for a cluster older than that record."""
     return ClusterOrigin(owner=owner, batch=who is None or who.startswith(BATCH_PREFIXES))
 
 
 def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin) -> None:
-    """Raise NotAdmitted for the first host that does not admit a cluster, or image that its user may not name there."""
+    """Raise NotAdmitted for a host that does not admit the cluster, or an image that its user may not name there."""
     for fault in _find_admission_faults(topology, spec, origin):
         raise NotAdmitted(fault)
 
@@ -51,9 +50,9 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 
 
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
-    """Return whom a host admits, and which images users may name there (None: any); its own rule, or its site's.
+    """Return whom a host admits, and which images users may name there (None: any). The site's rules are the default.
 
-    What is no host of the topology is refused elsewhere.
+    An unknown host is refused elsewhere.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -66,7 +65,7 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class RequestLimits(Document):
-    """``[limits]``: what is more is refused with 413 or 422 and the name of the limit."""
+    """``[limits]``: a larger call is refused with 413 or 422 and the name of the limit."""
 
     body: Annotated[int, Field(ge=1024, le=1024**3)] = Field(4 * 1024**2, description="Bytes of one call's body.")
     hosts: PositiveCount = Field(4096, description="Hosts of one cluster, with those of its guests.")
@@ -96,7 +95,7 @@ LIMIT_KEYS: Final = {
     "sites": "sites",
     "addresses": "addresses",
 }
-"""The settings that limit the keys of a spec."""
+"""The settings key that limits each key of a spec."""
 
 
 def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str, int, int]]:
@@ -109,7 +108,7 @@ def _count_keys(limits: RequestLimits, spec: ClusterSpec) -> Iterator[tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class ResourceUsage:
-    """What a user has, or asks for. Memory is in MiB; a ``network`` is one that a cluster does not join."""
+    """What a user has, or requests. Memory is in MiB. ``networks`` counts the clusters that join no other cluster."""
 
     clusters: int = 0
     networks: int = 0
@@ -118,7 +117,7 @@ class ResourceUsage:
     memory_mb: int = 0
 
     def __add__(self, other: "ResourceUsage") -> "ResourceUsage":
-        """Return both together."""
+        """Return the sum of both."""
         return ResourceUsage(
             self.clusters + other.clusters,
             self.networks + other.networks,
@@ -129,12 +128,12 @@ class ResourceUsage:
 
 
 QUOTA_UNITS: Final = {"networks": "network", "guests": "guest", "cpus": "CPU", "memory_mb": "MiB of memory"}
-"""What a user has too much of, beside clusters, in words."""
+"""The units of quotas in error messages; clusters have a message of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRequest:
-    """What an owner has before a cluster, what the cluster asks for, its number of sites, and its length in seconds."""
+    """What an owner has before a new cluster, what the cluster adds, its number of sites, and its length in seconds."""
 
     owner: str
     has: ResourceUsage
@@ -144,7 +143,7 @@ class QuotaRequest:
 
 
 def sum_usage(specs: Iterable[ClusterSpec]) -> ResourceUsage:
-    """Return what clusters use together."""
+    """Return what these clusters use together."""
     return sum((_count_usage(spec) for spec in specs), ResourceUsage())
 
 
@@ -159,7 +158,7 @@ def _count_usage(spec: ClusterSpec) -> ResourceUsage:
 
 
 def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
-    """Return the limits of a user: its own where it has any, else the service's."""
+    """Return the limits of a user: its own, and the service's defaults for the others."""
     if own is None:
         return default
     chosen = {name: value for name, value in own.model_dump().items() if value is not None}
@@ -167,7 +166,7 @@ def merge_limits(own: QuotaLimits | None, default: QuotaLimits) -> QuotaLimits:
 
 
 def find_quota_violation(limits: QuotaLimits, wanted: QuotaRequest) -> str | None:
-    """Return why a user may not have one more cluster like this; None when it may."""
+    """Return the reason why a quota forbids one more cluster like this, or None."""
     if limits.clusters is not None and wanted.has.clusters >= limits.clusters:
         return f"{wanted.owner} already has {_format_count(wanted.has.clusters, 'cluster')} (limit {limits.clusters})"
     if limits.sites is not None and wanted.sites > limits.sites:
@@ -181,7 +180,7 @@ def find_quota_violation(limits: QuotaLimits, wanted: QuotaRequest) -> str | Non
 
 
 def find_lease_violation(limits: QuotaLimits, owner: str, lasts_s: float) -> str | None:
-    """Return why a user's cluster may not last so long from its start; None when it may."""
+    """Return the reason why a quota forbids a cluster of ``lasts_s`` seconds from its start, or None."""
     if limits.lease_s is None or lasts_s <= limits.lease_s:
         return None
     return (
@@ -194,6 +193,6 @@ def _format_count(number: int, thing: str) -> str:
 
 
 def _format_hours(seconds: float) -> str:
-    """Write a length as batch systems do: ``168:00:00``."""
+    """Return a duration as batch systems write it: ``168:00:00``."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole % 3600 // 60:02}:{whole % 60:02}"

@@ -1,6 +1,7 @@
-"""Which VLAN numbers are free at all the sites of a cluster, and which one to take. Pure.
+"""Allocation: which VLAN IDs and service IDs are free, and which one a new cluster gets. Pure.
 
-Which service number of a transport a new cluster gets: one of its own, wherever each cluster has one. Pure.
+The longest unused ID wins, so that stale state on a device does not meet a new cluster. An ID that was never used
+counts as the oldest, and among equals the lowest wins.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,16 @@ from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALWAYS_RESERVED = VlanSet([1])
-"""VLAN 1 is the default of nearly every switch: never given to a cluster (SWITCHES.md, what bites, 2 and 11)."""
+"""VLAN 1 is the default VLAN of nearly every switch and is never allocated (SWITCHES.md, pitfalls 2 and 11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SitePool:
-    """The numbers of one site: given by its administrators, held by clusters, kept back, excluded by its devices.
+    """The VLAN IDs of one site's pool.
 
-    ``foreign`` are those that devices were read to use for somebody else.
-    ``freed`` says when a number was last given back; a number that is no key was never used.
+    ``given`` are the VLAN IDs of the pool, ``claimed`` those of clusters, ``quarantined`` those of ended clusters,
+    ``excluded`` those that devices reserve, and ``foreign`` those that devices were read to use for other purposes.
+    ``freed`` has the moment of the last release of a VLAN ID; a VLAN ID without one was never used.
     """
 
     site: Name
@@ -34,15 +36,15 @@ class SitePool:
 
     @property
     def free(self) -> VlanSet:
-        """The numbers that a new cluster may have here."""
+        """The VLAN IDs that a new cluster may get here."""
         return self.given - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 
 def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
-    """Give the numbers that are free at every one of the sites.
+    """Return the VLAN IDs that are free at every site.
 
-    With a thousand sites most of the time would go into numbers that are not free anyway: each site is asked only
-    about those that are left, and for numbers that many give only once.
+    With a thousand sites, most of the time would go into VLAN IDs that are not free at all. Each site is therefore checked
+    for the remaining VLAN IDs only, and pools that many sites share are intersected once.
     """
     given = sorted({pool.given for pool in pools}, key=len)
     left = reduce(VlanSet.__and__, given) - ALWAYS_RESERVED if given else VlanSet()
@@ -54,11 +56,9 @@ def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
 
 
 def allocate_vlan_ids(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
-    """Choose the number that a new cluster gets at each of these sites: the same one at all of them, if there is any.
+    """Return the VLAN ID that a new cluster gets at each site: the same at all sites, if one is free.
 
-    Where what joins the sites ``translates``, each gets one of its own otherwise. It is the one unused for longest, so
-    that stale state somewhere never meets a new cluster; a number never used counts as the oldest, and among equals
-    the lowest is taken. Raises :class:`NoVlanFree`.
+    Otherwise, where the transport ``translates``, each site gets its own. Raise NoVlanFree.
     """
     if free := find_free_at_all(pools):
         chosen = _longest_unused(pools, free)
@@ -87,31 +87,31 @@ def _no_vlan_free_message(pools: Sequence[SitePool]) -> str:
 
 def _describe_usage(pool: SitePool) -> str:
     if not pool.given:
-        return f"{pool.site} gives none"
+        return f"{pool.site} has none"
     kept = len(pool.quarantined)
     others = len((pool.foreign & pool.given) - pool.claimed - pool.quarantined)
     remark = f", {others} in other use on its devices" if others else ""
     remark += f" and {kept} in quarantine" if kept else ""
-    return f"{pool.site} gives {len(pool.given)}, {len(pool.claimed)} in use{remark}"
+    return f"{pool.site} has {len(pool.given)} VLAN IDs, {len(pool.claimed)} in use{remark}"
 
 
 def _describe_remedy(pools: Sequence[SitePool]) -> str:
     empty = [pool.site for pool in pools if not pool.given]
     if empty:
-        return f"give numbers to the pool of {', '.join(empty)}"
+        return f"add VLAN IDs to the pool of {', '.join(empty)}"
     if all(pool.free for pool in pools):
         return (
-            "each has free numbers, but no number is free at all of them, and what joins them does not translate: "
-            "give the same numbers to their pools, or join them by a transport that gives each cluster its own service"
+            "each has free VLAN IDs, but none is free at all of them, and their transport does not translate: "
+            "add the same VLAN IDs to their pools, or use a transport that gives each cluster its own service"
         )
-    return "end a cluster, or give more numbers to the pools"
+    return "end a cluster, or add VLAN IDs to the pools"
 
 
 @dataclass(frozen=True, slots=True)
 class ServicePool:
-    """The service numbers of one transport: all that clusters may have, those held, and when others were given back.
+    """The service IDs of one transport: the whole range, those held, and when others were released.
 
-    ``quarantined`` are those of the held ones that ended clusters keep back.
+    ``quarantined`` counts those of the held ones that belong to ended clusters.
     """
 
     transport: Name
@@ -122,9 +122,9 @@ class ServicePool:
 
 
 def allocate_service_id(pool: ServicePool) -> int:
-    """Choose the number unused for longest: the lowest never used, if there is one. Raises :class:`NoVlanFree`.
+    """Return the service ID that a new network gets. Raise NoVlanFree.
 
-    Ranges may be millions long, so that never all of one is made.
+    A range may contain millions of IDs, so that it is never copied.
     """
     freed = {number: at for number, at in (pool.freed or {}).items() if number in pool.given}
     unused = next((number for number in pool.given if number not in pool.held and number not in freed), None)
@@ -140,6 +140,6 @@ def _no_service_free_message(pool: ServicePool) -> str:
     first, last = pool.given[0], pool.given[-1]
     kept = f", {pool.quarantined} of them in quarantine" if pool.quarantined else ""
     return (
-        f"no service number is free on transport {pool.transport}: it gives {first}-{last}, all {len(pool.given)} in "
-        f"use{kept}; end a cluster, or give the transport more numbers"
+        f"no service ID is free on transport {pool.transport}: it has {first}-{last}, all {len(pool.given)} in "
+        f"use{kept}; end a cluster, or give the transport more service IDs"
     )

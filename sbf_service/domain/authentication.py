@@ -1,8 +1,6 @@
-"""Who calls. Pure.
+"""Authentication: principals, tokens, and local users. Pure; randomness is passed in.
 
-What a token looks like, and what is kept of it (docs/decisions says why a fast hash). Pure; chance is passed in.
-
-Whom a user of the service's own machine is taken for, when the kernel says who it is. Pure.
+Decision 16 explains the format of tokens and why SBF stores a fast hash of them.
 """
 
 import re
@@ -21,7 +19,7 @@ MACHINE_ROLES = frozenset({Role.AGENT, Role.SCHEDULER, Role.JOB_STARTER})
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whom the service knows. ``sites`` are a site administrator's; ``token`` is the id of the token used."""
+    """An authenticated caller. ``sites`` are those of a site administrator; ``token`` is the id of the token used."""
 
     name: str
     role: Role
@@ -30,11 +28,11 @@ class Principal:
 
     @property
     def who(self) -> str:
-        """The name for the audit log: people by their names, machines with their role (``agent@brno-h1``)."""
+        """The name in the audit log: the name of a person, the name and role of a machine (``agent@brno-h1``)."""
         return f"{self.role}@{self.name}" if self.role in MACHINE_ROLES else self.name
 
     def __str__(self) -> str:
-        """Say name and role: ``alice (user)``."""
+        """Return name and role: ``alice (user)``."""
         return f"{self.name} ({self.role})"
 
     @property
@@ -43,38 +41,38 @@ class Principal:
         return Identity(name=self.name, role=self.role, sites=tuple(sorted(self.sites)), token=self.token)
 
 
-TOKEN_PREFIX = "vc"  # noqa: S105 - the public beginning of every token
+TOKEN_PREFIX = "vc"  # noqa: S105 - the public prefix of every token
 ID_BYTES, SECRET_BYTES = 5, 32
 TOKEN_PATTERN = re.compile(rf"{TOKEN_PREFIX}_({TokenId.pattern})_([A-Za-z0-9_-]{{43}})")
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: ``vc_``, its id, and 256 random bits; the last are secret."""
+    """A token: ``vc_``, its id, and 256 secret random bits."""
 
     id: TokenId
     secret: Secret
 
     @classmethod
     def make(cls, chance: bytes) -> "Token":
-        """Make one of ``ID_BYTES + SECRET_BYTES`` random bytes."""
+        """Create a token from ``ID_BYTES + SECRET_BYTES`` random bytes."""
         plain = urlsafe_b64encode(chance[ID_BYTES:]).rstrip(b"=").decode()
         return cls(TokenId(b32encode(chance[:ID_BYTES]).decode().lower()), Secret(plain))
 
     @classmethod
     def parse(cls, text: str) -> "Token | None":
-        """Read one; None for what cannot be a token."""
+        """Parse a token. Return None for a text that is not a token."""
         found = TOKEN_PATTERN.fullmatch(text)
         return cls(TokenId(found[1]), Secret(found[2])) if found else None
 
     @property
     def text(self) -> str:
-        """The whole token, as it is shown once."""
+        """The whole token, which SBF shows only once."""
         return f"{TOKEN_PREFIX}_{self.id}_{self.secret.reveal()}"
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole token: what is kept."""
+        """SHA-256 of the whole token, which SBF stores."""
         return sha256(self.text.encode()).hexdigest()
 
 
@@ -82,14 +80,14 @@ ROOT_UID = 0
 
 
 class LocalUsers(StrEnum):
-    """What local users are who are neither root nor the service itself."""
+    """How to treat local users other than root and the service's own user."""
 
     USER = "user"
-    TOKEN = "token"  # noqa: S105 - no password: a word of the settings
+    TOKEN = "token"  # noqa: S105 - a value of a setting, not a password
 
 
 def identify_local_user(uid: int, name: str | None, service_uid: int, others: LocalUsers) -> Principal:
-    """Give the principal. Raises Unauthenticated for a user who needs a token."""
+    """Return the principal of a local user. Raise Unauthenticated for a user who needs a token."""
     if uid in {ROOT_UID, service_uid}:
         return Principal(name or f"uid-{uid}", Role.OPERATOR)
     if others is LocalUsers.TOKEN:

@@ -1,14 +1,10 @@
-"""A neighbour as a device hears it by LLDP (IEEE 802.1AB). Pure.
+"""The cable check: compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
-Whom a neighbour that was heard is in the topology, and whether it is who was expected. Pure.
+A neighbour is identified by its system name, with or without a domain, or by its management address. Its port is
+identified by the port identifier, or by the port description where the identifier is a MAC address or a number. A port
+without a neighbour, and a neighbour that cannot be identified, make a cable *unknown*, not wrong.
 
-Where cables are, by what devices hear of their neighbours (LLDP), beside where the topology says. Pure.
-
-A neighbour is known by its system name, with or without a domain, or by its management address; its port by the port's
-identifier, or by the port's description where the identifier is a MAC address or a number. What was not said is not
-held against a cable: a silent port and a neighbour that cannot be told are *unknown*, not wrong.
-
-A link between aggregates is as many cables; LLDP is spoken on each. Which member is joined to which does not matter.
+A link between aggregates consists of several cables; LLDP runs on each. The order of the members does not matter.
 """
 
 import re
@@ -27,10 +23,10 @@ MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Who was heard on ``local``, a port of the device that heard it, in its own words; what was not said is empty.
+    """An LLDP neighbour seen on ``local``, a port of the device that reports it. Fields that were not sent are empty.
 
-    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, names of interfaces, numbers. Whoever is at
-    the other end of a cable chooses these words, so that they are made printable.
+    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, interface names, numbers. The device at the other
+    end of the cable chooses these texts, so that they are made printable.
     """
 
     local: str
@@ -41,40 +37,40 @@ class Neighbour:
     address: str = ""
 
     def __post_init__(self) -> None:
-        """Make every word printable."""
+        """Make every field printable."""
         for one in fields(self):
             object.__setattr__(self, one.name, printable(getattr(self, one.name)))
 
     @property
     def short_name(self) -> str:
-        """The system's name without its domain, in lower case."""
+        """The system name without its domain, in lower case."""
         return self.name.partition(".")[0].lower()
 
     @property
     def names_its_port(self) -> bool:
-        """Whether the port's identifier is a name: neither a MAC address nor a bare number, which may be any index."""
+        """Whether the port identifier is a name: neither a MAC address nor a bare number, which may be any index."""
         return bool(self.port) and not self.port.isdigit() and not is_mac(self.port)
 
     def __str__(self) -> str:
-        """Say who it is, and which port it names."""
+        """Return the neighbour's name and port."""
         who = self.name or f"a device without a name (chassis {self.chassis})"
         description = f" ({self.port_description})" if self.port_description not in ("", self.port) else ""
         return f"{who}, port {self.port}{description}"
 
 
 def is_mac(text: str) -> bool:
-    """Say whether a text is a MAC address, however it is punctuated."""
+    """Return whether a text is a MAC address, with any punctuation."""
     return MAC_PATTERN.fullmatch(re.sub(r"[.: -]", "", text.lower())) is not None
 
 
 CanonicalPort = Callable[[Name, str], str]
-"""Gives the one form of a port's name as an element's platform has it, so that two forms can be compared."""
+"""Returns the canonical form of a port's name on an element's platform, so that two forms can be compared."""
 ObservedNeighbours = Mapping[Name, tuple[Neighbour, ...]]
-"""What each switch that could be asked heard."""
+"""The neighbours of each switch that could be read."""
 
 
 class ObservationResult(Enum):
-    """What one neighbour says of one end of a cable."""
+    """What one neighbour means for one end of a cable."""
 
     EXPECTED = auto()
     OTHER_NEIGHBOUR = auto()
@@ -84,9 +80,9 @@ class ObservationResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NeighbourObservation:
-    """A neighbour and whom the topology knows it for: ``element``, and ``of``, a port of it; nothing where unknown.
+    """A neighbour, with the ``element`` of the topology and its port ``of`` that it stands for; None where unknown.
 
-    ``at`` is the port on which it was heard, spelt as the topology spells it where that has it (``is_ours``).
+    ``at`` is the port that sees the neighbour, in the topology's spelling if the topology has the port (``is_ours``).
     """
 
     at: str
@@ -96,7 +92,7 @@ class NeighbourObservation:
     of: PortRef | None
 
     def __str__(self) -> str:
-        """Say who was heard: by the topology's name where it has one."""
+        """Return the neighbour's name in the topology, if it has one."""
         return str(self.of or self.neighbour)
 
 
@@ -107,10 +103,10 @@ class TopologyNames:
     topology: Topology
     canonical: CanonicalPort
 
-    def sightings(self, heard: ObservedNeighbours) -> Iterator[NeighbourObservation]:
-        """Say of every neighbour whom the topology knows it for."""
+    def observations(self, observed: ObservedNeighbours) -> Iterator[NeighbourObservation]:
+        """Yield every neighbour with its element and port in the topology."""
         addresses = dict(_device_addresses(self.topology))
-        for name, neighbours in heard.items():
+        for name, neighbours in observed.items():
             for one in neighbours:
                 short = Name(one.short_name) if one.short_name in self.topology.elements else None
                 element = short or addresses.get(one.address)
@@ -133,17 +129,17 @@ class TopologyNames:
 
 
 def compare_observation(seen: NeighbourObservation, peers: Sequence[PortRef]) -> tuple[ObservationResult, str]:
-    """Say whether it is one of ``peers``, ports of one element, who is heard, and if not, in words who is."""
+    """Return whether a neighbour is one of ``peers``, ports of one element; with a message if it is not."""
     expected = peers[0].element
     if seen.of in peers:
         return ObservationResult.EXPECTED, ""
-    words = f"{seen.at} hears {seen}"
+    words = f"{seen.at} sees {seen}"
     if seen.element == expected:
         if seen.of or seen.neighbour.names_its_port:
             return ObservationResult.OTHER_PORT, words
         return (
             ObservationResult.UNTOLD,
-            f"{words}: what it says of its port cannot be compared; let it send its interface's name",
+            f"{words}: its port identifier cannot be compared; let it send its interface's name",
         )
     if seen.element or seen.neighbour.name:
         unknown = "" if seen.element else f": no name of this topology; is it {expected} under another name?"
@@ -158,7 +154,7 @@ def _device_addresses(topology: Topology) -> Iterator[tuple[str, Name]]:
 
 
 def _strip_port(address: str) -> str:
-    """Take the port off ``host:port`` or ``[IPv6]:port``."""
+    """Return the host of ``host:port`` or ``[IPv6]:port``."""
     if address.startswith("["):
         return address[1:].partition("]")[0]
     return address.partition(":")[0] if address.count(":") == 1 else address
@@ -172,7 +168,7 @@ WRONG_STATES = {
 
 @dataclass(frozen=True, slots=True)
 class LinkCable:
-    """One cable of a link: its two ends, and with them all ends that are as good on either side."""
+    """One cable of a link: its two ends, and all members of the aggregates on either side."""
 
     a: PortRef
     b: PortRef
@@ -181,22 +177,22 @@ class LinkCable:
 
     @property
     def ends(self) -> frozenset[PortRef]:
-        """All ends of the cable's link."""
+        """All ports on both sides of the cable's link."""
         return frozenset((*self.side_a, *self.side_b))
 
 
 def check_cables(
-    topology: Topology, site: Site, heard: ObservedNeighbours, canonical: CanonicalPort
+    topology: Topology, site: Site, observed: ObservedNeighbours, canonical: CanonicalPort
 ) -> tuple[CableView, ...]:
-    """Judge every cable of a site; then come those that are seen and are not in the topology."""
-    found = _CableCheck(topology, heard, tuple(TopologyNames(topology, canonical).sightings(heard)))
+    """Return the state of every cable of a site, then the cables that are seen and missing in the topology."""
+    found = _CableCheck(topology, observed, tuple(TopologyNames(topology, canonical).observations(observed)))
     ours = {element.name for element in site.elements}
     views = tuple(found.cable(one) for one in list_cables(topology) if {one.a.element, one.b.element} & ours)
     return views + tuple(found.unlisted({end for one in views if one.is_wrong for end in (one.a, one.b)}))
 
 
 def list_cables(topology: Topology) -> Iterator[LinkCable]:
-    """Give every cable that the topology's links are made of."""
+    """Yield every cable of the topology's links."""
     for link in topology.links:
         side_a, side_b = (_aggregate_members(topology, end) for end in link.ends)
         yield from (LinkCable(a, b, side_a, side_b) for a, b in zip(side_a, side_b, strict=True))
@@ -209,46 +205,46 @@ def _aggregate_members(topology: Topology, end: PortRef) -> tuple[PortRef, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _CableCheck:
-    """What was heard, beside the topology."""
+    """The observed neighbours, beside the topology."""
 
     topology: Topology
-    heard: ObservedNeighbours
-    sightings: Sequence[NeighbourObservation]
+    observed: ObservedNeighbours
+    observations: Sequence[NeighbourObservation]
 
     def cable(self, cable: LinkCable) -> CableView:
-        """Judge one cable by what both its ends hear."""
+        """Return the state of one cable, from what both its ends see."""
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
-        asked = [(end, peers) for end, peers in sides if end.element in self.heard]
+        asked = [(end, peers) for end, peers in sides if end.element in self.observed]
         found = [one for end, peers in asked for one in self._from(end, peers)]
         wrong = [(WRONG_STATES[sight], words) for sight, words in found if sight in WRONG_STATES]
-        elsewhere = [f"{one.of} is seen at {one.at}" for one in self.sightings if _is_misplaced(one, cable)]
+        elsewhere = [f"{one.of} is seen at {one.at}" for one in self.observations if _is_misplaced(one, cable)]
         if wrong:
             return _cable_view(cable, wrong[0][0], [*(words for _, words in wrong), *elsewhere])
         if any(sight is ObservationResult.EXPECTED for sight, _ in found):
             return _cable_view(cable, CableState.RIGHT, [])
         if elsewhere:
             return _cable_view(cable, CableState.ELSEWHERE, elsewhere)
-        nobody = [] if asked else [f"neither {cable.a.element} nor {cable.b.element} could be asked"]
+        nobody = [] if asked else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
         return _cable_view(cable, CableState.UNKNOWN, [*nobody, *(words for _, words in found)])
 
     def _from(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
-        """Say what an end hears. Where a peer is among several neighbours, the others do not matter."""
-        found = [compare_observation(one, peers) for one in self.sightings if one.at == end]
+        """Return what an end sees. If a peer is among several neighbours, the others do not matter."""
+        found = [compare_observation(one, peers) for one in self.observations if one.at == end]
         if not found:
             return [
-                (ObservationResult.UNTOLD, f"{end} hears nobody: is it up, and does {peers[0].element} speak LLDP?")
+                (ObservationResult.UNTOLD, f"{end} sees no neighbour: is it up, and does {peers[0].element} send LLDP?")
             ]
         return [one for one in found if one[0] is ObservationResult.EXPECTED] or found
 
-    def unlisted(self, told: set[PortRef]) -> Iterator[CableView]:
-        """Give cables between ports of the topology that it has no link for; ``told`` are ends spoken of already."""
+    def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
+        """Yield cables between ports of the topology that no link joins; ``reported`` are ends that were reported already."""
         ends = {end for one in list_cables(self.topology) for end in one.ends} | set(self._uplinks())
         given = set[frozenset[str]]()
-        for one in self.sightings:
+        for one in self.observations:
             pair = frozenset((one.at, str(one.of)))
-            if one.of and one.is_ours and one.at not in ends and not pair & told and pair not in given:
+            if one.of and one.is_ours and one.at not in ends and not pair & reported and pair not in given:
                 given.add(pair)
-                words = f"{one.at} hears {one.of}"
+                words = f"{one.at} sees {one.of}"
                 yield CableView(a=PortRef(one.at), b=one.of, state=CableState.UNLISTED, found=(words,))
 
     def _uplinks(self) -> Iterator[PortRef]:
@@ -258,7 +254,7 @@ class _CableCheck:
 
 
 def _is_misplaced(one: NeighbourObservation, cable: LinkCable) -> bool:
-    """Say whether an end of a cable is heard on a port that is not of its link."""
+    """Return whether an end of a cable is seen on a port outside the cable's link."""
     return one.of in (cable.a, cable.b) and one.at not in cable.ends
 
 

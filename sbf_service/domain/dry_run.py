@@ -1,8 +1,7 @@
-"""What would be changed on an element, from what it was last seen to carry. Pure; the mechanism's own difference.
+"""Dry runs: the difference that a change would make on an element, and what is in other use there. Pure.
 
-What is in other use on a device, as a dry run shows it to an administrator. Pure.
-
-Each kind of finding is a function that yields :class:`OtherUse`; :func:`other_use` lists them all.
+The differences are those of reconciliation. :func:`find_other_use` lists what an administrator must know before a
+change; each kind of finding is a function that yields :class:`OtherUse`.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -27,18 +26,18 @@ from virtcloud.model.wanted import HostWanted, PortVlans, SwitchDifference, Swit
 
 
 def compute_switch_change(must: SwitchWanted, carried: PortVlans, managed: VlanSet) -> SwitchDifference:
-    """Say what makes a switch that carries this carry what it must.
+    """Return the difference between a switch's last observed VLANs and its wanted state.
 
-    Only what was kept of the last reading is known: ports that carry every VLAN are found when it is read again.
+    Only the stored part of the last reading is known. Ports that carry every VLAN are found at the next reading.
     """
     ports = {port: carried.get(port, VlanSet()) & managed for port in must.ports}
     return compare_switch(must, SwitchObserved(vlans=SwitchWanted(ports=ports).vlans, ports=ports))
 
 
 def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -> EdgeDifference:
-    """Say what makes an edge that carries these circuits carry what it must.
+    """Return the difference between an edge's last observed circuits and its wanted state.
 
-    Only what was kept of the last reading is known: what is not whole is found when it is read again.
+    Only the stored part of the last reading is known. Incomplete circuits are found at the next reading.
     """
     ours = tuple(one for one in carried if one.vlan in managed)
     return compare_edge(must, EdgeObserved(circuits=ours))
@@ -47,7 +46,7 @@ def compute_edge_change(must: EdgeWanted, carried: Circuits, managed: VlanSet) -
 def plan_segments(
     host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
 ) -> tuple[PlannedSegment, ...]:
-    """Return what a host would have to set up for these clusters, in the order of their keys."""
+    """Return the segments that a host would set up for these clusters, in the order of their keys."""
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(plan for cluster in ordered for plan in _plan_cluster_segments(host, topology, cluster, ports))
 
@@ -69,7 +68,7 @@ EXCLUDED_EFFECT = "left as it is; no cluster of this site gets this VLAN ID"
 
 @dataclass(frozen=True, slots=True)
 class ComparedDevice:
-    """A device as a dry run read it. ``owned`` are the VLANs that are SBF's there, ``adopted`` the adopted ports."""
+    """A device as a dry run read it. ``owned`` are SBF's VLANs on it, ``adopted`` its adopted ports."""
 
     element: Name
     site: Name
@@ -86,12 +85,12 @@ class ComparedDevice:
 
 
 def find_other_use(found: ComparedDevice) -> tuple[OtherUse, ...]:
-    """Return every use by others that reading a device showed, in the order in which they are listed."""
+    """Return everything in other use on the device, in the order of display."""
     return (*_list_foreign_vlans(found), *_list_ports_in_use(found), *_list_removed_vlans(found))
 
 
 def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the VLANs of the pool that are not SBF's, or that unmanaged ports carry: SBF changes none of them."""
+    """Yield VLANs of the pool that are not SBF's, or that unmanaged ports carry: SBF does not change them."""
     for one in found.carried.foreign:
         yield OtherUse(
             element=found.element,
@@ -104,7 +103,7 @@ def _list_foreign_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports in other use that nobody adopted: SBF changes none of them."""
+    """Yield managed ports in other use that nobody adopted: SBF does not change them."""
     untaken = found.carried.untaken if isinstance(found.carried, SwitchObserved) else {}
     for port in found.refused:
         adopt = f"virtcloud element adopt {found.element} {port}"
@@ -118,7 +117,7 @@ def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield the managed ports that carry VLANs which no cluster has, or all VLANs: the change takes them off."""
+    """Yield managed ports with VLANs of no cluster, or with all VLANs: the change removes these VLANs from the ports."""
     difference = found.difference
     if not isinstance(difference, SwitchDifference):
         return

@@ -1,4 +1,4 @@
-"""What a call that may be a repetition means, given what was seen under its key before (DESIGN.md §3, §7.7). Pure."""
+"""Idempotency: what a repeated or late call for a key means (DESIGN.md §3, §7.7). Pure."""
 
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -9,7 +9,7 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 
 @dataclass(frozen=True, slots=True)
 class LatestAttempt:
-    """The newest attempt under a key. ``shown`` is its spec as it is shown, where that was changed since."""
+    """The latest attempt of a key. ``shown`` is its spec as clients see it, where the spec was changed since."""
 
     attempt: int
     state: ClusterState
@@ -19,28 +19,28 @@ class LatestAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CreateAttempt:
-    """A cluster is to be made."""
+    """A cluster must be created."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """The newest attempt is what is meant; nothing changes."""
+    """The call repeats the latest attempt; nothing changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptBlocked:
-    """A new attempt has to wait for the former one, which is to end."""
+    """A new attempt must wait until the former one, which is drained, has ended."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFence:
-    """Which cluster a call about a key means, by what its caller knows of it; None says nothing.
+    """What a caller knows of the cluster that its call is about; None stands for unknown.
 
-    ``id`` is exact. ``attempt`` and ``owner`` are for those who know no id: a batch system's hosts.
+    ``id`` is exact. ``attempt`` and ``owner`` are for callers that do not know the id: hosts of a batch system.
     """
 
     attempt: int | None = None
@@ -48,18 +48,18 @@ class AttemptFence:
     id: str | None = None
 
     def check(self, key: str, newest: "LatestCluster") -> None:
-        """Raise Gone when the newest cluster under ``key`` is not the one that is meant."""
+        """Raise Gone when the latest cluster of ``key`` is not the one that the caller means."""
         check_owner(key, self.owner, newest.owner)
         check_attempt(key, self.attempt, newest.attempt)
         if self.id is not None and self.id != newest.id:
             raise Gone(
-                f"cluster {key}: the one with id {self.id} is over, the key stands for another one since "
+                f"cluster {key}: the cluster with id {self.id} has ended, and the key now names another cluster "
                 f"(id {newest.id}, attempt {newest.attempt})"
             )
 
 
 class LatestCluster(Protocol):
-    """The newest cluster under a key."""
+    """The latest cluster of a key."""
 
     @property
     def id(self) -> str:
@@ -67,7 +67,7 @@ class LatestCluster(Protocol):
 
     @property
     def attempt(self) -> int:
-        """Its attempt."""
+        """Its attempt number."""
 
     @property
     def owner(self) -> str:
@@ -75,15 +75,15 @@ class LatestCluster(Protocol):
 
 
 ANY_ATTEMPT: Final = AttemptFence()
-"""Means whatever cluster is the newest under its key."""
+"""Accepts any cluster that is the latest of its key."""
 
 
 def resolve_request(
     key: str, request: ClusterRequest, former: LatestAttempt | None, own: int | None = None
 ) -> CreateAttempt | NoChange | AttemptBlocked:
-    """Say what a request means; ``own`` is the highest attempt of its owner under a key that is another's now.
+    """Return what a request means. ``own`` is its owner's highest attempt if the key belongs to another owner now.
 
-    Raises Gone for a lower attempt, Conflict for another owner's key, another spec or a cluster still ending.
+    Raise Gone for a lower attempt, and Conflict for another owner's key, another spec or a cluster that has not ended.
     """
     if former is None:
         return CreateAttempt(request.attempt or 0)
@@ -102,24 +102,24 @@ def resolve_request(
 
 
 def check_owner(key: str, owner: str | None, newest: str) -> None:
-    """Raise Gone for a call that is about another owner's cluster than the newest one under its key."""
+    """Raise Gone for a call about a cluster whose key now belongs to another owner."""
     if owner is not None and owner != newest:
-        raise Gone(f"cluster {key}: the one of {owner} is over, the key is another owner's since")
+        raise Gone(f"cluster {key}: the cluster of {owner} has ended, and the key now belongs to another owner")
 
 
 def check_attempt(key: str, attempt: int | None, newest: int) -> None:
-    """Raise Gone for a call that is about a lower attempt than the newest one under its key."""
+    """Raise Gone for a call with a lower attempt number than the latest."""
     if attempt is not None and attempt < newest:
-        raise Gone(f"cluster {key}: attempt {attempt} is over, attempt {newest} was seen since")
+        raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {newest}")
 
 
 def _resolve_for_new_owner(key: str, attempt: int | None, former: LatestAttempt, own: int | None) -> CreateAttempt:
-    """Give the key of an ended cluster to its next owner; what that one had under it before is over all the same."""
+    """Create an attempt for the next owner of an ended cluster's key; that owner's earlier attempts stay ended."""
     if former.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")
     first = 0 if own is None else own + 1
     if attempt is not None and attempt < first:
-        raise Gone(f"cluster {key}: attempt {attempt} is over, the key was another owner's since")
+        raise Gone(f"cluster {key}: attempt {attempt} has ended: the key belonged to another owner since")
     return CreateAttempt(first if attempt is None else attempt)
 
 

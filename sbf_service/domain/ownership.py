@@ -1,8 +1,8 @@
-"""Which VLANs on a device are SBF's, and which are in other use (DESIGN.md §3, Ownership). Pure.
+"""Ownership: which VLANs on a device are SBF's, and which are in other use (DESIGN.md §3, Ownership). Pure.
 
-A VLAN is SBF's when it has SBF's name, or when the database records that SBF created it and nobody gave it another
-name. Everything else that exists is somebody else's, whatever the pool says; and so is, for as long as it lasts, a
-VLAN that an unmanaged port carries.
+A VLAN is SBF's when it has SBF's name, or when the database records that SBF created it and it has no other name. Every
+other VLAN belongs to somebody else, also when the pool contains its ID. A VLAN that an unmanaged port carries is in
+other use as long as the port carries it.
 """
 
 import re
@@ -14,16 +14,16 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import ForeignVlan, SwitchObserved
 
 _DEFAULT_NAME = re.compile(r"vlan[ _-]?0*(\d+)", re.IGNORECASE)
-"""What platforms name a VLAN that nobody named: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
+"""The names that platforms give to unnamed VLANs: ``VLAN0150``, ``VLAN 0150``, ``VLAN150``."""
 
 _OWN_NAME = re.compile(r"vc-([1-9]\d{0,3})(?:-\d+)?")
 _ALL = frozenset(range(2, 4095))
 
 
 def make_vlan_name(number: VlanId, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Return the name that SBF gives to a VLAN on a device: one that no other VLAN there has, of ``names``.
+    """Return SBF's name for a VLAN on a device, different from the names of its other VLANs.
 
-    Some platforms refuse a name that another VLAN has, and the VLAN would stay without SBF's name.
+    Some platforms refuse a name that another VLAN has; the VLAN would then stay without SBF's name.
     """
     taken = {name for vlan, name in names.items() if vlan != number}
     own = f"vc-{number}"
@@ -31,23 +31,23 @@ def make_vlan_name(number: VlanId, names: Mapping[int, str] = MappingProxyType({
 
 
 def is_vlan_name(number: int, name: str | None) -> bool:
-    """Return whether a VLAN has a name that :func:`vlan_name` may have given to it."""
+    """Return whether :func:`make_vlan_name` may have given this name to a VLAN."""
     found = _OWN_NAME.fullmatch(name or "")
     return found is not None and int(found[1]) == number
 
 
 def find_owned_vlans(carried: SwitchObserved, created: VlanSet) -> VlanSet:
-    """Return the existing VLAN IDs that are SBF's by their name or by the record ``created``."""
+    """Return the existing VLAN IDs that are SBF's by name or by the record ``created``."""
     if carried.names is None:
         return carried.vlans & created
     return VlanSet(number for number, name in carried.names.items() if _is_owned(number, name, created))
 
 
 def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObserved:
-    """Return a reading with what is in other use on the device; may be repeated.
+    """Return a reading with the VLANs in other use on the device. Idempotent.
 
-    What SBF created stays on managed ports in the reading, so that it can be taken off them, also when somebody renamed
-    the VLAN since: SBF put it on these ports. What it did not create is left out, so that no difference names it.
+    A VLAN that SBF created stays on managed ports in the reading, also when somebody renamed it since: SBF put it on these
+    ports and must be able to remove it. Other VLANs are removed from the reading, so that no difference contains them.
     """
     foreign = tuple(_find_foreign_vlans(carried, created))
     others = VlanSet(one.vlan for one in foreign) - find_owned_vlans(carried, created)
@@ -61,9 +61,9 @@ def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObser
 
 
 def find_stated_vlans(listed: Iterable[int], managed: VlanSet) -> VlanSet:
-    """Return the managed VLAN IDs that an unmanaged port uses, by the VLANs it carries.
+    """Return the managed VLAN IDs that an unmanaged port uses, according to the list of its VLANs.
 
-    A port that carries every VLAN states no use of any single one.
+    A port that carries every VLAN does not state the use of any single one.
     """
     found = frozenset(listed)
     return VlanSet() if found >= _ALL else managed & found
@@ -98,7 +98,7 @@ def _is_owned(number: VlanId, name: str | None, created: VlanSet) -> bool:
 
 
 def is_default_name(number: int, name: str) -> bool:
-    """Return whether a name is the one that platforms give to a VLAN which nobody named."""
+    """Return whether a name is the one that platforms give to an unnamed VLAN."""
     found = _DEFAULT_NAME.fullmatch(name)
     return found is not None and int(found[1]) == number
 

@@ -1,6 +1,6 @@
-"""The table of rights: which role may do what, and how far that reaches. Pure; the only place where this is said.
+"""Rights: the one table of what each role may do, and how far each right reaches. Pure.
 
-Whether a host may ask for a job's cluster: what the batch system's server must have said of that job. Pure.
+A job starter additionally needs the confirmation of its batch system's server for each job (decision 34).
 """
 
 from collections.abc import Mapping
@@ -16,35 +16,35 @@ from virtcloud.model.views import JobStatement
 
 @unique
 class Action(StrEnum):
-    """What a call does, as its refusal says it: "alice (user) may not change the pool of site brno"."""
+    """An action, in the words of its denial: "alice (user) may not change the pool of site brno"."""
 
     READ_CLUSTER = "see"
     CREATE_CLUSTER = "create"
     END_CLUSTER = "end"
     EXTEND_CLUSTER = "extend the lease of"
     SHARE_CLUSTER = "share the network of"
-    READ_SITES = "look at sites"
-    READ_QUARANTINE = "look at the quarantine of"
+    READ_SITES = "list sites"
+    READ_QUARANTINE = "read the quarantine of"
     SET_POOL = "change the pool of"
     ADOPT_PORT = "adopt or release ports of"
-    DECLARE_CLEAN = "say what is clean at"
+    DECLARE_CLEAN = "declare VLAN IDs clean at"
     VERIFY_SITE = "verify the cables of"
-    READ_TOPOLOGY = "look at the topology"
+    READ_TOPOLOGY = "read the topology"
     SET_TOPOLOGY = "change the topology"
     SET_SITE = "change the topology of"
-    READ_ELEMENT = "look at"
+    READ_ELEMENT = "read"
     COMPARE_ELEMENT = "compare"
     RECONCILE_ELEMENT = "reconcile"
-    SPEAK_FOR_ELEMENT = "speak for"
+    SPEAK_FOR_ELEMENT = "report for"
     READ_AUDIT = "read the audit log of"
     MANAGE_TOKENS = "create, list or revoke tokens"
-    ANSWER_FOR_JOB = "answer for"
-    READ_QUOTA = "look at the quota of"
+    ANSWER_FOR_JOB = "confirm"
+    READ_QUOTA = "read the quota of"
     SET_QUOTA = "set the quota of"
 
 
 class RightScope(Enum):
-    """How far a right reaches."""
+    """The scope of a right."""
 
     ALL = "everything"
     OWN = "what belongs to the caller"
@@ -54,7 +54,7 @@ class RightScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProtectedResource:
-    """What a call is about: in words, and by what rights may depend on."""
+    """What a call acts on: its description, and the properties that rights depend on."""
 
     words: str = ""
     owner: str | None = None
@@ -63,7 +63,7 @@ class ProtectedResource:
 
 
 WHOLE_SERVICE = ProtectedResource()
-"""The subject of a call that is about the service as a whole."""
+"""The resource of a call that concerns the whole service."""
 
 RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.USER: {
@@ -111,8 +111,8 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_ELEMENT: RightScope.ALL,
     },
     Role.JOB_STARTER: {
-        Action.READ_CLUSTER: RightScope.ALL,  # to join a network takes its addresses
-        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # and the job must be confirmed
+        Action.READ_CLUSTER: RightScope.ALL,  # a member must know the addresses in the network that it joins
+        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # and the batch server must confirm the job
         Action.END_CLUSTER: RightScope.ELEMENT,
     },
 }
@@ -121,12 +121,12 @@ UNLISTED_ROLES = frozenset({Role.JOB_STARTER})
 
 
 def find_scope(principal: Principal, action: Action) -> RightScope | None:
-    """Say how far a principal's right to an action reaches; None where it has none."""
+    """Return the scope of a principal's right to an action, or None without a right."""
     return RIGHTS[principal.role].get(action)
 
 
 def is_allowed(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> bool:
-    """Say whether a principal may do this."""
+    """Return whether a principal may perform an action on a resource."""
     match find_scope(principal, action):
         case RightScope.ALL:
             return True
@@ -141,13 +141,13 @@ def is_allowed(principal: Principal, action: Action, subject: ProtectedResource 
 
 
 def describe_denial(principal: Principal, action: Action, subject: ProtectedResource = WHOLE_SERVICE) -> str:
-    """Say who may not do what, and who may."""
+    """Return the message of a denial: who may not do what, and who may."""
     wanted = f"{action} {subject.words}".strip()
     return f"{principal} may not {wanted}: that takes {_join_alternatives(_list_entitled_roles(action, subject))}"
 
 
 def _list_entitled_roles(action: Action, subject: ProtectedResource) -> list[str]:
-    """Name those who may, the nearest first; a job starter does nothing for who is refused."""
+    """Return who may perform the action, the nearest first. Roles that cannot help a denied caller are left out."""
     sites = ", ".join(sorted(subject.sites)) or "its site"
     element = next(iter(subject.elements)) if len(subject.elements) == 1 else "an element of it"
     words = {
@@ -167,7 +167,7 @@ def _join_alternatives(words: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobClusterRequest:
-    """What a host wants to do for a job: ``joins`` and ``sites`` are those of the spec, ``network`` is its id."""
+    """A host's request to create a job's cluster. ``network`` is the id of the network that the spec ``joins``."""
 
     key: str
     starter: str
@@ -179,14 +179,14 @@ class JobClusterRequest:
 
     @property
     def text(self) -> str:
-        """The question as it is kept: an answer is an answer to this one, and to no other."""
+        """The request as it is stored. A confirmation is valid for exactly one request."""
         return f"{self.owner} on {', '.join(self.hosts)} joins {self.network or self.joins} at {', '.join(self.sites)}"
 
 
 def check_job_confirmation(question: JobClusterRequest, word: JobStatement, network: str | None) -> None:
-    """Raise Forbidden when the server's word does not cover a question.
+    """Raise Forbidden when the confirmation of the batch server does not cover a request.
 
-    ``network`` is the id of the network that the job asked for, as that name stands now.
+    ``network`` is the current id of the network that the job asked for.
     """
     job = f"{question.starter} (job-starter) may not create the cluster of job {question.key}"
     if question.starter not in word.hosts:

@@ -67,8 +67,8 @@ def test_7_1_of_fifty_at_once_on_pools_of_forty_ten_are_refused_with_the_reason(
     assert sorted(one for one in answers if isinstance(one, int)) == list(range(100, 140))
     assert [one for one in answers if isinstance(one, str)] == [
         (
-            "no VLAN is free at brno, praha, plzen: brno gives 40, 40 in use; praha gives 40, 40 in use; "
-            "plzen gives 40, 40 in use; end a cluster, or give more numbers to the pools"
+            "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 40 in use; "
+            "plzen has 40 VLAN IDs, 40 in use; end a cluster, or add VLAN IDs to the pools"
         )
     ] * 10
 

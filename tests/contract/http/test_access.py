@@ -252,7 +252,7 @@ def test_an_agent_speaks_for_its_element_only(world: World) -> None:
         assert problem(ask(world, "POST", f"/v1/elements/brno-h2/{call}", sent, token=token)) == (
             403,
             "forbidden",
-            "brno-h1 (agent) may not speak for element brno-h2: that takes the agent of brno-h2 or an operator",
+            "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
         )
     assert ask(world, "GET", "/v1/elements/brno-h2/wanted", token=token).status_code == 403
     assert ask(world, "GET", "/v1/elements/brno-h1", token=token).status_code == 200

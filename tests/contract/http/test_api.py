@@ -47,7 +47,7 @@ def test_no_vlan_free_is_a_conflict_of_its_own(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h1", "praha-h1"))) == (
         409,
         "no-vlan-free",
-        "no VLAN is free at brno, praha: brno gives 40, 0 in use; praha gives none; give numbers to the pool of praha",
+        "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has none; add VLAN IDs to the pool of praha",
     )
 
 
@@ -56,7 +56,7 @@ def test_a_dead_attempt_is_gone(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=1))) == (
         410,
         "gone",
-        "cluster job: attempt 1 is over, attempt 2 was seen since",
+        "cluster job: attempt 1 has ended: the latest is attempt 2",
     )
 
 

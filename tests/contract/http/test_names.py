@@ -101,7 +101,7 @@ def test_a_number_in_quarantine_is_refused_as_that(world: World) -> None:
 def test_a_late_call_of_a_dead_attempt_ends_nothing(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     late = ask(world, "DELETE", "/v1/clusters/job?attempt=1")
-    assert problem(late) == (410, "gone", "cluster job: attempt 1 is over, attempt 2 was seen since")
+    assert problem(late) == (410, "gone", "cluster job: attempt 1 has ended: the latest is attempt 2")
     assert world.view("job").state == "configuring"
     assert ask(world, "DELETE", "/v1/clusters/job?attempt=2").json()["state"] == "draining"
     assert problem(ask(world, "DELETE", "/v1/clusters/other?attempt=1"))[:2] == (404, "not-found")

@@ -91,7 +91,7 @@ def test_a_transport_without_a_free_service_takes_no_cluster(world: World) -> No
     few = {"name": "evpn", "kind": "evpn", "vnis": "10100-10100", "asn": 65000}
     world.put_topology(three_edges(few))
     world.put("a", TWO)
-    with pytest.raises(NoVlanFree, match="no service number is free on transport evpn: it gives 10100-10100, all 1"):
+    with pytest.raises(NoVlanFree, match="no service ID is free on transport evpn: it has 10100-10100, all 1"):
         world.put("b", TWO)
 
 

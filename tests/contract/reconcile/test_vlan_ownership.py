@@ -92,7 +92,7 @@ def test_a_vlan_in_other_use_that_is_asked_for_is_refused(world: World, switch: 
 def test_a_pool_in_other_use_altogether_says_so(world: World, switch: FakeSwitch) -> None:
     switch.table |= dict.fromkeys(range(100, 140), "offices")
     look_again(world)
-    with pytest.raises(NoVlanFree, match="brno gives 40, 0 in use, 40 in other use on its devices"):
+    with pytest.raises(NoVlanFree, match="brno has 40 VLAN IDs, 0 in use, 40 in other use on its devices"):
         world.put("demo", spec("brno-h1"))
 
 

@@ -52,14 +52,14 @@ def test_the_next_attempts_of_the_new_owner_are_the_newest_though_the_former_had
     end(world)
     world.put(JOB, OF_ALICE, attempt=2)
     assert (world.view(JOB).spec.owner, world.view(JOB).attempt) == ("alice", 2)
-    with pytest.raises(Gone, match="attempt 1 is over, attempt 2 was seen since"):
+    with pytest.raises(Gone, match="attempt 1 has ended: the latest is attempt 2"):
         world.put(JOB, OF_ALICE, attempt=1)
 
 
 def test_a_late_end_of_the_former_owners_run_changes_nothing(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     for attempt in (None, 1, 3, 4):
-        with pytest.raises(Gone, match="the one of bob is over, the key is another owner's since"):
+        with pytest.raises(Gone, match="the cluster of bob has ended, and the key now belongs to another owner"):
             world.delete(JOB, attempt, "bob")
     assert world.view(JOB).state is ClusterState.CONFIGURING
     assert world.delete(JOB, 1, "alice").state is ClusterState.DRAINING
@@ -70,13 +70,13 @@ def test_a_late_request_of_the_former_owners_run_changes_nothing(world: World) -
     with pytest.raises(Conflict, match="belongs to another owner until its cluster has ended"):
         world.put(JOB, OF_BOB, attempt=3)
     end(world)
-    with pytest.raises(Gone, match="attempt 3 is over, the key was another owner's since"):
+    with pytest.raises(Gone, match="attempt 3 has ended: the key belonged to another owner since"):
         world.put(JOB, OF_BOB, attempt=3)
     assert world.put(JOB, OF_BOB, attempt=4).view.attempt == 4
 
 
 def test_for_the_same_owner_a_lower_attempt_stays_over(world: World) -> None:
-    with pytest.raises(Gone, match="attempt 1 is over, attempt 3 was seen since"):
+    with pytest.raises(Gone, match="attempt 1 has ended: the latest is attempt 3"):
         world.put(JOB, OF_BOB, attempt=1)
 
 
@@ -148,7 +148,7 @@ def test_an_end_of_the_former_cluster_does_not_end_the_next(world: World) -> Non
     status, kind, detail = problem(ask(world, "DELETE", f"{CLUSTER}?id={former}"))
     assert (status, kind) == (410, "gone")
     assert detail == (
-        f"cluster demo: the one with id {former} is over, the key stands for another one since (id {newest}, attempt 1)"
+        f"cluster demo: the cluster with id {former} has ended, and the key now names another cluster (id {newest}, attempt 1)"
     )
     assert world.view("demo").state == "configuring"
 

@@ -16,7 +16,7 @@ MOVED = {
     "state": "elsewhere",
     "found": ["brno-h2:eth0 is seen at brno-sw1:p3"],
 }
-SILENT = {"a": "brno-gw1:eth0", "b": "brno-sw1:p4", "state": "unknown", "found": ["brno-sw1:p4 hears nobody"]}
+SILENT = {"a": "brno-gw1:eth0", "b": "brno-sw1:p4", "state": "unknown", "found": ["brno-sw1:p4 sees no neighbour"]}
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, *cables: dict[str, Any], **unread: str) -> None:
@@ -30,7 +30,7 @@ def test_a_site_whose_cables_are_right_ends_well(run: Run, monkeypatch: pytest.M
     assert done.exit_code == 0
     assert done.stdout == (
         "could not be told: brno-gw1:eth0 - brno-sw1:p4\n"
-        "  brno-sw1:p4 hears nobody\n"
+        "  brno-sw1:p4 sees no neighbour\n"
         "site brno: 1 cables are right, 0 wrong, 1 could not be told\n"
     )
 

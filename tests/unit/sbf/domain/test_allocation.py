@@ -77,8 +77,8 @@ def test_used_up_pools_are_named_with_what_they_give_and_what_is_used() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids(sites)
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha, plzen: brno gives 40, 40 in use; praha gives 40, 38 in use and 2 in "
-        "quarantine; plzen gives 20, 20 in use; end a cluster, or give more numbers to the pools"
+        "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 38 in use and 2 in "
+        "quarantine; plzen has 20 VLAN IDs, 20 in use; end a cluster, or add VLAN IDs to the pools"
     )
 
 
@@ -86,7 +86,7 @@ def test_pools_with_nothing_in_common_are_told_so() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200-209", claimed="200")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno gives 10, 0 in use; praha gives 10, 1 in use; each has free numbers, "
+        "no VLAN is free at brno, praha: brno has 10 VLAN IDs, 0 in use; praha has 10 VLAN IDs, 1 in use; each has free numbers, "
         "but no number is free at all of them, and what joins them does not translate: give the same numbers to their "
         "pools, or join them by a transport that gives each cluster its own service"
     )
@@ -106,7 +106,9 @@ def test_where_no_number_is_common_each_site_gets_its_own_longest_unused() -> No
 
 
 def test_translation_does_not_help_a_site_that_has_none_free() -> None:
-    with pytest.raises(NoVlanFree, match=r"praha gives 1, 1 in use; end a cluster, or give more numbers to the pools"):
+    with pytest.raises(
+        NoVlanFree, match=r"praha has 1 VLAN IDs, 1 in use; end a cluster, or add VLAN IDs to the pools"
+    ):
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200", claimed="200")], translates=True)
 
 
@@ -114,7 +116,7 @@ def test_an_empty_pool_is_told_to_be_filled() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", ""), pool("praha", "200-209")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno gives none; praha gives 10, 0 in use; give numbers to the pool of brno"
+        "no VLAN is free at brno, praha: brno has none; praha has 10 VLAN IDs, 0 in use; add VLAN IDs to the pool of brno"
     )
 
 
@@ -147,6 +149,6 @@ def test_a_transport_without_a_free_number_is_named_with_its_range() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_service_id(pool)
     assert str(caught.value) == (
-        "no service number is free on transport evpn: it gives 10100-10101, all 2 in use, 1 of them in quarantine; "
-        "end a cluster, or give the transport more numbers"
+        "no service ID is free on transport evpn: it has 10100-10101, all 2 in use, 1 of them in quarantine; "
+        "end a cluster, or give the transport more service IDs"
     )

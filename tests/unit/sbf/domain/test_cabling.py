@@ -102,7 +102,7 @@ def test_two_cables_that_were_swapped_are_both_named_with_what_is_there_and_wher
     found = views((hears("Gi1/0/1", "brno-h2", "eth0"), hears("Gi1/0/2", "brno-h1", "eth0"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "other-neighbour"}
     assert found[H1].found == (
-        "brno-sw1:Gi1/0/1 hears brno-h2:eth0",
+        "brno-sw1:Gi1/0/1 sees brno-h2:eth0",
         "brno-h1:eth0 is seen at brno-sw1:Gi1/0/2",
     )
 
@@ -110,13 +110,13 @@ def test_two_cables_that_were_swapped_are_both_named_with_what_is_there_and_wher
 def test_a_cable_in_another_port_of_the_right_neighbour_is_named_with_that_port() -> None:
     found = views((hears("Gi1/0/1", "brno-h1", "eth1"), RIGHT2, TRUNK1))
     assert states(found) == {H1: "other-port"}
-    assert found[H1].found == ("brno-sw1:Gi1/0/1 hears brno-h1:eth1",)
+    assert found[H1].found == ("brno-sw1:Gi1/0/1 sees brno-h1:eth1",)
 
 
 def test_a_port_that_the_topology_does_not_have_is_another_port_too() -> None:
     found = views((RIGHT1, RIGHT2, hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
     assert states(found) == {TRUNK: "other-port"}
-    assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 hears brno-sw2, port TenGigabitEthernet 0/47",)
+    assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 sees brno-sw2, port TenGigabitEthernet 0/47",)
 
 
 @pytest.mark.parametrize("local", ["Gi1/0/3", "Gi1/0/47"], ids=["a free port of ours", "a port that is not ours"])
@@ -144,7 +144,7 @@ def test_a_silent_port_is_unknown_and_not_wrong() -> None:
     found = views((RIGHT2, TRUNK1))
     assert states(found) == {H1: "unknown"}
     assert not found[H1].is_wrong
-    assert found[H1].found == ("brno-sw1:Gi1/0/1 hears nobody: is it up, and does brno-h1 speak LLDP?",)
+    assert found[H1].found == ("brno-sw1:Gi1/0/1 sees no neighbour: is it up, and does brno-h1 send LLDP?",)
 
 
 def test_a_port_that_is_told_by_a_number_or_a_mac_only_is_unknown() -> None:
@@ -160,7 +160,7 @@ def test_a_switch_under_another_name_is_known_by_its_management_address() -> Non
 def test_what_could_not_be_asked_is_unknown_with_the_reason() -> None:
     found = views(None, (TRUNK2,))
     assert states(found) == {H1: "unknown", H2: "unknown"}
-    assert found[H1].found == ("neither brno-h1 nor brno-sw1 could be asked",)
+    assert found[H1].found == ("neither brno-h1 nor brno-sw1 could be read",)
 
 
 def test_the_expected_one_among_several_neighbours_is_enough() -> None:
@@ -181,7 +181,7 @@ def test_two_ends_that_contradict_each_other_are_wrong() -> None:
     found = views((RIGHT1, RIGHT2, TRUNK1), (hears("Te 0/1", "brno-h2", "eth1"),))
     assert states(found) == {TRUNK: "other-neighbour"}
     assert found[TRUNK].b == PortRef("brno-sw2:Te0/1")
-    assert found[TRUNK].found == ("brno-sw2:Te0/1 hears brno-h2:eth1",)
+    assert found[TRUNK].found == ("brno-sw2:Te0/1 sees brno-h2:eth1",)
 
 
 def test_a_link_of_aggregates_is_judged_cable_by_cable_and_members_may_be_joined_in_any_order() -> None:

@@ -57,7 +57,7 @@ def test_the_key_of_an_ended_cluster_is_nobodys_and_attempts_count_anew(state: C
 
 @pytest.mark.parametrize("attempt", [0, 1, 2])
 def test_what_an_owner_had_under_a_key_before_another_is_over(attempt: int) -> None:
-    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} is over, the key was another owner's since"):
+    with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended: the key belonged to another owner since"):
         resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own=2)
 
 
@@ -67,7 +67,7 @@ def test_an_owner_that_had_a_key_before_another_goes_on_counting() -> None:
 
 
 def test_a_call_about_another_owners_cluster_than_the_newest_is_gone() -> None:
-    with pytest.raises(Gone, match="cluster k: the one of bob is over, the key is another owner's since"):
+    with pytest.raises(Gone, match="cluster k: the cluster of bob has ended, and the key now belongs to another owner"):
         check_owner("k", "bob", "alice")
     check_owner("k", "alice", "alice")
     check_owner("k", None, "alice")
@@ -81,7 +81,7 @@ def test_without_attempt_a_cluster_that_is_ending_is_a_conflict(state: ClusterSt
 
 @pytest.mark.parametrize("state", sorted(ClusterState))
 def test_a_lower_attempt_is_gone(state: ClusterState) -> None:
-    with pytest.raises(Gone, match="cluster k: attempt 2 is over, attempt 3 was seen since"):
+    with pytest.raises(Gone, match="cluster k: attempt 2 has ended: the latest is attempt 3"):
         resolve_request("k", request(2), former(state))
 
 

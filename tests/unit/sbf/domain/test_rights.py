@@ -104,7 +104,7 @@ def test_an_agents_name_is_no_users_name() -> None:
             AGENT,
             Action.SPEAK_FOR_ELEMENT,
             OTHER,
-            "brno-h1 (agent) may not speak for element brno-h2: that takes the agent of brno-h2 or an operator",
+            "brno-h1 (agent) may not report for element brno-h2: that takes the agent of brno-h2 or an operator",
         ),
         (
             IVO,
