@@ -43,8 +43,8 @@ class SitePool:
 def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    With a thousand sites, most of the time would go into VLAN IDs that are not free at all. Each site is therefore checked
-    for the remaining VLAN IDs only, and pools that many sites share are intersected once.
+    With a thousand sites, most of the time would go into VLAN IDs that are not free at all. Each site is therefore
+    checked for the remaining VLAN IDs only, and pools that many sites share are intersected once.
     """
     given = sorted({pool.given for pool in pools}, key=len)
     left = reduce(VlanSet.__and__, given) - ALWAYS_RESERVED if given else VlanSet()

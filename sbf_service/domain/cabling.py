@@ -25,8 +25,8 @@ MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")
 class Neighbour:
     """An LLDP neighbour seen on ``local``, a port of the device that reports it. Fields that were not sent are empty.
 
-    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, interface names, numbers. The device at the other
-    end of the cable chooses these texts, so that they are made printable.
+    ``chassis`` and ``port`` are identifiers of any subtype: MAC addresses, interface names, numbers. The device at the
+    other end of the cable chooses these texts, so that they are made printable.
     """
 
     local: str
@@ -75,7 +75,7 @@ class ObservationResult(Enum):
     EXPECTED = auto()
     OTHER_NEIGHBOUR = auto()
     OTHER_PORT = auto()
-    UNTOLD = auto()
+    UNIDENTIFIED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class TopologyNames:
             for one in neighbours:
                 short = Name(one.short_name) if one.short_name in self.topology.elements else None
                 element = short or addresses.get(one.address)
-                yield self._sighting(name, one, element)
+                yield self._observe(name, one, element)
 
-    def _sighting(self, name: Name, neighbour: Neighbour, element: Name | None) -> NeighbourObservation:
+    def _observe(self, name: Name, neighbour: Neighbour, element: Name | None) -> NeighbourObservation:
         local = self._port(name, neighbour.local)
         at = local or f"{name}:{self.canonical(name, neighbour.local)}"
         described = neighbour.port_description
@@ -138,13 +138,13 @@ def compare_observation(seen: NeighbourObservation, peers: Sequence[PortRef]) ->
         if seen.of or seen.neighbour.names_its_port:
             return ObservationResult.OTHER_PORT, words
         return (
-            ObservationResult.UNTOLD,
+            ObservationResult.UNIDENTIFIED,
             f"{words}: its port identifier cannot be compared; let it send its interface's name",
         )
     if seen.element or seen.neighbour.name:
         unknown = "" if seen.element else f": no name of this topology; is it {expected} under another name?"
         return ObservationResult.OTHER_NEIGHBOUR, words + unknown
-    return ObservationResult.UNTOLD, f"{words}: let it send its system name"
+    return ObservationResult.UNIDENTIFIED, f"{words}: let it send its system name"
 
 
 def _device_addresses(topology: Topology) -> Iterator[tuple[str, Name]]:
@@ -216,28 +216,31 @@ class _CableCheck:
         sides = ((cable.a, cable.side_b), (cable.b, cable.side_a))
         asked = [(end, peers) for end, peers in sides if end.element in self.observed]
         found = [one for end, peers in asked for one in self._from(end, peers)]
-        wrong = [(WRONG_STATES[sight], words) for sight, words in found if sight in WRONG_STATES]
+        wrong = [(WRONG_STATES[result], words) for result, words in found if result in WRONG_STATES]
         elsewhere = [f"{one.of} is seen at {one.at}" for one in self.observations if _is_misplaced(one, cable)]
         if wrong:
             return _cable_view(cable, wrong[0][0], [*(words for _, words in wrong), *elsewhere])
-        if any(sight is ObservationResult.EXPECTED for sight, _ in found):
+        if any(result is ObservationResult.EXPECTED for result, _ in found):
             return _cable_view(cable, CableState.RIGHT, [])
         if elsewhere:
             return _cable_view(cable, CableState.ELSEWHERE, elsewhere)
-        nobody = [] if asked else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
-        return _cable_view(cable, CableState.UNKNOWN, [*nobody, *(words for _, words in found)])
+        unread = [] if asked else [f"neither {cable.a.element} nor {cable.b.element} could be read"]
+        return _cable_view(cable, CableState.UNKNOWN, [*unread, *(words for _, words in found)])
 
     def _from(self, end: PortRef, peers: tuple[PortRef, ...]) -> list[tuple[ObservationResult, str]]:
         """Return what an end sees. If a peer is among several neighbours, the others do not matter."""
         found = [compare_observation(one, peers) for one in self.observations if one.at == end]
         if not found:
             return [
-                (ObservationResult.UNTOLD, f"{end} sees no neighbour: is it up, and does {peers[0].element} send LLDP?")
+                (
+                    ObservationResult.UNIDENTIFIED,
+                    f"{end} sees no neighbour: is it up, and does {peers[0].element} send LLDP?",
+                )
             ]
         return [one for one in found if one[0] is ObservationResult.EXPECTED] or found
 
     def unlisted(self, reported: set[PortRef]) -> Iterator[CableView]:
-        """Yield cables between ports of the topology that no link joins; ``reported`` are ends that were reported already."""
+        """Yield cables between ports that no link joins, except at ends that were ``reported`` already."""
         ends = {end for one in list_cables(self.topology) for end in one.ends} | set(self._uplinks())
         given = set[frozenset[str]]()
         for one in self.observations:

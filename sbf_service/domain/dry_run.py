@@ -117,7 +117,7 @@ def _list_ports_in_use(found: ComparedDevice) -> Iterator[OtherUse]:
 
 
 def _list_removed_vlans(found: ComparedDevice) -> Iterator[OtherUse]:
-    """Yield managed ports with VLANs of no cluster, or with all VLANs: the change removes these VLANs from the ports."""
+    """Yield managed ports with VLANs of no cluster, or with all VLANs: the change removes these VLANs."""
     difference = found.difference
     if not isinstance(difference, SwitchDifference):
         return

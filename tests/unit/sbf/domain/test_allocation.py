@@ -86,9 +86,9 @@ def test_pools_with_nothing_in_common_are_told_so() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200-209", claimed="200")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno has 10 VLAN IDs, 0 in use; praha has 10 VLAN IDs, 1 in use; each has free numbers, "
-        "but no number is free at all of them, and what joins them does not translate: give the same numbers to their "
-        "pools, or join them by a transport that gives each cluster its own service"
+        "no VLAN is free at brno, praha: brno has 10 VLAN IDs, 0 in use; praha has 10 VLAN IDs, 1 in use; "
+        "each has free VLAN IDs, but none is free at all of them, and their transport does not translate: "
+        "add the same VLAN IDs to their pools, or use a transport that gives each cluster its own service"
     )
 
 
