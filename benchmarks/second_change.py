@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from statistics import median
 
 from emulators.switch_device import ENABLE_SECRET, PASSWORD
+from pydantic import SecretStr
 
 from benchmarks.installation import HOST_PORTS
 from benchmarks.measurement import TIMES, Measurement
 from benchmarks.switches import PLATFORM, switches
 from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
-from sbf_service.secret_source import Secret
 from virtcloud.model.element import Switch
 from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
@@ -43,7 +43,7 @@ def driver_for(address: str) -> SwitchDriver:
     """Give the driver of the emulated switch at ``address``; nothing is connected yet."""
     described = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
     login = DeviceLogin(
-        Switch.model_validate(described), "admin", password=Secret(PASSWORD), enable=Secret(ENABLE_SECRET)
+        Switch.model_validate(described), "admin", password=SecretStr(PASSWORD), enable=SecretStr(ENABLE_SECRET)
     )
     return SWITCH_PLATFORMS[PLATFORM].driver(login)
 

@@ -1,29 +1,32 @@
-"""How the service logs in to a device: the credential of its settings, its files and its secrets.
+"""Device credentials: how SBF logs in to a device, and fetching secrets from files, the environment and commands.
 
-The files are checked when the service starts, on SIGHUP, and before each login. A fault is an error of this machine:
-no message blames the device for it.
+SBF checks the files of credentials when it starts, on SIGHUP, and before each login. Error messages make clear that a
+fault lies on SBF's machine, not on the device.
 """
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.log import get_log
-from sbf_service.secret_source import SecretSource, fetch_secret
-from sbf_service.settings import Credential, ServiceSettings
+from sbf_service.settings import Credential, SecretSource, ServiceSettings
 from virtcloud.model.element import Device, kind_of
 from virtcloud.model.errors import Refused
 from virtcloud.model.values import Name
 
 log = get_log(__name__)
+ENCODING = "utf-8"
 REMEDY = "put the file there, readable by the service's user, or correct the service's settings"
 
 
 def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
-    """Return how to log in to ``device``, with its secrets. Raise Refused for a credential that cannot be used."""
+    """Return the login for ``device``, with its secrets. Raise Refused for an unusable credential."""
     timing, named = settings.timing, f"{kind_of(device)} {device.name}"
     plain = DeviceLogin(device, connect_timeout=timing.connect_timeout, read_timeout=timing.read_timeout)
     if device.credential is None:
@@ -51,14 +54,25 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
     )
 
 
+def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
+    """Fetch a secret. Raise Refused with the source, and never with what was found there."""
+    if source.file is not None:
+        found = _read_file(source.file)
+    elif source.env is not None:
+        found = _read_environment(source.env)
+    else:
+        found = _run_command(source.command or (), timeout_s)
+    return SecretStr(found)
+
+
 def log_credential_faults(settings: ServiceSettings) -> None:
-    """Log each credential that cannot be used. The service runs on: the devices of other credentials work."""
+    """Log each unusable credential. SBF continues: devices with other credentials work."""
     for name, fault in find_credential_faults(settings):
         log.warning("credential_unusable", credential=name, why=fault)
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield the faults of all credentials that show without a device; no secret is fetched and no command run."""
+    """Yield the faults of all credentials that can be found without fetching a secret or running a command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault
@@ -87,3 +101,47 @@ def _find_unreadable(key: str, path: Path | None) -> Iterator[str]:
             path.open("rb").close()
     except OSError as error:
         yield f"{key} {path} cannot be read: {error.strerror}; {REMEDY}"
+
+
+def _read_file(path: Path) -> str:
+    try:
+        return _check_not_empty(path.read_text(encoding=ENCODING), f"file {path}")
+    except OSError as error:
+        raise Refused(f"file {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise Refused(f"file {path} contains no text ({ENCODING})") from None  # the cause would show the contents
+
+
+def _read_environment(name: str) -> str:
+    return _check_not_empty(os.environ.get(name, ""), f"the service's environment variable {name}")
+
+
+def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
+    """Return a command's output. Neither the output nor the error output is ever shown: both may contain the secret."""
+    named = f"command {argv[0]}"
+    try:
+        done = subprocess.run(  # noqa: S603 - the service's own settings contain it
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+        )
+        text = done.stdout.decode(ENCODING)
+    except subprocess.TimeoutExpired:
+        raise Refused(f"{named} took longer than {timeout_s:g} s (timing.secret_timeout)") from None
+    except OSError as error:
+        raise Refused(f"{named} cannot be run: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise Refused(f"{named} printed no text ({ENCODING})") from None
+    if done.returncode:
+        raise Refused(f"{named} exited with {done.returncode}; run it as the service's user to see why")
+    return _check_not_empty(text, named)
+
+
+def _check_not_empty(text: str, where: str) -> str:
+    secret = text.rstrip("\r\n")
+    if not secret:
+        raise Refused(f"{where}: expected a secret, got an empty text")
+    return secret

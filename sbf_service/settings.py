@@ -1,4 +1,4 @@
-"""The service's settings: a TOML file, checked whole before anything is started."""
+"""The service's settings: a TOML file, which SBF validates before it starts anything."""
 
 import tomllib
 from datetime import timedelta
@@ -10,7 +10,6 @@ from pydantic import Field, ValidationError, model_validator
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
-from sbf_service.secret_source import SecretSource
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document, explain_validation_error, list_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
@@ -23,17 +22,46 @@ DEFAULT_LISTEN = "127.0.0.1:8800"
 
 
 class ListenAddress(PatternText):
-    """Where to listen, written ``host:port``; an IPv6 address stands in brackets."""
+    """An address to listen on, ``host:port``, with an IPv6 address in brackets."""
 
     __slots__ = ()
     pattern = r".+:[0-9]{1,5}"
     meaning = "an address and a port such as 127.0.0.1:8800"
 
 
-class Credential(Document):
-    """Who to be on a device. Here is only where its secrets are: ``{file = …}``, ``{env = …}``, ``{command = […]}``.
+class SecretSource(Document):
+    """The source of a secret: a file, an environment variable, or a command's output, without the final newline."""
 
-    ``enable`` is the password of the privileged mode, where it is not the account's.
+    file: Path | None = Field(None, description="File with the secret.")
+    env: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Or: environment variable of the service with the secret."
+    )
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = Field(
+        None,
+        description='Or: command that prints the secret, such as `["pass", "show", "switches"]`. SBF runs it as its '
+        "own user whenever it opens a session.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_no_secret(cls, given: object) -> object:
+        """Refuse a secret itself, without repeating it in the error."""
+        if not isinstance(given, dict | SecretSource):
+            raise BadInput("expected a source, {file = …}, {env = …} or {command = […]}, got something else")
+        return given
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        given = self.model_dump(exclude_none=True)
+        if len(given) != 1:
+            raise BadInput(f"expected one of file, env and command, got {', '.join(given) or 'none'}")
+        return self
+
+
+class Credential(Document):
+    """An account on devices, with the sources of its secrets: ``{file = …}``, ``{env = …}``, ``{command = […]}``.
+
+    ``enable`` is the password of the privileged mode, if it differs from the account's password.
     """
 
     username: str = Field(description="The account on the device.")
@@ -42,19 +70,19 @@ class Credential(Document):
     enable: SecretSource | None = None
     known_hosts: Path | None = Field(
         None,
-        description="File with the devices' SSH host keys, as OpenSSH writes it. A device whose key is not there, or "
-        "is another one, is not logged in to. Without it any key is believed: give one wherever the way to the devices "
-        "is not wholly yours.",
+        description="File with the devices' SSH host keys, in OpenSSH's format. SBF does not log in to a device "
+        "whose key is missing or different. Without this file SBF accepts any key: set it unless the network between "
+        "SBF and the devices is wholly yours.",
     )
     ca_file: Path | None = Field(
         None,
-        description="File with certificates (PEM) of devices that are spoken to over HTTPS, or of who signed them; the "
-        "name in a certificate does not matter. Without it any certificate is believed.",
+        description="File with certificates (PEM) of devices that SBF reaches over HTTPS, or of their authorities. The "
+        "name in a certificate does not matter. Without this file SBF accepts any certificate.",
     )
 
 
 class RateLimit(PatternText):
-    """How often something may be done, written ``60/minute``."""
+    """A rate limit such as ``60/minute``."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{0,5}/(second|minute|hour)"
@@ -62,99 +90,102 @@ class RateLimit(PatternText):
 
 
 class RateLimits(Document):
-    """How often callers may do what can hurt, counted by each replica for itself."""
+    """Rate limits of expensive or dangerous calls. Each replica counts for itself."""
 
     failed_tokens: RateLimit = Field(
         RateLimit("20/minute"),
-        description="Tokens from one address that are not valid; then only ones that were valid before are heard.",
+        description="Invalid tokens from one address. Then SBF accepts only tokens that were valid there before.",
     )
     clusters: RateLimit = Field(
-        RateLimit("60/minute"), description="Clusters, and dry runs of them, that one user asks for."
+        RateLimit("60/minute"), description="Clusters, and dry runs of clusters, that one user requests."
     )
     device_reads: RateLimit = Field(
-        RateLimit("120/minute"), description="Devices that one caller has read: `diff --read`, `reconcile`, `verify`."
+        RateLimit("120/minute"),
+        description="Device readings that one caller requests: `diff --read`, `reconcile`, `verify`.",
     )
 
 
 class ServiceTiming(Document):
-    """How long to wait, in seconds."""
+    """Time limits, in seconds."""
 
-    connect_timeout: Seconds = Field(5, description="Seconds until a device that does not answer is given up.")
-    read_timeout: Seconds = Field(10, description="Seconds until an answer to a command is given up.")
+    connect_timeout: Seconds = Field(5, description="Seconds until connecting to a device times out.")
+    read_timeout: Seconds = Field(10, description="Seconds until the answer to a command times out.")
     retry_first: Seconds = Field(0.5, description="Seconds before the first retry after a failure.")
-    retry_most: Seconds = Field(30, description="Seconds before a retry at most; each pause is twice the last.")
+    retry_most: Seconds = Field(30, description="Most seconds before a retry; each pause is twice the previous one.")
     drain_deadline: Seconds = Field(
         60,
-        description="Seconds after which an element that has not confirmed a removal keeps the numbers in quarantine.",
+        description="Seconds after which an element without a confirmed removal puts VLAN IDs into quarantine.",
     )
-    drift_interval: Seconds = Field(300, description="Seconds between two readings of a switch when nothing changes.")
+    drift_interval: Seconds = Field(
+        300, description="Seconds between two readings of a switch without changes (drift detection)."
+    )
     agent_silence: Seconds = Field(
-        150, description="Seconds after which an agent that has not asked is taken for unreachable."
+        150, description="Seconds without a call after which an agent counts as unreachable."
     )
 
-    secret_timeout: Seconds = Field(5, description="Seconds until a secret's command is given up.")
+    secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")
 
     @property
     def drain(self) -> timedelta:
-        """The drain deadline."""
+        """The drain deadline as a duration."""
         return timedelta(seconds=self.drain_deadline)
 
     worker_lease: Seconds = Field(
         30,
         ge=1,
-        description="Seconds after which another replica may take over the devices of one that died. A lease is "
-        "renewed six times in this time; a replica that could not renew it for two thirds of it leaves the device.",
+        description="Seconds after which another replica may take over the devices of a replica that died. A lease is "
+        "renewed six times in this period; a replica that cannot renew it for two thirds of the period leaves the device.",
     )
     conversation_timeout: Seconds = Field(
-        300, description="Seconds until a whole conversation with a device, from login to read-back, is ended."
+        300, description="Seconds until a whole conversation with a device, from login to read-back, times out."
     )
 
     @property
     def lease(self) -> timedelta:
-        """How long a worker holds an element without renewing its lease."""
+        """The lease of a worker on an element as a duration, without renewal."""
         return timedelta(seconds=self.worker_lease)
 
 
 class ServiceSettings(Document):
-    """Everything that can be set."""
+    """All settings."""
 
-    database: str = Field(DEFAULT_DATABASE, description="SQLAlchemy's address of the database.")
-    listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Where to listen, `host:port`.")
+    database: str = Field(DEFAULT_DATABASE, description="Address of the database, as SQLAlchemy writes it.")
+    listen: ListenAddress = Field(ListenAddress(DEFAULT_LISTEN), description="Address to listen on, `host:port`.")
     allow_plaintext: bool = Field(
-        default=False, description="`true` lets tokens cross a network unencrypted, on a `listen` that is not loopback."
+        default=False, description="`true` allows unencrypted tokens on a `listen` address other than the loopback."
     )
     tls_certificate: Path | None = Field(
         None,
-        description="File with the certificate of `listen`, and those between it and its authority (PEM). SIGHUP has "
-        "it read anew.",
+        description="File with the certificate of `listen` and its intermediate certificates (PEM). SBF reads it "
+        "again on SIGHUP.",
     )
     tls_key: Path | None = Field(None, description="File with the certificate's key, without a password.")
     tls_client_ca: Path | None = Field(
         None,
-        description="File with the certificates of an authority: callers of `listen` must show a certificate of it, "
-        "besides their token.",
+        description="File with the certificates of an authority. Callers of `listen` must then present a certificate "
+        "of that authority, besides their token.",
     )
     socket: Path | None = Field(
-        None, description="Where to listen for users of the same machine (AF_UNIX, never with TLS)."
+        None, description="Path of an AF_UNIX socket for users of the same machine, never with TLS."
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (),
-        description='Addresses and networks of proxies before SBF, such as `["127.0.0.1", "10.0.0.0/24"]`: only their '
-        "`X-Forwarded-For` is believed. Anybody else's is ignored.",
+        description='Addresses and networks of proxies in front of SBF, such as `["127.0.0.1", "10.0.0.0/24"]`. SBF '
+        "uses `X-Forwarded-For` only from these addresses.",
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
-        description="What those are on `socket` who are neither root nor the service itself, which are operators: "
-        "`user` takes each for the user of its own name, `token` wants a token of them.",
+        description="Treatment of local users on `socket` other than root and the service's own user, who are operators: "
+        "`user` gives each the user name that the kernel reports, `token` requires a token.",
     )
-    replica: Name | None = Field(None, description="This service's name, where several share one database.")
-    workers: int = Field(64, ge=1, le=1000, description="How many elements are converged at the same time.")
+    replica: Name | None = Field(None, description="Name of this replica, where several share one database.")
+    workers: int = Field(64, ge=1, le=1000, description="Number of elements that are reconciled at the same time.")
     device_threads: int = Field(
         16,
         ge=1,
         le=1000,
-        description="How many devices are read at the same time because callers ask (`element diff --read`, "
-        "`element reconcile`, `site verify`); further calls are answered 503.",
+        description="Number of devices that are read at the same time for callers (`element diff --read`, "
+        "`element reconcile`, `site verify`). Further calls are answered with 503.",
     )
     credentials: dict[Name, Credential] = Field(default_factory=dict)
     quota: QuotaLimits = QuotaLimits()
@@ -172,7 +203,7 @@ class ServiceSettings(Document):
 
 
 def read_settings(path: Path) -> ServiceSettings:
-    """Read settings. Raises BadDocument that names the file and every key at fault, BadInput for no such file."""
+    """Read settings. Raise BadDocument with the file and every invalid key, and BadInput for a missing file."""
     try:
         return ServiceSettings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from traceback import extract_tb
 
+from pydantic import SecretStr
+
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import DeviceLogin, SwitchScope
 from sbf_service.drivers.registry import describe_unknown_platform, find_dialect, list_platform_names
@@ -18,7 +20,6 @@ from sbf_service.drivers.switch.dialect import Dialect, PortReading, SwitchReadi
 from sbf_service.drivers.switch.observed_state import derive_observed_state
 from sbf_service.drivers.transport.device_session import CommandLine
 from sbf_service.drivers.transport.ssh import SshCommandLine
-from sbf_service.secret_source import Secret
 from virtcloud.model.dialect_trial import (
     ParsedNeighbour,
     ParsedPort,
@@ -180,8 +181,8 @@ def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
         ),
         trial.username,
         key_file=None if trial.key_file is None else Path(trial.key_file),
-        password=None if trial.password is None else Secret(trial.password),
-        enable=None if trial.enable is None else Secret(trial.enable),
+        password=None if trial.password is None else SecretStr(trial.password),
+        enable=None if trial.enable is None else SecretStr(trial.enable),
         read_timeout=trial.timeout_s,
         known_hosts=None if trial.known_hosts is None else Path(trial.known_hosts),
     )

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
-from sbf_service.secret_source import Secret
+from pydantic import SecretStr
+
 from virtcloud.model.access import Identity, Role, TokenId
 from virtcloud.model.errors import BadInput, Unauthenticated
 from virtcloud.model.values import Name, UserName
@@ -51,24 +52,24 @@ class Token:
     """A token: ``vc_``, its id, and 256 secret random bits."""
 
     id: TokenId
-    secret: Secret
+    secret: SecretStr
 
     @classmethod
     def make(cls, chance: bytes) -> "Token":
         """Create a token from ``ID_BYTES + SECRET_BYTES`` random bytes."""
         plain = urlsafe_b64encode(chance[ID_BYTES:]).rstrip(b"=").decode()
-        return cls(TokenId(b32encode(chance[:ID_BYTES]).decode().lower()), Secret(plain))
+        return cls(TokenId(b32encode(chance[:ID_BYTES]).decode().lower()), SecretStr(plain))
 
     @classmethod
     def parse(cls, text: str) -> "Token | None":
         """Parse a token. Return None for a text that is not a token."""
         found = TOKEN_PATTERN.fullmatch(text)
-        return cls(TokenId(found[1]), Secret(found[2])) if found else None
+        return cls(TokenId(found[1]), SecretStr(found[2])) if found else None
 
     @property
     def text(self) -> str:
         """The whole token, which SBF shows only once."""
-        return f"{TOKEN_PREFIX}_{self.id}_{self.secret.reveal()}"
+        return f"{TOKEN_PREFIX}_{self.id}_{self.secret.get_secret_value()}"
 
     @property
     def digest(self) -> str:

@@ -47,7 +47,8 @@ def mark_foreign_vlans(carried: SwitchObserved, created: VlanSet) -> SwitchObser
     """Return a reading with the VLANs in other use on the device. Idempotent.
 
     A VLAN that SBF created stays on managed ports in the reading, also when somebody renamed it since: SBF put it on
-    these ports and must be able to remove it. Other VLANs are removed from the reading, so that no difference contains them.
+    these ports and must be able to remove it. Other VLANs are removed from the reading, so that no difference contains
+    them.
     """
     foreign = tuple(_find_foreign_vlans(carried, created))
     others = VlanSet(one.vlan for one in foreign) - find_owned_vlans(carried, created)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar, runtime_checkable
 
+from pydantic import SecretStr
+
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.transport.device_session import CancelScope
-from sbf_service.secret_source import Secret
 from virtcloud.model.edge import EdgeDifference, EdgeObserved
 from virtcloud.model.element import Device
 from virtcloud.model.port_use import PortUse
@@ -35,10 +36,10 @@ class DeviceLogin:
     device: Device
     username: str = ""
     key_file: Path | None = None
-    password: Secret | None = None
+    password: SecretStr | None = None
     connect_timeout: float = 5
     read_timeout: float = 10
-    enable: Secret | None = None
+    enable: SecretStr | None = None
     known_hosts: Path | None = None
     ca_file: Path | None = None
     cancel_scope: CancelScope = field(default_factory=CancelScope, compare=False, repr=False)

@@ -6,6 +6,8 @@ Emulated provider edges with their drivers, and what is particular to each platf
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from pydantic import SecretStr
+
 from emulators.clients import DirectLine
 from emulators.edge_device import EmulatedEdge
 from emulators.edge_device import EmulatedEdge as Emulated
@@ -20,7 +22,6 @@ from sbf_service.drivers.edge.command_line_edge import CommandLineEdge
 from sbf_service.drivers.edge.dialects import EDGE_DIALECTS
 from sbf_service.drivers.registry import EDGE_PLATFORMS
 from sbf_service.reconcile.read_back import check_edge_scope
-from sbf_service.secret_source import Secret
 from virtcloud.model.edge import Circuit, EdgeDifference, EdgeObserved, EdgeWanted, compare_edge
 from virtcloud.model.element import Edge
 from virtcloud.model.transport import Transport
@@ -281,7 +282,7 @@ def backbone_of(transport: Transport) -> Backbone:
 
 
 def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_timeout: float = 5) -> EdgeDriver:
-    secrets = {"password": Secret(device.password), "enable": Secret(device.secret)}
+    secrets = {"password": SecretStr(device.password), "enable": SecretStr(device.secret)}
     login = DeviceLogin(edge_element(device, *ports), device.username, read_timeout=read_timeout, **secrets)
     return EDGE_PLATFORMS[device.platform].driver(login, backbone_of(transport))
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from pydantic import SecretStr
+
 from emulators import EMULATED_PLATFORMS, emulate
 from emulators.switch_device import EmulatedSwitch
 from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialect import Commands
-from sbf_service.secret_source import Secret
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -60,7 +61,7 @@ class SwitchBench:
 
 def login_for(switch: EmulatedSwitch, *ports: PortName, read_timeout: float = 5) -> DeviceLogin:
     element = SwitchElement(name=Name("sw1"), ports=ports, platform=switch.platform, address=switch.address)
-    secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+    secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
     return DeviceLogin(element, switch.username, read_timeout=read_timeout, **secrets)
 
 

@@ -76,7 +76,7 @@ class EosSession(NapalmSession):
         login = self._login
         options = {"transport": "https", "port": port, "context": self._create_tls_context(), "lock_disable": True}
         if login.enable is not None:
-            options["enable_password"] = login.enable.reveal()
+            options["enable_password"] = login.enable.get_secret_value()
         driver = EOSDriver(host, login.username, password, login.read_timeout, options)
         login.cancel_scope.attach(partial(self.abort_connection, driver))
         driver.open()

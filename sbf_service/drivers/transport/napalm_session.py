@@ -130,7 +130,7 @@ class NapalmSession:
         if self._driver is None:
             login = self._login
             host, port = split_address(login.device.address or "", self.port)
-            self._driver = self.connect(host, port, login.password.reveal() if login.password else "")
+            self._driver = self.connect(host, port, login.password.get_secret_value() if login.password else "")
             login.cancel_scope.attach(partial(self.abort_connection, self._driver))
         return self._driver
 

@@ -159,7 +159,7 @@ class SshCommandLine:
 
     def _log_in(self, netmiko: Any, sock: socket.socket, host: str, port: int) -> Any:  # noqa: ANN401 - see above
         login = self._login
-        password = login.password.reveal() if login.password else None
+        password = login.password.get_secret_value() if login.password else None
         session = netmiko.ConnectHandler(
             device_type=self._device_type,
             sock=sock,
@@ -169,7 +169,7 @@ class SshCommandLine:
             use_keys=login.key_file is not None,
             key_file=None if login.key_file is None else str(login.key_file),
             password=password,
-            secret=login.enable.reveal() if login.enable else password or "",
+            secret=login.enable.get_secret_value() if login.enable else password or "",
             allow_agent=False,
             conn_timeout=login.connect_timeout,
             auth_timeout=login.read_timeout,

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
+from pydantic import SecretStr
 
 from sbf_service.drivers.contract import DeviceLogin, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
-from sbf_service.secret_source import Secret
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name, PortName
@@ -24,7 +24,7 @@ def read(switch: EmulatedSwitch, known_hosts: Path) -> SwitchObserved:
     """Read the switch, believing only the keys of this file."""
     port = PortName(switch.port_names[0])
     element = SwitchElement(name=Name("sw1"), ports=(port,), platform=switch.platform, address=switch.address)
-    secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+    secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
     driver = SWITCH_PLATFORMS[switch.platform].driver(
         DeviceLogin(element, switch.username, known_hosts=known_hosts, **secrets)
     )

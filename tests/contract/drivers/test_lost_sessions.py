@@ -4,6 +4,7 @@ import time
 
 import pytest
 from emulators import emulate
+from pydantic import SecretStr
 
 from sbf_service.drivers.contract import Backbone, DeviceLogin, SwitchScope
 from sbf_service.drivers.edge.command_line_edge import CommandLineEdge
@@ -18,7 +19,6 @@ from sbf_service.drivers.switch.linux_bridge import LinuxBridge
 from sbf_service.drivers.switch.openvswitch import OpenVSwitch
 from sbf_service.drivers.transport.device_session import DetectsSessionLoss
 from sbf_service.drivers.transport.netconf import JunosSession
-from sbf_service.secret_source import Secret
 from virtcloud.model.element import Edge
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.values import Name, PortName
@@ -29,7 +29,7 @@ def test_a_session_that_the_switch_ended_is_lost_and_one_that_was_never_made_or_
     with emulate("cisco_ios") as switch:
         port = PortName(switch.port_names[0])
         element = SwitchElement(name=Name("sw1"), ports=(port,), platform="cisco_ios", address=switch.address)
-        secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+        secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
         driver = SWITCH_PLATFORMS["cisco_ios"].driver(DeviceLogin(element, switch.username, **secrets))
         assert isinstance(driver, DetectsSessionLoss)
         assert not driver.is_lost()

@@ -9,12 +9,12 @@ from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import emulate
 from emulators.lldp_output import SHOWN, LldpPeer
 from emulators.switch_device import EmulatedSwitch
+from pydantic import SecretStr
 
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.drivers.contract import DeviceLogin, ReadsNeighbours
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
-from sbf_service.secret_source import Secret
 from virtcloud.model.element import Switch as SwitchElement
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
@@ -46,7 +46,7 @@ def bench_of(platform: str) -> Iterator[Bench]:
     with emulate(platform) as switch:
         ports = tuple(PortName(port.replace(" ", "")) for port in switch.port_names[:3])
         element = SwitchElement(name=Name("sw1"), ports=ports, platform=platform, address=switch.address)
-        secrets = {"password": Secret(switch.password), "enable": Secret(switch.secret)}
+        secrets = {"password": SecretStr(switch.password), "enable": SecretStr(switch.secret)}
         driver = SWITCH_PLATFORMS[platform].driver(DeviceLogin(element, switch.username, **secrets))
         assert isinstance(driver, ReadsNeighbours)
         yield Bench(switch, ports, driver)

@@ -13,8 +13,7 @@ from sbf_service.device_credentials import make_login as login_for_settings
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
-from sbf_service.secret_source import SecretSource
-from sbf_service.settings import Credential, ServiceSettings
+from sbf_service.settings import Credential, SecretSource, ServiceSettings
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet

@@ -47,7 +47,10 @@ def test_no_vlan_free_is_a_conflict_of_its_own(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h1", "praha-h1"))) == (
         409,
         "no-vlan-free",
-        "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has none; add VLAN IDs to the pool of praha",
+        (
+            "no VLAN is free at brno, praha: brno has 40 VLAN IDs, 0 in use; praha has none; "
+            "add VLAN IDs to the pool of praha"
+        ),
     )
 
 

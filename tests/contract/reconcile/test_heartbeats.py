@@ -13,6 +13,7 @@ import paramiko
 import pytest
 from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
+from pydantic import SecretStr
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import select
 
@@ -22,7 +23,6 @@ from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.transport.device_session import CancelScope, ConversationCancelledError
 from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbeats, compute_deadline
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.secret_source import Secret
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.clusters import put_cluster
 from sbf_service.store.elements import make_element_view
@@ -230,7 +230,7 @@ def test_a_switch_that_drips_while_it_is_logged_in_to_is_left_in_time() -> None:
         assert time.monotonic() - began < 5
 
 
-def driver_of(element: SwitchElement, **secrets: Secret) -> tuple[SwitchDriver, CancelScope]:
+def driver_of(element: SwitchElement, **secrets: SecretStr) -> tuple[SwitchDriver, CancelScope]:
     login = DeviceLogin(element, "admin", read_timeout=30, connect_timeout=30, **secrets)
     return SWITCH_PLATFORMS[element.platform].driver(login), login.cancel_scope
 

@@ -148,7 +148,8 @@ def test_an_end_of_the_former_cluster_does_not_end_the_next(world: World) -> Non
     status, kind, detail = problem(ask(world, "DELETE", f"{CLUSTER}?id={former}"))
     assert (status, kind) == (410, "gone")
     assert detail == (
-        f"cluster demo: the cluster with id {former} has ended, and the key now names another cluster (id {newest}, attempt 1)"
+        f"cluster demo: the cluster with id {former} has ended, and the key now names another cluster "
+        f"(id {newest}, attempt 1)"
     )
     assert world.view("demo").state == "configuring"
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from sbf_service.device_credentials import find_credential_faults, make_login
-from sbf_service.secret_source import SecretSource, fetch_secret
-from sbf_service.settings import ServiceSettings, read_settings
+from sbf_service.device_credentials import fetch_secret, find_credential_faults, make_login
+from sbf_service.settings import SecretSource, ServiceSettings, read_settings
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadDocument, Refused
 
@@ -28,23 +27,26 @@ def test_a_secret_is_in_a_file_the_environment_or_a_commands_output(
     (tmp_path / "p").write_text(f"{SECRET}\n")
     monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
     sources = [SecretSource(file=tmp_path / "p"), SecretSource(env="SWITCH_PASSWORD"), command(f"print('{SECRET}')")]
-    assert [fetch_secret(source, 30).reveal() for source in sources] == [SECRET] * 3
+    assert [fetch_secret(source, 30).get_secret_value() for source in sources] == [SECRET] * 3
 
 
 def test_a_space_at_its_end_is_a_part_of_a_secret(tmp_path: Path) -> None:
     (tmp_path / "p").write_text(" a b \r\n")
-    assert fetch_secret(SecretSource(file=tmp_path / "p"), 1).reveal() == " a b "
+    assert fetch_secret(SecretSource(file=tmp_path / "p"), 1).get_secret_value() == " a b "
 
 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
         (SecretSource(file=Path("/none")), "file /none cannot be read: No such file or directory"),
-        (SecretSource(env="NO_SUCH"), "the service's environment variable NO_SUCH: expected a secret, got nothing"),
+        (
+            SecretSource(env="NO_SUCH"),
+            "the service's environment variable NO_SUCH: expected a secret, got an empty text",
+        ),
         (SecretSource(command=("/none", SECRET)), "command /none cannot be run: No such file or directory"),
-        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "ended with 1; run it by hand"),
+        (command(f"print('{SECRET}'); raise SystemExit('{SECRET}')"), "exited with 1; run it as"),
         (command(f"import sys; sys.stdout.buffer.write(b'{SECRET}' + bytes([255]))"), r"printed no text \(utf-8\)"),
-        (command("pass"), "expected a secret, got nothing"),
+        (command("pass"), "expected a secret, got an empty text"),
     ],
 )
 def test_what_fails_names_the_place_and_not_what_was_found(source: SecretSource, words: str) -> None:
@@ -72,7 +74,7 @@ def test_a_secret_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_pa
     with pytest.raises(BadDocument) as raised:
         read_settings(path)
     assert str(raised.value) == (
-        f"{path}: credentials.site.password: expected where the secret is, "
+        f"{path}: credentials.site.password: expected a source, "
         "{file = …}, {env = …} or {command = […]}, got something else"
     )
 
@@ -86,7 +88,7 @@ def test_a_login_shows_no_secret_in_its_words_nor_in_the_log(
     with caplog.at_level(logging.DEBUG):
         login = make_login(SWITCH, settings)
     assert login.password is not None
-    assert login.password.reveal() == SECRET
+    assert login.password.get_secret_value() == SECRET
     assert SECRET not in f"{login!r} {login} {settings!r} {settings.model_dump_json()} {caplog.text}"
 
 
@@ -98,7 +100,7 @@ def test_a_secret_that_cannot_be_had_is_told_with_device_and_credential() -> Non
         make_login(SWITCH, settings)
     assert str(raised.value) == (
         "switch sw1: a secret of credential site: the service's environment variable NO_SUCH: "
-        "expected a secret, got nothing"
+        "expected a secret, got an empty text"
     )
 
 

@@ -3,9 +3,9 @@
 import logging
 
 import pytest
+from pydantic import SecretStr
 
 from sbf_service.log import OneLineFormatter, get_log
-from sbf_service.secret_source import Secret
 
 
 def test_an_event_is_one_line_of_fields(caplog: pytest.LogCaptureFixture) -> None:
@@ -15,12 +15,12 @@ def test_an_event_is_one_line_of_fields(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_a_secret_is_never_shown(caplog: pytest.LogCaptureFixture) -> None:
-    password = Secret("hunter2")
+    password = SecretStr("hunter2")
     with caplog.at_level(logging.INFO):
         get_log("test").info("login", password=password, all=[password])
-    assert caplog.messages == ["login password=*** all=[***]"]
+    assert caplog.messages == ["login password=********** all=\"[SecretStr('**********')]\""]
     assert f"{password} {password!r}" == "*** ***"
-    assert password.reveal() == "hunter2"
+    assert password.get_secret_value() == "hunter2"
 
 
 def test_a_fault_shows_where_it_happened(caplog: pytest.LogCaptureFixture) -> None:

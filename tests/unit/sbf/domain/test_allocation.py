@@ -77,8 +77,8 @@ def test_used_up_pools_are_named_with_what_they_give_and_what_is_used() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids(sites)
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 38 in use and 2 in "
-        "quarantine; plzen has 20 VLAN IDs, 20 in use; end a cluster, or add VLAN IDs to the pools"
+        "no VLAN is free at brno, praha, plzen: brno has 40 VLAN IDs, 40 in use; praha has 40 VLAN IDs, 38 in use and "
+        "2 in quarantine; plzen has 20 VLAN IDs, 20 in use; end a cluster, or add VLAN IDs to the pools"
     )
 
 
@@ -116,7 +116,8 @@ def test_an_empty_pool_is_told_to_be_filled() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", ""), pool("praha", "200-209")])
     assert str(caught.value) == (
-        "no VLAN is free at brno, praha: brno has none; praha has 10 VLAN IDs, 0 in use; add VLAN IDs to the pool of brno"
+        "no VLAN is free at brno, praha: brno has none; praha has 10 VLAN IDs, 0 in use; "
+        "add VLAN IDs to the pool of brno"
     )
 
 
