@@ -134,7 +134,8 @@ class ServiceTiming(Document):
         30,
         ge=1,
         description="Seconds after which another replica may take over the devices of a replica that died. A lease is "
-        "renewed six times in this period; a replica that cannot renew it for two thirds of the period leaves the device.",
+        "renewed six times in this period. A replica that cannot renew it for two thirds of the period stops using the "
+        "device.",
     )
     conversation_timeout: Seconds = Field(
         300, description="Seconds until a whole conversation with a device, from login to read-back, times out."
@@ -175,7 +176,7 @@ class ServiceSettings(Document):
     )
     local_users: LocalUsers = Field(
         LocalUsers.USER,
-        description="Treatment of local users on `socket` other than root and the service's own user, who are operators: "
+        description="Local users on `socket` other than root and the service's own user, which are operators: "
         "`user` gives each the user name that the kernel reports, `token` requires a token.",
     )
     replica: Name | None = Field(None, description="Name of this replica, where several share one database.")
