@@ -1,7 +1,7 @@
 """Emulated switches for tests: stateful command lines and configuration protocols on the loopback interface.
 
-They keep state, modes, prompts, error texts, paging, slowness and session limits like the devices, as far as public
-documentation and recorded sessions say; none was compared with a device. A test that needs a switch:
+They emulate state, modes, prompts, error messages, paging, slowness and session limits, as described by public
+documentation and recorded sessions; none was compared with a device. A test that needs a switch:
 
     with emulate("cisco_ios", slowness=0.3) as switch:
         ... connect to switch.address as switch.username with switch.password ...
@@ -27,7 +27,7 @@ def _emulated(platform: str) -> type[EmulatedSwitch]:
 EMULATED_PLATFORMS: dict[str, type[EmulatedSwitch]] = {
     one.name: _emulated(one.name) for one in iter_modules(__path__) if one.name in registry.SWITCH_PLATFORMS
 }
-"""The class of each platform: in the module that is called as the platform is."""
+"""The class of each platform; its module has the name of the platform."""
 OPEN_BY_LIST = tuple(
     name
     for name in EMULATED_PLATFORMS
@@ -37,6 +37,6 @@ OPEN_BY_LIST = tuple(
 
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[EmulatedSwitch]:
-    """Run a switch for as long as the context lasts; options are those of its class."""
+    """Run a switch while the context lasts, with the options of its class."""
     switch = EMULATED_PLATFORMS[platform](**options)  # type: ignore[arg-type]
     return eapi_server.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)

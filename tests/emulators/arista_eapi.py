@@ -22,7 +22,7 @@ TOO_MANY = (
 
 @dataclass
 class ConfigSession:
-    """A configuration session: a copy of the running configuration, changed and perhaps committed."""
+    """A configuration session: a copy of the running configuration, which may be changed and committed."""
 
     state: SwitchState
     phase: str = "pending"
@@ -30,7 +30,7 @@ class ConfigSession:
 
 
 class Collecting:
-    """A terminal's other end that keeps what is written."""
+    """The other end of a terminal, which stores the output."""
 
     def __init__(self) -> None:
         self.written = ""
@@ -43,7 +43,7 @@ class Collecting:
 
 
 class AristaEapi(ConfirmTimerSwitch, AristaEos):
-    """An EOS switch that is spoken to over eAPI. ``release`` decides how it shows sessions: 4.32 changed that."""
+    """An EOS switch with eAPI. ``release`` determines the form of sessions, which changed in 4.32."""
 
     platform = "arista_eapi"
     pending_sessions: ClassVar[int] = 5
@@ -89,7 +89,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
         return self.json_of(line) if encoding == "json" else {"output": said}
 
     def obey(self, session: EmulatedSession, out: Collecting, line: str) -> str:
-        """Obey one line, in the configuration session that the request is in, if it is in one."""
+        """Perform one line, in the configuration session of the request if there is one."""
         with self.lock:
             name = session.pending_session  # type: ignore[attr-defined]
             if name is None or line.startswith("show "):
@@ -131,7 +131,7 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "show configuration sessions", "show configuration sessions detail", "show version")
     def shown_as_json(self, session: EmulatedSession) -> None:
-        """Show it in :meth:`json_of`."""
+        """Return the output of :meth:`json_of`."""
 
     @accepts("exec", "configure session <name>")
     def configure_session(self, session: EmulatedSession, name: str) -> None:
@@ -189,11 +189,11 @@ class AristaEapi(ConfirmTimerSwitch, AristaEos):
 
     @accepts("exec", "copy startup-config <file>")
     def keep_startup(self, session: EmulatedSession, file: str) -> None:
-        """Keep it; nobody asks for it."""
+        """Accept the copy; no test reads it."""
 
     @accepts("exec", "configure replace <file>")
     def replace_all(self, session: EmulatedSession, file: str) -> None:
-        """Bring back the copy of the startup configuration."""
+        """Restore the copy of the startup configuration."""
         self.activate(deepcopy(self.startup))
 
     def refuse_if_one_waits(self, name: str) -> None:

@@ -1,8 +1,8 @@
 """Arista EOS.
 
-Where the words come from: "Copy completed successfully." from the EOS user manual; the form of a failed copy,
-``% Error copying SOURCE to TARGET (REASON)``, from pyntc's test data, the reasons being Linux's; "Authorization denied
-for command" from the documentation of scrapligo and of role-based access on EOS. Ports are access ports of VLAN 1, up.
+Sources of the output: the EOS user manual for "Copy completed successfully."; pyntc's test data for the form of a
+failed copy, ``% Error copying SOURCE to TARGET (REASON)``, with Linux's reasons; the documentation of scrapligo and of
+role-based access on EOS for "Authorization denied for command". Ports are access ports of VLAN 1, up.
 """
 
 from typing import ClassVar
@@ -13,7 +13,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class AristaEos(TrunkLists):
-    """An EOS switch; numbers from 1006 that routed ports took are not to be had."""
+    """An EOS switch; VLAN IDs from 1006 that routed ports use are not available."""
 
     platform = "arista_eos"
     port_names = (*(f"Ethernet{n}" for n in range(1, 9)), "Port-Channel1")
@@ -81,7 +81,7 @@ class AristaEos(TrunkLists):
         session.say("\n".join(row for row in self.interface_lines("   ") if row != "!"))
 
     def allowed_lines(self, indent: str, allowed: set[int] | None) -> list[str]:
-        """EOS writes a list on one line, however long."""
+        """Return the list on one line, as EOS does for any length."""
         return (
             [
                 "".join(super().allowed_lines(indent, allowed)).replace(

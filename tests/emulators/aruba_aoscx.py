@@ -1,9 +1,9 @@
-"""Aruba AOS-CX: naming a native VLAN allows all of them.
+"""Aruba AOS-CX: a native VLAN allows all VLANs.
 
-Where the words come from: "Success" after ``write memory`` and ``copy running-config startup-config`` from the AOS-CX
-10.01 and 10.03 command references; "Copying configuration: [Success]" with its turning dash from recorded sessions of
-10.06 to 10.08 (Shasta's network guides); "[Failure]" and the text below it from a simulator, the reasons being ours.
-The words for a missing right are from memory. A 6300's ports are access ports of VLAN 1, up.
+Sources of the output: the AOS-CX 10.01 and 10.03 command references for "Success" after ``write memory`` and ``copy
+running-config startup-config``; recorded sessions of 10.06 to 10.08 (Shasta's network guides) for "Copying
+configuration: [Success]" with its turning dash; a simulator for "[Failure]" and the text below it, with reasons of our
+own. The message for a missing right is from memory. A 6300's ports are access ports of VLAN 1, up.
 """
 
 from typing import ClassVar
@@ -15,7 +15,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class ArubaAosCx(IosLikeSwitch):
-    """A 6300. The first ``vlan trunk allowed`` makes an access port a trunk; without a list it carries all."""
+    """A 6300. The first ``vlan trunk allowed`` makes an access port a trunk; without a list it carries all VLANs."""
 
     platform = "aruba_aoscx"
     port_names = (*(f"1/1/{n}" for n in range(1, 9)), "lag1")
@@ -63,7 +63,7 @@ class ArubaAosCx(IosLikeSwitch):
 
     @accepts("interface", "no routing")
     def no_routing(self, session: EmulatedSession) -> None:
-        """Ports of this model are bridged anyway."""
+        """Change nothing: ports of this model are always bridged."""
 
     @accepts("interface", "vlan access <number>")
     def access(self, session: EmulatedSession, number: str) -> None:

@@ -1,4 +1,4 @@
-"""An emulated switch in the place of a world's fake one: workers talk to it with the platform's own driver."""
+"""An emulated switch in place of a fake one of the test world; workers use the driver of its platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from virtcloud.model.values import PortName
 
 
 def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
-    """Describe three sites, of which Brno's switch has these ports: of brno-h1, of brno-h2, and the uplink."""
+    """Return a topology of three sites; Brno's switch has these ports, to brno-h1, brno-h2 and the uplink."""
     document = three_sites().model_dump(mode="json")
     spelt = dict(zip(("p1", "p2", "uplink"), (name.replace(" ", "") for name in names), strict=True))
     brno = document["sites"][0]
@@ -32,7 +32,7 @@ def topology_with(names: tuple[str, ...], *, access: bool = False) -> Topology:
 
 
 def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
-    """Return the platform of Brno's switch, which is this one, and of the fake ones."""
+    """Return a lookup with the emulated platform for Brno's switch and the fake platform for the others."""
     real = SWITCH_PLATFORMS[switch.platform]
     ports = tuple(PortName(name.replace(" ", "")) for name in switch.port_names[:3])
 
@@ -47,7 +47,7 @@ def platform_for(switch: EmulatedSwitch, world: World) -> PlatformOf:
 
 @contextmanager
 def attach_switch(world: World, platform: str, *, access: bool = False, **options: object) -> Iterator[EmulatedSwitch]:
-    """Make Brno's switch an emulated one, with its hosts on access ports if asked; the other sites' are fakes."""
+    """Replace Brno's switch by an emulated one, optionally with its hosts on access ports; other sites have fakes."""
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))
         sessions = world.service.converger.worker.sessions

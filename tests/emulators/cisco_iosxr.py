@@ -26,7 +26,7 @@ class XrConfiguration:
 
 
 class LockDenied(RpcFault):
-    """Somebody else holds the lock: no words, only the number of their session."""
+    """Another session holds the lock; the error contains only its number."""
 
     def xml(self) -> str:
         head = "<error-type>application</error-type><error-tag>lock-denied</error-tag>"
@@ -34,7 +34,7 @@ class LockDenied(RpcFault):
 
 
 class CiscoXr(ConfirmTimerSwitch):
-    """A router; what a session committed and did not confirm is gone when that session is."""
+    """A router; the end of a session reverts its unconfirmed commit."""
 
     platform = "cisco_iosxr"
     port_names = (*(f"GigabitEthernet0/0/0/{n}" for n in range(8)), "Bundle-Ether1")
@@ -49,7 +49,7 @@ class CiscoXr(ConfirmTimerSwitch):
     )
 
     def __init__(self, notices: bool = True, **more: object) -> None:
-        """Make a router; ``notices`` is false where it does not see that a session is gone."""
+        """Create a router; with ``notices`` False it does not detect the end of a session."""
         super().__init__(**more)
         self.notices = notices
         self.candidate: XrConfiguration | None = None
@@ -137,7 +137,7 @@ class CiscoXr(ConfirmTimerSwitch):
         self.committer = None
         return "<ok/>"
 
-    # what they do
+    # their effect
 
     def time_is_up(self) -> None:
         super().time_is_up()
@@ -154,11 +154,11 @@ class CiscoXr(ConfirmTimerSwitch):
     def running_config(self) -> str:
         ports = [
             row for name in self.port_names for row in (f"interface {name}", " mtu 9216", "!")
-        ]  # an administrator enabled them
+        ]  # an administrator enabled the port
         return "\n".join(["!! IOS XR Configuration 7.5.2", *ports, *text_of(written(self.running)), "end"])
 
     def checked(self, config: XrConfiguration) -> SwitchState:
-        """Turn what is written into what it does; raises RpcFault where it cannot be."""
+        """Return the effect of a configuration. Raise RpcFault for an invalid one."""
         named = {name: number for number, name in self.running.vlans.items()}
         vlans = {1: self.default_name}
         ports = {name: EmulatedPort("trunk", set(), lines=port.lines) for name, port in self.running.ports.items()}
@@ -187,12 +187,12 @@ def join(port: EmulatedPort, domains: list[str]) -> None:
 
 
 def data_of(text: str) -> str:
-    """Write a configuration as the answer to ``get-config``."""
+    """Return a configuration as the answer to ``get-config``."""
     return f"<data><cli {CLI}>{text}\n</cli></data>"
 
 
 def written(state: SwitchState) -> XrConfiguration:
-    """Write a state down. A port that somebody uses for a number of theirs has a routed subinterface."""
+    """Return a state as it is written. A port that another user uses for several VLANs has a routed subinterface."""
     config = XrConfiguration()
     for number, name in state.vlans.items():
         if number > 1:
@@ -215,7 +215,7 @@ def written(state: SwitchState) -> XrConfiguration:
 
 
 def text_of(config: XrConfiguration) -> Iterator[str]:
-    """Write a configuration as the router shows it."""
+    """Return a configuration as the router shows it."""
     for name, lines in config.subinterfaces.items():
         yield f"interface {name}{' l2transport' if ' l2transport' in lines else ''}"
         yield from (line for line in lines if line != " l2transport")
@@ -231,9 +231,10 @@ def text_of(config: XrConfiguration) -> Iterator[str]:
 
 
 def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
-    """Give a configuration with lines of text; all of them or none.
+    """Return a configuration with lines of text, all of them or none.
 
-    Indentation and ``!`` say nothing: a line is tried in the mode that the one before it left, then in the outer ones.
+    Indentation and ``!`` have no meaning: a line is tried in the mode that the line before left, then in the outer
+    modes.
     """
     config = deepcopy(config)
     modes: list[str] = []
@@ -246,7 +247,7 @@ def loaded(config: XrConfiguration, lines: list[str]) -> XrConfiguration:
 
 
 def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[str]:
-    """Obey a line in the innermost mode that knows it; give the modes that one is in then."""
+    """Perform a line in the innermost mode that knows it; return the modes after it."""
     for depth in range(len(modes), -1, -1):
         where = [*modes[:depth], line]
         if obeyed(config, " / ".join(where)):
@@ -255,7 +256,7 @@ def modes_after(config: XrConfiguration, modes: list[str], line: str) -> list[st
 
 
 def obeyed(config: XrConfiguration, said: str) -> bool:
-    """Obey a line, written with the modes around it; false where it is not known there."""
+    """Perform a line, written with the modes around it; return False where it is unknown."""
     domain = r"l2vpn / bridge group (\S+) / bridge-domain (\S+)"
     if found := re.fullmatch(r"interface (\S+\.\d+) l2transport", said):
         config.subinterfaces.setdefault(found[1], [" l2transport"])

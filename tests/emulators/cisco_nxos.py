@@ -1,12 +1,11 @@
 """Cisco NX-OS.
 
-Where the words come from: ``copy running-config startup-config`` and its success from the Nexus 9000 configuration
-guides, its shorter forms from recorded sessions of Nexus 5000 and 9000, ``100%`` alone from memory of a Nexus 5000;
-"Configuration update aborted: …" from a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for
-NX-API ("another request …") and Cisco's Terraform provider ("services in transient state"); "% Permission denied for
-the role" from the test data of several tools; "VLAN with the same name exists", said after the VLAN was created, from
-ncclient and Neutron; ``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by
-default.
+Sources of the output: the Nexus 9000 configuration guides for ``copy running-config startup-config`` and its success;
+recorded sessions of Nexus 5000 and 9000 for its shorter forms, with ``100%`` alone from memory of a Nexus 5000; for
+"Configuration update aborted: …" a TAC engineer's article ("timed out"), pyATS ("system not ready"), a tool for NX-API
+("another request …") and Cisco's Terraform provider ("services in transient state"); the test data of several tools for
+"% Permission denied for the role"; ncclient and Neutron for "VLAN with the same name exists", printed after the VLAN
+was created. ``write memory`` is no command of NX-OS. Ports of a Nexus 9000 are routed and shut down by default.
 """
 
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class CiscoNxos(TrunkLists):
-    """A Nexus 9000: privileged from the start, ports routed until ``switchport`` is said."""
+    """A Nexus 9000: privileged from the start; ports are routed until ``switchport``."""
 
     platform = "cisco_nxos"
     port_names = (*(f"Ethernet1/{n}" for n in range(1, 9)), "port-channel1")

@@ -1,6 +1,6 @@
-"""An administrator at a terminal: types lines into an emulated switch over SSH, reads what comes, uses no driver.
+"""Two clients of emulated devices without a driver: an administrator's terminal over SSH, and a direct command line.
 
-A command line straight to an emulated device, without SSH: for claims that need hundreds of sessions.
+The direct command line avoids SSH, for tests that need hundreds of sessions.
 """
 
 import re
@@ -21,7 +21,7 @@ PRIVILEGED = ("cisco_nxos", "dell_os10", "aruba_aoscx", "hp_comware", "sonic")
 
 
 class AdministratorClient:
-    """One session, privileged, without paging."""
+    """A privileged session without paging."""
 
     def __init__(self, switch: EmulatedSwitch, patience: float = 5) -> None:
         self._switch, self._patience = switch, patience
@@ -51,20 +51,20 @@ class AdministratorClient:
 
     @property
     def prompt(self) -> str:
-        """Return a pattern of the end of what is shown when the switch waits for a line."""
+        """Return a pattern of the end of the output when the switch waits for a line."""
         return rf"(^|\n)[^\n]*{self._switch.hostname}[^\n]*[#>$\]] ?\Z"
 
     def ask(self, line: str, until: str = "") -> str:
-        """Type a line and return what is shown up to a pattern, a prompt by default."""
+        """Type a line and return the output up to a pattern, by default a prompt."""
         self._channel.sendall(f"{line}\r".encode())
         return self.read(until, after="" if line == self._switch.secret else line)
 
     def read(self, until: str = "", after: str = "") -> str:
-        """Return what is shown until the end matches a pattern; raise EOFError at the end of the session."""
+        """Return the output until its end matches a pattern. Raise EOFError at the end of the session."""
         return self._read(until or self.prompt, after, self._patience)
 
     def overhear(self, line: str = "", seconds: float = 0.3) -> str:
-        """Type a line, if there is one, and return whatever is shown within a time."""
+        """Type a line, if there is one, and return the output within a time."""
         if line:
             self._channel.sendall(f"{line}\r".encode())
         try:
@@ -99,7 +99,7 @@ class AdministratorClient:
 
 
 class _Heard:
-    """A channel that keeps what is written to it."""
+    """A channel that stores what is written to it."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -112,7 +112,7 @@ class _Heard:
 
 
 class DirectLine:
-    """Speaks as the session of somebody who is logged in and privileged; a cut one is opened again."""
+    """A command line of a privileged session; a session that was cut is opened again."""
 
     def __init__(self, device: EmulatedSwitch, mode: str = "exec") -> None:
         self._device, self._mode = device, mode

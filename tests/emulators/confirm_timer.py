@@ -1,4 +1,4 @@
-"""What switches with commits have in common: a candidate, a confirm timer that takes back, locks, faults."""
+"""What switches with commits share: a candidate, a confirm timer that reverts the commit, locks, and faults."""
 
 import threading
 from collections.abc import Callable
@@ -10,20 +10,20 @@ from emulators.terminal import Hangup
 
 
 class ConfirmTimerSwitch(EmulatedSwitch):
-    """A switch whose running configuration changes by commits only."""
+    """A switch whose running configuration changes only by commits."""
 
     def __init__(self, **more: object) -> None:
         super().__init__(**more)  # type: ignore[arg-type]
         self.history: list[SwitchState] = []
         self.locked_by = ""
-        """Who else holds the lock: tests put a name here."""
+        """The name of another holder of the lock; set by tests."""
         self.unconfirmed: SwitchState | None = None
-        """What comes back when nobody confirms."""
+        """The configuration to restore when nobody confirms."""
         self._timer: threading.Timer | None = None
         self.note("nothing yet")
 
     def note(self, why: str) -> None:
-        """Keep what the switch carries now."""
+        """Record what the switch carries now."""
         now = self.carrying()
         if not self.timeline or self.timeline[-1][1] != now:
             self.timeline.append((why, now))
@@ -31,7 +31,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self.untagged_timeline.append(self.untagged())
 
     def activate(self, state: SwitchState, minutes: float | None = None) -> None:
-        """Make a configuration the running one, for good or until nobody confirmed it in time."""
+        """Make a configuration the running one, permanently or until the confirm timer expires."""
         with self.lock:
             self._stop_timer()
             if minutes is None:
@@ -46,16 +46,16 @@ class ConfirmTimerSwitch(EmulatedSwitch):
                 self.committed()
 
     def committed(self) -> None:
-        """Do what the platform does with a configuration that is there to stay."""
+        """Process a configuration that became permanent, as the platform does."""
 
     def time_is_up(self) -> None:
-        """Take back what nobody confirmed."""
+        """Revert a commit that nobody confirmed."""
         with self.lock:
             if self.unconfirmed is not None:
                 self.activate(self.unconfirmed)
 
     def hasten(self) -> None:
-        """Shorten the confirm timer that runs, if any, to a moment; it takes back in its own thread."""
+        """Shorten a running confirm timer to a moment; its own thread reverts the commit."""
         with self.lock:
             if self._timer is not None:
                 self._stop_timer()
@@ -78,7 +78,7 @@ class ConfirmTimerSwitch(EmulatedSwitch):
             self._timer = None
 
     def with_faults(self, command: str, perform: Callable[[], str], refuse: Callable[[InjectedFault], str]) -> str:
-        """Obey one command, or go wrong with it as was asked for."""
+        """Perform one command, or the fault planned for it."""
         if self.slowness:
             self.closing.wait(self.slowness)
         self.commands.append(command)
@@ -100,9 +100,9 @@ class ConfirmTimerSwitch(EmulatedSwitch):
         raise Hangup
 
     def saying(self, text: str) -> str:
-        """Wrap words that are no answer as the protocol wraps answers."""
+        """Wrap text in the form of an answer of the protocol."""
         raise NotImplementedError
 
     def agree(self, command: str) -> str:
-        """Say what is said when all went well, and do nothing."""
+        """Return the answer for success without any effect."""
         raise NotImplementedError

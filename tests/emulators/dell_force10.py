@@ -1,9 +1,9 @@
-"""Force10 FTOS and Dell OS9: ports are put into VLANs, not VLANs onto ports.
+"""Force10 FTOS and Dell OS9: the platform puts ports into VLANs.
 
-Where the words come from: ``copy running-config startup-config`` with its question and "bytes successfully copied"
-from the recorded session in OpenDRAC's Force10 tests and from a command summary of OS9; "Synchronizing data to peer
-stack-unit" from S4810 stacks. No recording of a failed save was found: the failures have the form of OS9's other
-errors. By default, ports are shut down and in no VLAN (S4810 configuration guide).
+Sources of the output: the recorded session in OpenDRAC's Force10 tests and a command summary of OS9 for ``copy
+running-config startup-config`` with its question and "bytes successfully copied"; S4810 stacks for "Synchronizing data
+to peer stack-unit". No recording of a failed save was found: the failures have the form of OS9's other errors. By
+default, ports are shut down and in no VLAN (S4810 configuration guide).
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ Q: U - Untagged, T - Tagged
 
 
 class DellForce10(IosLikeSwitch):
-    """An S4810. A port takes tags once it is a ``switchport``; untagged it is in VLAN 1 until it has a tag."""
+    """An S4810. A ``switchport`` accepts tags; it is untagged in VLAN 1 until it has a tagged VLAN."""
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")
@@ -156,7 +156,7 @@ class DellForce10(IosLikeSwitch):
         return name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po")
 
     def members(self, ports: str) -> list[str]:
-        """Read ``TenGigabitEthernet 0/1,3``."""
+        """Parse ``TenGigabitEthernet 0/1,3``."""
         words, _, numbers = ports.rpartition(" ")
         slot, _, rest = numbers.rpartition("/")
         return [self.port(f"{words} {slot}/{one}" if slot else f"{words} {one}") for one in rest.split(",")]
@@ -187,7 +187,7 @@ class DellForce10(IosLikeSwitch):
 
 
 def _short_lists(members: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Write members as the table does: ``T Te 0/1-3,5``."""
+    """Return members in the form of the table: ``T Te 0/1-3,5``."""
     found = []
     split = [
         (how, *name.replace("TenGigabitEthernet", "Te").replace("Port-channel", "Po").split()) for how, name in members

@@ -1,8 +1,8 @@
-"""Dell SmartFabric OS10: the plain ``allowed vlan`` adds.
+"""Dell SmartFabric OS10: ``allowed vlan`` without a verb adds.
 
-Where the words come from: ``write memory`` and ``copy running-configuration startup-configuration``, which print
-nothing on success, from the OS10 user guide. No recording of a failed save was found: the failures have the form of
-OS10's other errors ("% Error: …"). Ports are access ports of VLAN 1, up.
+Sources of the output: the OS10 user guide for ``write memory`` and ``copy running-configuration
+startup-configuration``, which print nothing on success. No recording of a failed save was found: the failures have the
+form of OS10's other errors ("% Error: …"). Ports are access ports of VLAN 1, up.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class DellOs10(IosLikeSwitch):
-    """An S4148. A trunk carries nothing tagged until it is told."""
+    """An S4148. A trunk carries no tagged VLAN by default."""
 
     platform = "dell_os10"
     port_names = (*(f"ethernet1/1/{n}" for n in range(1, 9)), "port-channel1")

@@ -26,7 +26,7 @@ UNAUTHORIZED = b"Unable to authenticate user: Bad username/password combination"
 
 
 class CommandFault(Exception):
-    """A command fails, in these words; what stands before it in the request was done."""
+    """A command fails with this message; the commands before it in the request took effect."""
 
 
 class EapiDevice(Protocol):
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Print no log."""
 
 
 class _Server(ThreadingHTTPServer):
@@ -81,7 +81,7 @@ class _Server(ThreadingHTTPServer):
     device: EapiDevice
 
     def handle_error(self, *_: object) -> None:
-        """A client that goes away, or likes no certificate, is no fault of ours."""
+        """Ignore clients that disconnect or reject the certificate."""
 
     def get_request(self) -> tuple[socket.socket, object]:
         connection, address = super().get_request()
@@ -93,7 +93,7 @@ class _Server(ThreadingHTTPServer):
 
 @contextlib.contextmanager
 def listening(device: EapiDevice) -> Iterator[EapiDevice]:
-    """Let a switch be reached at its ``address`` for as long as the context lasts."""
+    """Serve a switch at its ``address`` while the context lasts."""
     server = _Server((HOST, 0), _Handler)
     server.device = device
     device.address = f"{HOST}:{server.server_address[1]}"
@@ -111,7 +111,7 @@ def listening(device: EapiDevice) -> Iterator[EapiDevice]:
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """Make the server's side of TLS, with a certificate as switches make them for themselves."""
+    """Create the TLS context of the server, with a self-signed certificate as switches create it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with TemporaryDirectory() as folder:
         file = Path(folder) / "pem"
@@ -126,7 +126,7 @@ def _pem() -> tuple[str, str]:
 
 
 def self_signed(name: str) -> tuple[str, str]:
-    """Make a certificate and its key."""
+    """Create a certificate and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

@@ -1,7 +1,4 @@
-"""Emulated provider edges by platform.
-
-Emulated provider edges with their drivers, and what is particular to each platform, for the tests of all.
-"""
+"""Emulated provider edges with their drivers, and the particularities of each platform, for the tests of all."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -34,7 +31,7 @@ EDGES: dict[str, type[EmulatedEdge]] = {
 
 
 def emulate_edge(platform: str, **options: object) -> AbstractContextManager[EmulatedEdge]:
-    """Run a provider edge for as long as the context lasts; options are those of its class."""
+    """Run a provider edge while the context lasts, with the options of its class."""
     return listening(EDGES[platform](**options))
 
 
@@ -46,7 +43,7 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""What is added to a VLAN's number to get its service here; all are joined to one in ``shared``."""
+"""The difference of service and VLAN ID; all clusters share one service in ``shared``."""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -125,7 +122,7 @@ FOREIGN = {
         "switchport trunk allowed vlan 1-3967",
     ),
 }
-"""What others have on the same device: other numbers on our port, our numbers on a port that is not ours."""
+"""Configuration of other users on the same device: other VLAN IDs on a managed port, managed ones on other ports."""
 MISUSE = {
     "cisco_iosxe": (
         ("interface Gi0/0/1", "service instance 5 ethernet", "encapsulation dot1q 112", "bridge-domain 60"),
@@ -169,7 +166,7 @@ MISUSE = {
         ("interface Ethernet1/6", "switchport", "switchport access vlan 112"),
     ),
 }
-"""Managed numbers in other use: what was configured, each of which must stop everything."""
+"""Configurations that use a managed VLAN ID otherwise; each of them must stop the driver."""
 NESTED = {
     "cisco_iosxe": "^description",
     "cisco_iosxr": "^description",
@@ -177,13 +174,13 @@ NESTED = {
     "arista_eos": "^redistribute",
     "cisco_nxos": "^route-target export",
 }
-"""A line inside of blocks."""
+"""A line inside blocks."""
 DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
 READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
     "cisco_nxos": ("switchport", "switchport mode trunk", "switchport trunk allowed vlan none"),
 }
-"""How a managed port is made a trunk without VLANs beforehand, where it must be one."""
+"""The lines that make a managed port a trunk without VLANs beforehand, where that is necessary."""
 ATTACH = {
     "cisco_iosxe": "^service instance 112 ",
     "cisco_iosxr": r"^interface \S+\.112 ",
@@ -222,7 +219,7 @@ class EdgeBench:
 
     @property
     def managed(self) -> EdgeScope:
-        """What is managed; every VLAN of the pool is recorded as SBF's own."""
+        """The managed scope; every VLAN of the pool is recorded as SBF's own."""
         return EdgeScope(self.ports, POOL, (self.transport,), created=POOL)
 
     def circuit(self, vlan: int, port: int = 0) -> Circuit:
@@ -230,20 +227,20 @@ class EdgeBench:
         return Circuit(transport=self.transport.name, port=self.ports[port], vlan=VlanId(vlan), service=service)
 
     def read(self) -> EdgeObserved:
-        """Read it; all that would be taken away again must be ours to change."""
+        """Read the edge; fail if a remaining part is not in the scope."""
         carried = self.driver.read(self.managed)
         check_edge_scope(Name("pe1"), self.managed, compare_edge(EdgeWanted(), carried))
         return carried
 
     def converge(self, *vlans: int) -> EdgeDifference:
-        """Make the first port carry these VLANs' clusters and save; give what is left to do after reading back."""
+        """Make the first port carry these VLANs' clusters, save, and return the difference after the read-back."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
         self.driver.apply(compare_edge(wanted, self.read()))
         self.driver.save()
         return compare_edge(wanted, self.read())
 
     def reached(self) -> dict[int, set[int]]:
-        """Say which VLANs of ours on the first port reach each service, as the device sees it."""
+        """Return the managed VLANs of the first port that reach each service, as the device sees it."""
         port = self.device.port(self.ports[0])
         found = {
             service: {vlan for at, vlan in places if at == port and vlan in POOL}
@@ -288,7 +285,7 @@ def edge_driver_for(device: Emulated, transport: Transport, *ports: str, read_ti
 
 
 def open_direct_bench(name: str, kind: str) -> EdgeBench:
-    """Make a bench without SSH."""
+    """Create a bench without SSH."""
     device = EDGES[name]()
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
     ports = (PortName(device.port_names[1]), PortName(device.port_names[2]))

@@ -1,4 +1,4 @@
-"""What emulated provider edges share: services, and which VLANs on which ports are joined to them, now."""
+"""What emulated provider edges share: services, and the VLANs on ports that are joined to them."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ class EdgeState(SwitchState):
 
 @dataclass
 class EdgePort(EmulatedPort):
-    """A port; ``units`` are what carries a VLAN on it, by number: service instances, subinterfaces, units."""
+    """A port; ``units`` (service instances, subinterfaces or units) carry VLANs on it, by number."""
 
     units: dict[int, list[str]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ class EmulatedEdge(IosLikeSwitch):
 
     @contextmanager
     def failing(self, kind: str, line: str, **more: object) -> Iterator[None]:
-        """Let this very line go wrong once, for as long as the context lasts."""
+        """Let exactly this line fail once while the context lasts."""
         self.fail(kind, f"^{re.escape(line)}$", **more)  # type: ignore[arg-type]
         yield
         self.faults.clear()
@@ -59,22 +59,22 @@ class EmulatedEdge(IosLikeSwitch):
         return found.units
 
     def joined(self) -> dict[str, set[tuple[str, int]]]:
-        """Say which VLANs on which ports are joined by each bridge domain, VLAN or instance."""
+        """Return the VLANs on ports that each bridge domain, VLAN or instance joins."""
         raise NotImplementedError
 
     def reached(self) -> dict[int, set[tuple[str, int]]]:
-        """Say which VLANs on which ports reach each service of the backbone."""
+        """Return the VLANs on ports that reach each service of the backbone."""
         raise NotImplementedError
 
     def carrying(self) -> dict[str, set[int]]:
-        """Give the VLANs of each domain; kept at each change, for what must hold at every instant."""
+        """Return the VLANs of each domain; recorded at each change, for what must hold at every instant."""
         return {domain: {vlan for _, vlan in places} for domain, places in self.joined().items()}
 
 
 class CandidateEdge(EmulatedEdge):
-    """An edge on which lines change a candidate of the session, until they are committed, all or none.
+    """An edge on which lines change a candidate of the session, which is committed completely or not at all.
 
-    A session that ends takes its candidate with it.
+    The end of a session discards its candidate.
     """
 
     first_mode = "exec"
@@ -84,7 +84,7 @@ class CandidateEdge(EmulatedEdge):
         super().configure(*lines, "commit")
 
     def candidate(self, session: EmulatedSession) -> EdgeState:
-        """Give what this session is changing."""
+        """Return the candidate of a session."""
         if not hasattr(session, "candidate"):
             session.candidate = deepcopy(self.running)  # type: ignore[attr-defined]
         found: EdgeState = session.candidate  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ class CandidateEdge(EmulatedEdge):
             del session.candidate
 
     def activate(self, session: EmulatedSession) -> None:
-        """Make the candidate the configuration that is run, and that a reboot brings back; raises Rejected."""
+        """Make the candidate the running and the startup configuration. Raise CommandRejected for an invalid one."""
         wrong = next(self.faults_of(self.candidate(session)), None)
         if wrong:
             raise CommandRejected(self.words_of_failure.format(wrong=wrong))
@@ -105,15 +105,15 @@ class CandidateEdge(EmulatedEdge):
         self.drop(session)
 
     def faults_of(self, state: EdgeState) -> Iterator[str]:
-        """Say what of a candidate cannot be."""
+        """Return the faults of a candidate."""
         raise NotImplementedError
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Put a line into a block; one of the same ``sort`` (its beginning) is replaced."""
+    """Add a line to a block, replacing one of the same ``sort`` (its beginning)."""
     lines[:] = [one for one in lines if one != line and not (sort and one.startswith(sort))] + [line]
 
 
 def after(lines: list[str], start: str) -> str | None:
-    """Give what follows ``start`` in the line that has it."""
+    """Return the rest of the line that begins with ``start``."""
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)

@@ -10,7 +10,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 
 class EdgeEos(AristaEos, EmulatedEdge):
-    """A leaf: Vxlan1 and BGP are there; the ``no`` form of a VNI needs its number."""
+    """A leaf with Vxlan1 and BGP; the ``no`` form of a VNI needs its number."""
 
     new_port: ClassVar[Callable[[], EmulatedPort]] = EdgePort
     modes: ClassVar = {

@@ -17,11 +17,11 @@ STATEMENTS = re.compile(
     r"|protocols vpls (no-tunnel-services|encapsulation-type ethernet|vpls-id \d+|neighbor \S+))"
 )
 SINGLE = re.compile(r"(.* (?:description|encapsulation|vlan-id|instance-type|vpls-id|vni|route-distinguisher)) \S+$")
-"""Statements of which there is one; another value replaces it."""
+"""Statements that exist once; another value replaces the statement."""
 
 
 class EdgeJunos(CandidateEdge):
-    """An MX. Its statements are kept under ``services[""]``, in order."""
+    """An MX. ``services[""]`` has its statements, in order."""
 
     platform = "juniper_junos"
     port_names = ("ge-0/0/0", "ge-0/0/1", "ge-0/0/2", "ge-0/0/3", "xe-0/1/0")
@@ -34,7 +34,7 @@ class EdgeJunos(CandidateEdge):
         self.running, self.startup = self.factory_state(), self.factory_state()
 
     def factory_state(self) -> EdgeState:
-        """Return a configuration without services, whose ports take services."""
+        """Return a configuration without services, whose ports accept services."""
         state = super().factory_state()
         state.services[""] = [
             line

@@ -1,14 +1,11 @@
-"""What goes wrong on an emulated switch on purpose: faults of single commands, commands that an account may not use.
+"""Injected faults of emulated switches: failing commands, missing rights, reboots, and failing saves.
 
-Reboots of an emulated switch: sessions dropped, connections refused for a while, another configuration after it.
-
-The startup configuration of an emulated switch: saves that succeed, fail, hang and are cut.
-
-Every save command of a platform calls :meth:`Saving.store`. A test plans what the next save does:
+A reboot drops the sessions, refuses connections for a while, and may restore another configuration. Every save command
+of a platform calls :meth:`Saving.store`; a test plans the next save:
 
     switch.fail_save("busy")           # one of the platform's own failures, ``switch.save_failures``
-    switch.fail_save("cut written")    # the session is dropped, the startup configuration is the new one
-    switch.fail_save("lie", times=9)   # success is printed, the startup configuration stays old
+    switch.fail_save("cut written")    # drops the session after writing the startup configuration
+    switch.fail_save("lie", times=9)   # prints success without writing the startup configuration
 """
 
 import re
@@ -26,12 +23,12 @@ ALWAYS = 1_000_000_000
 
 @dataclass
 class InjectedFault:
-    """A fault of ``times`` commands that match the regular expression ``pattern``, after ``skip`` that do and go well.
+    """A fault of ``times`` commands that match the pattern ``pattern``, after ``skip`` commands that succeed.
 
-    ``cut`` drops every session, before the command is performed or after (``done``); ``refuse`` answers ``text`` or the
-    platform's words for an invalid line; ``ignore`` answers as usual and changes nothing; ``say`` answers ``text``;
-    ``hang`` never answers; ``drip`` answers one dot every ``seconds``, for ever; ``log`` prints the log line ``text``
-    before the answer; ``rename`` performs the command and changes the host name, and so the prompt, to ``text``.
+    ``cut`` drops every session before the command, or after it (``done``). ``refuse`` answers ``text`` or the
+    platform's message for an invalid line. ``ignore`` answers as usual without effect. ``say`` answers ``text``.
+    ``hang`` never answers. ``drip`` answers one dot every ``seconds``, endlessly. ``log`` prints the log line ``text``
+    before the answer. ``rename`` performs the command and changes the host name, and so the prompt, to ``text``.
     """
 
     kind: Kind
@@ -44,7 +41,7 @@ class InjectedFault:
 
 
 class Faults:
-    """The faults of one switch, in the order in which they were planned."""
+    """The faults of one switch, in the order of their planning."""
 
     def __init__(self) -> None:
         self.faults: list[InjectedFault] = []
@@ -55,11 +52,11 @@ class Faults:
         self.faults.append(InjectedFault(kind, pattern, **more))  # type: ignore[arg-type]
 
     def lie(self, pattern: str) -> None:
-        """Accept every line that matches ``pattern`` from now on, and change nothing."""
+        """Accept every line that matches ``pattern`` from now on, without effect."""
         self.fail("ignore", pattern, times=ALWAYS)
 
     def forbid(self, pattern: str, text: str = "") -> None:
-        """Refuse every line that matches ``pattern``, in the platform's words for a missing right or in ``text``."""
+        """Refuse lines that match ``pattern``, with the platform's message for a missing right or with ``text``."""
         self.forbidden.append((pattern, text))
 
     def fault_for(self, command: str) -> InjectedFault | None:
@@ -83,11 +80,11 @@ if TYPE_CHECKING:
     from emulators.switch_device import SwitchState
 
 Boot = Literal["startup", "older", "empty"]
-"""What a switch boots from: its startup configuration, the one before the last save, or none: the factory's state."""
+"""What a switch boots from: its startup configuration, the one before the last save, or the factory state."""
 
 
 class Power:
-    """A switch that can be switched off and on; while it is off, connections are refused."""
+    """A switch that can be switched off and on; while it is off, it refuses connections."""
 
     startup: "SwitchState"
     running: "SwitchState"
@@ -104,7 +101,7 @@ class Power:
         self._boot_timer: threading.Timer | None = None
 
     def factory_state(self) -> "SwitchState":
-        """Return the configuration of a switch that was erased."""
+        """Return the configuration of an erased switch."""
         raise NotImplementedError
 
     def booted(self, state: "SwitchState") -> "SwitchState":
@@ -131,7 +128,7 @@ class Power:
         self.boots += 1
 
     def reboot(self, *, down: float = 0, boot: Boot = "startup") -> None:
-        """Lose every session and whatever was not saved; return at once, be back after ``down`` seconds."""
+        """Drop every session and all unsaved changes; return at once, and accept connections after ``down`` seconds."""
         self.power_off()
         if not down:
             self.power_on(boot)
@@ -145,14 +142,16 @@ if TYPE_CHECKING:
     from emulators.switch_device import EmulatedSession, SwitchState
 
 USUAL = ("hang", "hang written", "cut", "cut written", "lie", "slow")
-"""What a save does on any platform: hangs or drops every session, before or after the startup configuration was
-written; prints success and writes nothing; takes ``seconds`` and succeeds."""
+"""The faults of a save on any platform: hang or drop every session, before or after the startup configuration is
+written;
+print success without writing; take ``seconds`` and succeed.
+"""
 QUESTION = ("]", "]:", "]: ", "? ", "]? ")
 
 
 @dataclass
 class SaveFault:
-    """What the next ``times`` saves do."""
+    """The effect of the next ``times`` saves."""
 
     how: str
     times: int = 1
@@ -163,15 +162,15 @@ class Saving:
     """The startup configuration beside the running one."""
 
     saving: ClassVar[str] = ""
-    """What is printed when a save begins."""
+    """The output at the beginning of a save."""
     saved: str = "[OK]"
-    """What is printed when it succeeded."""
+    """The output of a successful save."""
     saved_variants: ClassVar[tuple[str, ...]] = ()
-    """Whole outputs of saves that succeeded, of other models and releases: a test assigns one to ``variant``."""
+    """Complete outputs of successful saves on other models and releases; a test assigns one to ``variant``."""
     save_failures: ClassVar[dict[str, str]] = {}
-    """Whole outputs of saves that failed, by cause; one that ends with a question waits for the answer."""
+    """Complete outputs of failed saves by cause; an output that ends with a question waits for the reply."""
     save_questions: ClassVar[dict[str, str]] = {}
-    """Questions before a save that an unusual state makes the platform ask, by cause."""
+    """Questions before a save in an unusual state, by cause."""
 
     running: "SwitchState"
 
@@ -184,13 +183,13 @@ class Saving:
         self._storing = threading.Lock()
 
     def fail_save(self, how: str, times: int = 1, seconds: float = 0) -> None:
-        """Plan what the next ``times`` saves do: a key of ``save_failures`` or ``save_questions``, or one of USUAL."""
+        """Plan the next ``times`` saves: a key of ``save_failures`` or ``save_questions``, or one of USUAL."""
         if how not in (*USUAL, *self.save_failures, *self.save_questions):
             raise ValueError(f"save fault {how!r}: expected one of {[*USUAL, *self.save_failures]}")
         self.save_faults.append(SaveFault(how, times, seconds))
 
     def save(self) -> None:
-        """Make the running configuration the one that a reboot brings back."""
+        """Copy the running configuration to the startup configuration."""
         self.older.append(self.startup)
         self.startup = deepcopy(self.running)
         self.saves += 1
@@ -240,7 +239,7 @@ class Saving:
             session.write(words)
 
     def _break_off(self, session: "EmulatedSession", how: str) -> None:
-        """Write what is printed at the beginning; then hang until the session ends, or end it."""
+        """Print the beginning, then hang until the session ends, or end it."""
         session.terminal.write(self.saving)
         if how.endswith("written"):
             with session.switch.lock:

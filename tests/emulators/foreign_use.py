@@ -1,4 +1,4 @@
-"""VLANs and ports of an emulated switch that are not SBF's: setting them up, and observing what happens to them."""
+"""VLANs and ports of an emulated switch that are not SBF's: configuring them, and recording every change of them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
@@ -20,10 +20,10 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
     native: Mapping[str, int] | None = None,
     shut: Collection[str] = (),
 ) -> None:
-    """Configure other people's VLANs and ports, in the running and the startup configuration, on any platform.
+    """Configure VLANs and ports of other users, in the running and the startup configuration, on any platform.
 
-    ``access`` and ``native`` map ports to a VLAN; ``trunks`` maps ports to a list or to ``"all"``, the platform's
-    trunk without a list (on a platform without one: every VLAN that exists).
+    ``access`` and ``native`` map ports to a VLAN; ``trunks`` maps ports to a list or to ``"all"``, the platform's trunk
+    without a list (on a platform without one: every VLAN that exists).
     """
     with switch.lock:
         switch.running.vlans.update(vlans or {})
@@ -40,9 +40,9 @@ def occupy(  # noqa: PLR0913 - each is one kind of other use
 
 @dataclass
 class ConfigurationRecorder:
-    """Records every change of a VLAN or port that is not SBF's, with the line that caused it, from now on.
+    """Records every change of a VLAN or port that is not SBF's, with the line that caused it.
 
-    ``ports`` and ``vlans`` are SBF's. A change that is undone later is recorded all the same.
+    ``ports`` and ``vlans`` are SBF's. A change that is undone later is recorded too.
     """
 
     switch: "EmulatedSwitch"
@@ -55,7 +55,7 @@ class ConfigurationRecorder:
         self.before = deepcopy(self.switch.running)
 
     def look(self, line: str, mode: str, about: Iterable[str]) -> None:
-        """Compare with what was there at the last look; called by the switch after each line."""
+        """Compare with the previous state; the switch calls this after each line."""
         now = self.switch.running
         found = [*self._vlan_changes(now), *self._port_changes(now), *self._entered(line, mode, about)]
         self.changes += [(line, what) for what in found]
@@ -79,7 +79,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, about: Iterable[str]) -> list[str]:
-        """Return what of others the line entered, as ``vlan 150`` and ``interface Gi1/0/8`` do."""
+        """Return the mode of another user's VLAN or port that the line entered, such as ``vlan 150``."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

@@ -1,9 +1,9 @@
-"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``, a trunk carries VLAN 1 until told otherwise.
+"""HP/H3C Comware: views instead of modes, ``undo`` instead of ``no``; a trunk carries VLAN 1 by default.
 
-Where the words come from: the successes of ``save force`` and the questions of ``save`` from H3C's command references
-and recorded sessions of S5130, S5500, S6800 and HCL (the sentence of success differs between releases and roles of a
-device: four forms); "Failed to save the current configuration" from H3C's log message reference (CFG_SAVE_FAILED);
-"Permission denied." from Comware 7's role-based access. Ports are access ports of VLAN 1, up.
+Sources of the output: H3C's command references and recorded sessions of S5130, S5500, S6800 and HCL for the successes
+of ``save force`` and the questions of ``save`` (the sentence differs between releases and roles of a device: four
+forms); H3C's log message reference (CFG_SAVE_FAILED) for "Failed to save the current configuration"; Comware 7's
+role-based access for "Permission denied.". Ports are access ports of VLAN 1, up.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 from emulators.terminal import Hangup
 
 MOST_RANGES = 10
-"""A command takes ten ranges of VLANs at most."""
+"""The largest number of VLAN ranges in a command."""
 
 
 class HpComware(EmulatedSwitch):

@@ -1,9 +1,9 @@
-"""IOS-like switches that no dialect was written for: each differs from IOS in one thing that other vendors do.
+"""IOS-like switches without a dialect: each differs from IOS in one respect that other vendors have.
 
-The differences are those of vendors' IOS-like command lines, as their references and Netmiko's drivers show them: Dell
-N-Series (errors without a percent sign, "Configuration Saved!"), Cisco 300 and 350 (a save that asks, with no as the
-default), Ruijie (names of ports with a space, ``show vlan`` only, no empty list), D-Link and Zyxel (lists in other
-forms), and switches whose paging cannot be turned off.
+The differences are those of vendors' references and Netmiko's drivers: Dell N-Series (errors without a percent sign,
+"Configuration Saved!"), Cisco 300 and 350 (a save that asks, with no as the default), Ruijie (port names with a space,
+``show vlan`` only, no empty list), D-Link and Zyxel (lists in other forms), and switches whose paging cannot be turned
+off.
 """
 
 import re
@@ -17,7 +17,7 @@ from emulators.switch_device import CommandRejected, EmulatedSession
 
 
 class PlainErrors(CiscoIos):
-    """Refuses without any sign that a dialect of IOS knows."""
+    """Refuses without any text that a dialect of IOS knows."""
 
     def invalid(self, session: EmulatedSession, line: str) -> str:
         return "An invalid interface has been used for this function."
@@ -28,7 +28,7 @@ class PlainErrors(CiscoIos):
 
 
 class NoEmptyList(CiscoIos):
-    """Has no empty list; IOS's words for a line that is not understood."""
+    """Has no empty list; answers IOS's message for an unknown line."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -36,7 +36,7 @@ class NoEmptyList(CiscoIos):
 
 
 class NoneIsAll(CiscoIos):
-    """Takes an empty list for no restriction."""
+    """Treats an empty list as no restriction."""
 
     @accepts("interface", "switchport trunk allowed vlan none")
     def allow_none(self, session: EmulatedSession) -> None:
@@ -44,7 +44,7 @@ class NoneIsAll(CiscoIos):
 
 
 class AddReplaces(CiscoIos):
-    """Takes ``add`` as the whole list."""
+    """Treats the argument of ``add`` as the complete list."""
 
     @accepts("interface", "switchport trunk allowed vlan add <list>")
     def allow_more(self, session: EmulatedSession, text: str) -> None:
@@ -52,7 +52,7 @@ class AddReplaces(CiscoIos):
 
 
 class RangesOfThree(CiscoIos):
-    """Understands three ranges in a line, and leaves out the others without a word."""
+    """Accepts three ranges in a line, and ignores the others silently."""
 
     def numbers(self, text: str) -> set[int]:
         return super().numbers(",".join(text.split(",")[:3]))
@@ -81,13 +81,13 @@ class NoBriefTable(CiscoIos):
 
 
 class OtherSuccess(CiscoIos):
-    """Saves with other words than ``[OK]``."""
+    """Prints another text than ``[OK]`` after a save."""
 
     saved = "Configuration Saved!"
 
 
 class AskingSave(CiscoIos):
-    """Asks before it overwrites the startup configuration; whoever only presses Enter says no."""
+    """Asks before it overwrites the startup configuration; an empty reply means no."""
 
     @accepts("exec", "write memory", "write")
     def write_memory(self, session: EmulatedSession) -> None:
@@ -99,7 +99,7 @@ class AskingSave(CiscoIos):
 
 
 class AlwaysPaging(CiscoIos):
-    """Takes ``terminal length 0`` and goes on paging."""
+    """Accepts ``terminal length 0`` without effect."""
 
     page: ClassVar = 10
 

@@ -1,4 +1,4 @@
-"""What most vendors took from one another: user and privileged mode, ``configure terminal``, ``end``, saving."""
+"""The industry-standard command line: user and privileged mode, ``configure terminal``, saving, trunk lists."""
 
 from typing import ClassVar
 
@@ -46,7 +46,7 @@ class IosLikeSwitch(EmulatedSwitch):
     @accepts("user", "terminal width <columns>")
     @accepts("exec", "terminal width <columns>")
     def terminal_width(self, session: EmulatedSession, columns: str) -> None:
-        """Take note of it."""
+        """Accept the width without effect."""
 
     @accepts("exec", "configure terminal")
     def configure_terminal(self, session: EmulatedSession) -> None:
@@ -100,7 +100,7 @@ class IosLikeSwitch(EmulatedSwitch):
 
 
 class TrunkLists(IosLikeSwitch):
-    """``switchport trunk allowed vlan`` as Cisco made it: all VLANs until something else is said."""
+    """``switchport trunk allowed vlan`` as on IOS: all VLANs until a list is set."""
 
     short: ClassVar[dict[str, str]] = {"GigabitEthernet": "Gi", "Port-channel": "Po"}
     legacy: ClassVar[dict[int, tuple[str, str]]] = {}
@@ -182,7 +182,7 @@ class TrunkLists(IosLikeSwitch):
 
     @accepts("interface", "switchport trunk allowed vlan add <list>")
     def allow_more(self, session: EmulatedSession, text: str) -> None:
-        """Add to a list; while the list is the default, everything is in it already, and that stays so."""
+        """Add to a list; the default list contains every VLAN already and stays unchanged."""
         numbers = self.numbers(text)
         for port in session.ports:
             port.allowed = port.allowed if port.allowed is None else port.allowed | numbers
@@ -198,7 +198,7 @@ class TrunkLists(IosLikeSwitch):
         session.say("\n" + self.vlan_table())
 
     def creatable(self, text: str) -> set[int]:
-        """Give the numbers of a list that may be created; raises Rejected."""
+        """Return the VLAN IDs of a list that may be created. Raise CommandRejected for others."""
         return self.numbers(text)
 
     def numbers(self, text: str) -> set[int]:
@@ -210,7 +210,7 @@ class TrunkLists(IosLikeSwitch):
             ) from None
 
     def vlan_table(self, heading: str = "VLAN") -> str:
-        """Write the table of VLANs with the ports that are in them untagged."""
+        """Render the table of VLANs with their untagged ports."""
         bar = "-" * len(heading)
         rows = [f"{heading} Name                             Status    Ports", f"{bar} {'-' * 32} {'-' * 9} {'-' * 31}"]
         statuses = {number: (name, "active") for number, name in self.running.vlans.items()} | self.legacy
@@ -221,11 +221,11 @@ class TrunkLists(IosLikeSwitch):
         return "\n".join(rows)
 
     def shortened(self, port: str) -> str:
-        """Give a port's name as tables show it."""
+        """Return a port's name in the form of tables."""
         return next((port.replace(long, short) for long, short in self.short.items() if port.startswith(long)), port)
 
     def interface_lines(self, indent: str = " ", default_mode: str = "access") -> list[str]:
-        """Write the interfaces of a running configuration."""
+        """Return the interfaces of a running configuration."""
         rows = []
         for name, port in self.running.ports.items():
             rows += [f"interface {name}", *(f"{indent}{line}" for line in port.lines)]
@@ -236,7 +236,7 @@ class TrunkLists(IosLikeSwitch):
         return rows
 
     def untagged_lines(self, indent: str, port: EmulatedPort) -> list[str]:
-        """Write both VLANs of untagged frames, that of an access port also on a trunk: it applies when it is one."""
+        """Return the lines of both untagged VLANs; that of an access port is shown on a trunk too."""
         access = [] if port.native == 1 else [f"{indent}switchport access vlan {port.native}"]
         return access + (
             [] if port.trunk_native == 1 else [f"{indent}switchport trunk native vlan {port.trunk_native}"]

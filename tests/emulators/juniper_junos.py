@@ -144,7 +144,7 @@ class Junos(ConfirmTimerSwitch):
     def do_get_lldp_neighbors_information(self, session: NetconfSession, _: etree._Element) -> str:
         return self.neighbours()
 
-    # what they do
+    # their effect
 
     @property
     def edited(self) -> JunosConfiguration:
@@ -165,7 +165,7 @@ class Junos(ConfirmTimerSwitch):
         return xml_of(written(self.running))
 
     def checked(self, config: JunosConfiguration) -> SwitchState:
-        """Turn what is written into what it does; raises RpcFault where it cannot be."""
+        """Return the effect of a configuration. Raise RpcFault for an invalid one."""
         for name, number in config.vlans.items():
             if not 1 <= number <= 4094 or list(config.vlans.values()).count(number) > 1:
                 raise RpcFault(f"vlan {name}: vlan-id {number} is in use\nconfiguration check-out failed")
@@ -186,7 +186,7 @@ class Junos(ConfirmTimerSwitch):
 
 
 def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
-    """Say what a member stands for."""
+    """Return the VLAN IDs that a member denotes."""
     if member[0].isdigit():
         return vlan_lists.parse(member)
     if member not in config.vlans:
@@ -195,7 +195,7 @@ def members_of(member: str, port: str, config: JunosConfiguration) -> set[int]:
 
 
 def written(state: SwitchState) -> JunosConfiguration:
-    """Write a state down; a VLAN without a name of its own is a member by its number."""
+    """Return a state as it is written; a VLAN without a name of its own is a member by its VLAN ID."""
     vlans = {name: number for number, name in state.vlans.items() if number > 1}
     interfaces = {}
     for name, port in state.ports.items():
@@ -210,7 +210,7 @@ def written(state: SwitchState) -> JunosConfiguration:
 
 
 def loaded(config: JunosConfiguration, lines: list[str]) -> JunosConfiguration:
-    """Give a configuration with lines of ``set`` and ``delete``; all of them or none."""
+    """Return a configuration with lines of ``set`` and ``delete``, all of them or none."""
     config = deepcopy(config)
     for line in lines:
         if found := VLAN.fullmatch(line):
@@ -253,7 +253,7 @@ def set_switching(config: JunosConfiguration, verb: str, name: str, rest: str) -
 
 
 def compared(before: JunosConfiguration, after: JunosConfiguration) -> Iterator[str]:
-    """Write a comparison, as far as tests look at it."""
+    """Return a comparison with the parts that tests read."""
     old, new = set(flat(before)), set(flat(after))
     yield from (f"-  {line}" for line in sorted(old - new))
     yield from (f"+  {line}" for line in sorted(new - old))
@@ -267,7 +267,7 @@ def flat(config: JunosConfiguration) -> Iterator[str]:
 
 
 def xml_of(config: JunosConfiguration) -> str:
-    """Write a configuration as NETCONF clients read it."""
+    """Return a configuration as NETCONF clients read it."""
     vlans = "".join(
         f"<vlan><name>{name}</name><vlan-id>{number}</vlan-id></vlan>" for name, number in config.vlans.items()
     )

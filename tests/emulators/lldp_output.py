@@ -1,6 +1,6 @@
-"""What emulated switches show of their neighbours (LLDP), as recorded outputs of the devices look.
+"""The output of emulated switches about their neighbours (LLDP), in the form of recorded outputs.
 
-A cable is a :class:`Peer` on a port; ``switch.peers`` holds them, and a test plugs and pulls as it likes.
+A cable is an :class:`LldpPeer` on a port. ``switch.peers`` has them, and tests add and remove them.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ BAR = "-" * 79
 
 @dataclass(frozen=True)
 class LldpPeer:
-    """Who is at the other end and what its LLDP frames say; an empty text is not sent."""
+    """The device at the other end and the content of its LLDP frames; an empty text is not sent."""
 
     name: str
     port: str
@@ -24,7 +24,7 @@ Peers = Mapping[str, LldpPeer]
 
 
 def ios(peers: Peers) -> str:
-    """Show ``show lldp neighbors detail`` of IOS-XE."""
+    """Render ``show lldp neighbors detail`` of IOS-XE."""
     blocks = [
         f"{'-' * 48}\nLocal Intf: {port.replace('GigabitEthernet', 'Gi').replace(' ', '')}\nChassis id: {one.chassis}\n"
         f"Port id: {one.port}\n{_ios('Port Description', one.description)}\n{_ios('System Name', one.name)}\n\n"
@@ -41,7 +41,7 @@ def _ios(key: str, said: str) -> str:
 
 
 def nxos(peers: Peers) -> str:
-    """Show ``show lldp neighbors detail`` of NX-OS."""
+    """Render ``show lldp neighbors detail`` of NX-OS."""
     blocks = [
         f"Chassis id: {one.chassis}\nPort id: {one.port}\nLocal Port id: {port.replace('Ethernet', 'Eth')}\n"
         f"Port Description: {one.description or 'not advertised'}\nSystem Name: {one.name or 'not advertised'}\n"
@@ -54,7 +54,7 @@ def nxos(peers: Peers) -> str:
 
 
 def eos(peers: Peers, ports: tuple[str, ...]) -> str:
-    """Show ``show lldp neighbors detail`` of EOS: every port, also those that hear nobody."""
+    """Render ``show lldp neighbors detail`` of EOS: every port, also those without neighbours."""
     blocks = []
     for port in ports:
         one = peers.get(port)
@@ -76,7 +76,7 @@ def eos(peers: Peers, ports: tuple[str, ...]) -> str:
 
 
 def aoscx(peers: Peers) -> str:
-    """Show ``show lldp neighbor-info detail`` of AOS-CX."""
+    """Render ``show lldp neighbor-info detail`` of AOS-CX."""
     head = (
         f"LLDP Neighbor Information\n=========================\n\nTotal Neighbor Entries          : {len(peers)}\n"
         "Total Neighbor Entries Deleted  : 0\n"
@@ -93,7 +93,7 @@ def aoscx(peers: Peers) -> str:
 
 
 def comware(peers: Peers) -> str:
-    """Show ``display lldp neighbor-information verbose`` of Comware 7; nothing at all where nobody is heard."""
+    """Render ``display lldp neighbor-information verbose`` of Comware 7; empty without neighbours."""
     return "\n".join(
         f"LLDP neighbor-information of port {number}[{port}]:\nLLDP agent nearest-bridge:\n LLDP neighbor index : 1\n"
         f" Chassis type        : MAC address\n Chassis ID          : {one.chassis}\n"
@@ -106,7 +106,7 @@ def comware(peers: Peers) -> str:
 
 
 def procurve(peers: Peers) -> str:
-    """Show ``show lldp info remote-device PORTS`` of ProCurve."""
+    """Render ``show lldp info remote-device PORTS`` of ProCurve."""
     blocks = [
         f"  Local Port   : {port}\n  ChassisType  : mac-address         \n  ChassisId    : {one.chassis}\n"
         f"  PortType     : interface-name                                            \n  PortId       : {one.port}  \n"
@@ -119,7 +119,7 @@ def procurve(peers: Peers) -> str:
 
 
 def dell(peers: Peers, *, counts: bool) -> str:
-    """Show ``show lldp neighbors detail`` of OS9 (which counts) or OS10."""
+    """Render ``show lldp neighbors detail`` of OS9 (with a count) or OS10."""
     blocks = []
     for port, one in peers.items():
         if counts:
@@ -135,7 +135,7 @@ def dell(peers: Peers, *, counts: bool) -> str:
 
 
 def lldpctl(peers: Peers) -> str:
-    """Show what lldpcli(8) shows, as SONiC does."""
+    """Render the output of lldpcli(8), as SONiC shows it."""
     blocks = [
         f"Interface:    {port}, via: LLDP, RID: 2, Time: 0 day, 01:34:39\n"
         f"  Chassis:\n    ChassisID:    mac {one.chassis}\n"
@@ -147,7 +147,7 @@ def lldpctl(peers: Peers) -> str:
 
 
 def junos(peers: Peers) -> str:
-    """Show ``get-lldp-neighbors-information`` of Junos: the short list, without addresses."""
+    """Render ``get-lldp-neighbors-information`` of Junos: the short list, without addresses."""
     rows = [
         f"<lldp-neighbor-information><lldp-local-port-id>{port}</lldp-local-port-id>"
         f"<lldp-local-parent-interface-name>-</lldp-local-parent-interface-name>"
@@ -162,7 +162,7 @@ def junos(peers: Peers) -> str:
 
 
 def xr(peers: Peers) -> str:
-    """Show the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; nothing at all where nobody is heard."""
+    """Render the model ``Cisco-IOS-XR-ethernet-lldp-oper`` of IOS-XR; empty without neighbours."""
     rows = [
         f"<detail><lldp-neighbor><receiving-interface-name>{port}</receiving-interface-name>"
         f"<chassis-id>{one.chassis}</chassis-id><port-id-detail>{one.port}</port-id-detail>"

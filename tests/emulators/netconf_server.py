@@ -13,7 +13,7 @@ END = b"]]>]]>"
 
 
 class RpcFault(Exception):
-    """The device says no: an ``rpc-error`` with this message, of this tag and severity."""
+    """The device rejects a request with an ``rpc-error`` of this message, tag and severity."""
 
     def __init__(self, message: str, tag: str = "operation-failed", severity: str = "error") -> None:
         super().__init__(message)
@@ -46,7 +46,7 @@ class NetconfSession:
         self._chunked = False
 
     def run(self) -> None:
-        """Greet and answer until it is over; raises Hangup."""
+        """Send hello and answer requests until the session ends. Raises Hangup."""
         capabilities = "".join(f"<capability>{one}</capability>" for one in self._device.capabilities)
         self._write(
             f'<hello xmlns="{BASE}"><capabilities>{capabilities}</capabilities>'
@@ -111,7 +111,7 @@ class NetconfSession:
 
 
 def plain(element: etree._Element) -> etree._Element:
-    """Drop namespaces: the devices of our tests do not look at them."""
+    """Remove namespaces, which the emulated devices do not check."""
     for one in element.iter():
         if isinstance(one.tag, str):
             one.tag = etree.QName(one).localname
@@ -119,7 +119,7 @@ def plain(element: etree._Element) -> etree._Element:
 
 
 def command_of(operation: etree._Element) -> str:
-    """Write a request on one line for tests' patterns: its name, its attributes, its elements and text."""
+    """Render a request on one line for patterns in tests: its name, attributes, elements and text."""
     attributes = "".join(f" {key}={value}" for key, value in operation.attrib.items())
     inner = "".join(f" {one.tag}" for one in operation.iterdescendants() if isinstance(one.tag, str))
     return re.sub(r"[ \t]+", " ", f"{operation.tag}{attributes}{inner} {''.join(operation.itertext()).strip()}").strip()

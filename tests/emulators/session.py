@@ -1,9 +1,8 @@
-"""What a command line understands: words, each of which may be cut short, and values between angle brackets.
+"""One session with an emulated switch: its mode, its commands, the grammar of commands, and injected faults.
 
-``vlan <list>`` takes one word, ``name <text...>`` all that follow. Of two patterns that fit, the one with more words of
-its own wins, as on the devices.
-
-One session with an emulated switch: its mode, its commands, and what goes wrong with them.
+A command consists of words, each of which may be abbreviated, and of values in angle brackets: ``vlan <list>`` takes
+one word, ``name <text...>`` all that follow. Of two matching patterns, the one with more words of its own wins, as on
+the devices.
 """
 
 import re
@@ -19,7 +18,7 @@ Grammar = dict[str, list[tuple[str, str]]]
 
 
 def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
-    """Let a method answer to ``patterns`` in ``mode``."""
+    """Register a method for ``patterns`` in ``mode``."""
 
     def mark(function: F) -> F:
         function.__dict__.setdefault("_says", []).extend((mode, pattern) for pattern in patterns)
@@ -29,7 +28,7 @@ def accepts(mode: str, *patterns: str) -> Callable[[F], F]:
 
 
 def grammar_of(kind: type) -> Grammar:
-    """Collect what the methods of a class answer to, the most particular first."""
+    """Return the patterns of a class with their methods, the most specific first."""
     found: Grammar = {}
     for name in dir(kind):
         for mode, pattern in getattr(getattr(kind, name), "_says", ()):
@@ -40,7 +39,7 @@ def grammar_of(kind: type) -> Grammar:
 
 
 def match(pattern: str, line: str) -> tuple[str, ...] | None:
-    """Give the values that ``line`` has for ``pattern``, or None where it does not fit."""
+    """Return the values of ``line`` for ``pattern``, or None where it does not match."""
     typed, values = line.split(), []
     words = pattern.split()
     for index, word in enumerate(words):
@@ -64,11 +63,11 @@ if TYPE_CHECKING:
 
 
 class CommandRejected(Exception):
-    """The device refuses, in these words."""
+    """The device refuses a command with this message."""
 
 
 class EmulatedSession:
-    """One session: its mode, what it is about, and the commands that it gives."""
+    """One session: its mode, the objects that the mode concerns, and its commands."""
 
     def __init__(self, switch: "EmulatedSwitch", terminal: Terminal) -> None:
         self.switch, self.terminal = switch, terminal
@@ -79,7 +78,7 @@ class EmulatedSession:
         self._deferred: list[Callable[[], None]] | None = None
 
     def run(self) -> None:
-        """Greet, then answer line by line until it ends; raises Hangup."""
+        """Greet, then answer line by line until the session ends. Raises Hangup."""
         self.switch.open_sessions.append(self)
         try:
             self.switch.greeting(self)
@@ -91,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Obey one line, or go wrong with it as was asked for."""
+        """Perform one line, or the fault planned for it."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
@@ -117,7 +116,7 @@ class EmulatedSession:
         wrong.get(fault.kind, lambda: self.say(fault.text or self.switch.invalid(self, line)))()
 
     def _ignore(self, line: str) -> None:
-        """Answer as if the line had been obeyed."""
+        """Answer as if the line had taken effect."""
         switch = self.switch
         with switch.lock:
             before = deepcopy(switch.running), switch.startup, switch.saves
@@ -140,7 +139,7 @@ class EmulatedSession:
         raise Hangup
 
     def perform(self, line: str) -> None:
-        """Do what a line says, record what the switch carries after it, and then, unlocked, answer."""
+        """Perform a line, record what the switch carries after it, and then, unlocked, answer."""
         switch = self.switch
         self._deferred = []
         try:
@@ -177,7 +176,7 @@ class EmulatedSession:
             raise CommandRejected("")
 
     def _filtered(self, line: str) -> bool:
-        """Obey ``COMMAND | include PATTERN`` and the platform's other output filters; return whether it was one."""
+        """Perform ``COMMAND | include PATTERN`` and other output filters; return whether the line was one."""
         command, bar, rest = line.partition(" | ")
         kind, _, pattern = rest.strip().partition(" ")
         keep = next((one for name, one in self.switch.filters.items() if kind and name.startswith(kind)), None)
@@ -193,7 +192,7 @@ class EmulatedSession:
         return True
 
     def _do(self, mode: str, name: str, values: tuple[str, ...]) -> None:
-        """Run a command of ``mode``, which may be an outer one; whoever is refused stays where they were."""
+        """Run a command of ``mode``, which may be an outer mode; a refusal leaves the session in its mode."""
         before = self.mode, self.about
         if mode != self.mode:
             self.enter(mode)
@@ -208,19 +207,19 @@ class EmulatedSession:
         self.later(lambda: paged(self.terminal, text, self.page, self.switch.more, self.terminal.key))
 
     def write(self, text: str) -> None:
-        """Answer with ``text`` that has no pages, at once."""
+        """Answer with ``text`` at once, without pages."""
         if text:
             self.terminal.write(text if text.endswith("\n") else f"{text}\n")
 
     def later(self, action: Callable[[], None]) -> None:
-        """Do something after the command, when the switch is not locked any more."""
+        """Run an action after the command, when the switch is unlocked."""
         if self._deferred is None:
             action()
         else:
             self._deferred.append(action)
 
     def ask(self, question: str, echo: bool = True) -> str:
-        """Ask something and wait for the line that answers it."""
+        """Print a question and return the reply."""
         waiting, self._deferred = self._deferred, None
         for answer in waiting or ():
             answer()
@@ -228,13 +227,13 @@ class EmulatedSession:
         return self.terminal.line(question, echo)
 
     def enter(self, mode: str, *about: str) -> None:
-        """Go into a mode."""
+        """Enter a mode."""
         self.switch.leave_mode(self)
         self.mode, self.about = mode, about
 
     @property
     def ports(self) -> list["EmulatedPort"]:
-        """Give the ports that this session is about."""
+        """Return the ports that the mode concerns."""
         return [self.switch.running.ports[name] for name in self.about]
 
 
@@ -256,7 +255,7 @@ def beginning(text: str, pattern: str) -> str:
 
 
 def section(text: str, pattern: str) -> str:
-    """Return the blocks, each a line with the indented ones below, of which a line matches."""
+    """Return the blocks with a matching line; a block is a line with the indented lines below."""
     blocks = re.split(r"\n(?=\S)", text)
     return "\n".join(block for block in blocks if re.search(pattern, block, re.MULTILINE))
 

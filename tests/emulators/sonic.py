@@ -1,9 +1,9 @@
 """SONiC: ``config …`` and ``show …`` in a Linux shell.
 
-Where the words come from: sonic-utilities (``config/main.py``, ``config/vlan.py``): the line that ``config save``
-prints first, "Root privileges are required for this operation", the errors of ``config vlan``; the traceback of a save
-while another process writes the file, from a bug report to sonic-buildimage; the shell's and sudo's words are
-Debian's. Ports route by default.
+Sources of the output: sonic-utilities (``config/main.py``, ``config/vlan.py``) for the first line of ``config save``,
+"Root privileges are required for this operation", and the errors of ``config vlan``; a bug report to sonic-buildimage
+for the traceback of a save while another process writes the file; Debian for the messages of the shell and sudo. Ports
+route by default.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ SAVES = "Running command: /usr/local/bin/sonic-cfggen -d --print-data > /etc/son
 
 
 class Sonic(EmulatedSwitch):
-    """A whitebox. Its ports route until ``config switchport mode`` (from 202305 on) says otherwise."""
+    """A whitebox. Its ports route until ``config switchport mode`` (from 202305 on)."""
 
     platform = "sonic"
     port_names = (*(f"Ethernet{4 * n}" for n in range(8)), "PortChannel1")
@@ -174,7 +174,7 @@ class Sonic(EmulatedSwitch):
 
 
 def _table(rows: list[tuple[str, str, str, str]]) -> str:
-    """Write a table as Python's tabulate does in its style "simple"."""
+    """Return a table as Python's tabulate renders it in its style "simple"."""
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     lines = [rows[0], tuple("-" * width for width in widths), *rows[1:]]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""Real SSH on the loopback interface for an emulated switch."""
+"""A real SSH server on the loopback interface for an emulated switch."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=EmulatedSwitch)
 
 
 class _Doorkeeper(paramiko.ServerInterface):
-    """Lets in who has the password, for a shell only, or for the switch's subsystem."""
+    """Accepts the password of the switch, for a shell or the switch's subsystem only."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
@@ -46,14 +46,14 @@ class _Doorkeeper(paramiko.ServerInterface):
 
 
 class SshServer:
-    """Listens for one switch; a session more than it has is refused by closing the connection."""
+    """Listens for one switch; closes connections over the switch's session limit."""
 
     def __init__(self, switch: EmulatedSwitch) -> None:
         self._switch = switch
         self._key = paramiko.ECDSAKey.generate()
         switch.host_key = f"{self._key.get_name()} {self._key.get_base64()}"
         self._place = _bound((HOST, 0))
-        """Holds the port while nobody listens."""
+        """Reserves the port while nobody listens."""
         self._socket: socket.socket | None = None
         self._open: set[paramiko.Transport] = set()
         self._threads: list[threading.Thread] = []
@@ -62,14 +62,14 @@ class SshServer:
         switch.in_use = lambda: len(self._open)
 
     def start(self) -> None:
-        """Accept connections from now on."""
+        """Accept connections."""
         if self._socket is None and not self._switch.closing.is_set():
             self._socket = _bound(self._place.getsockname())
             self._socket.listen()
             self._begin(self._listen, self._socket)
 
     def refuse(self) -> None:
-        """Refuse connections from now on."""
+        """Refuse connections."""
         listening, self._socket = self._socket, None
         if listening is not None:
             with contextlib.suppress(OSError):
@@ -77,7 +77,7 @@ class SshServer:
             listening.close()
 
     def stop(self) -> None:
-        """Close everything and wait until it is closed."""
+        """Close everything, and wait until it is closed."""
         self._switch.closing.set()
         self.refuse()
         self._place.close()
@@ -86,14 +86,14 @@ class SshServer:
             thread.join(timeout=5)
 
     def hang_up(self) -> None:
-        """Cut every session, in the middle of whatever it does."""
+        """Cut every session, in the middle of its work."""
         for transport in list(self._open):
             transport.close()
             self._open.discard(transport)
             self._switch.lost.append(time.monotonic() + self._switch.linger)
 
     def _lost(self) -> int:
-        """Count the sessions that were cut and that the switch does not know to be over."""
+        """Count the sessions that were cut without the switch noticing."""
         return sum(until > time.monotonic() for until in self._switch.lost)
 
     def _begin(self, target: object, *arguments: object) -> None:
@@ -141,7 +141,7 @@ def _bound(address: tuple[str, int]) -> socket.socket:
 
 @contextlib.contextmanager
 def listening(switch: S) -> Iterator[S]:
-    """Let a switch be reached at its ``address`` for as long as the context lasts."""
+    """Serve a switch at its ``address`` while the context lasts."""
     server = SshServer(switch)
     server.start()
     try:

@@ -1,7 +1,4 @@
-"""An emulated switch and its driver, as the contract tests want them.
-
-What a platform is told, as patterns of lines for planning faults, and as other forms of its ports' names.
-"""
+"""An emulated switch and its driver for contract tests, and patterns of its commands for planning faults."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +22,7 @@ POOL = VlanSet.parse("100-299")
 
 @dataclass
 class SwitchBench:
-    """An emulated switch with two managed ports, ``a`` and ``b``, and one that is not, and its driver."""
+    """An emulated switch with two managed ports, ``a`` and ``b``, an unmanaged port, and its driver."""
 
     switch: EmulatedSwitch
     driver: SwitchDriver
@@ -39,14 +36,14 @@ class SwitchBench:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The managed ports as the emulator calls them."""
+        """The managed ports as the emulator names them."""
         return self.switch.port_names[0], self.switch.port_names[1]
 
     def read(self) -> SwitchObserved:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Make ports carry these numbers and save; give what is left to do after reading back."""
+        """Make ports carry these VLANs, save, and return the difference after the read-back."""
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())
         if difference:
@@ -55,7 +52,7 @@ class SwitchBench:
         return compare_switch(wanted, self.read())
 
     def carries(self, name: str) -> set[int]:
-        """Say what of ours the switch itself says is on a port."""
+        """Return the managed VLANs on a port, as the switch itself shows them."""
         return self.switch.carrying().get(name, set()) & POOL
 
 
@@ -73,7 +70,7 @@ MakeBench = Callable[..., SwitchBench]
 
 
 def make_bench_in(stack: ExitStack) -> MakeBench:
-    """Give what makes benches that last as long as ``stack``; options are those of the emulated switch."""
+    """Return a function that creates benches, with options of the emulated switch; ``stack`` closes them."""
 
     def make(platform: str, *, read_timeout: float = 5, **options: object) -> SwitchBench:
         switch = stack.enter_context(emulate(platform, **options))

@@ -13,16 +13,15 @@ from emulators.lldp_output import SHOWN, LldpPeer
 from emulators.session import CommandRejected, EmulatedSession, Grammar, grammar_of
 from emulators.terminal import Channel, Terminal
 
-PASSWORD = "login-of-an-emulator"  # noqa: S105 - opens nothing else
+PASSWORD = "login-of-an-emulator"  # noqa: S105 - valid nowhere else
 ENABLE_SECRET = "enable-of-an-emulator"  # noqa: S105
 
 
 @dataclass
 class EmulatedPort:
-    """A port; ``allowed`` None is the default of many: all VLANs. ``lines`` is whatever else is configured.
+    """A port; ``allowed`` None is the default of many platforms: all VLANs. ``lines`` is all other configuration.
 
-    ``native`` is the VLAN of untagged frames; where a platform keeps another one for when the port is a trunk, that is
-    ``trunk_native``.
+    ``native`` is the VLAN of untagged frames; ``trunk_native`` is that of a trunk, where a platform stores both.
     """
 
     mode: str = "access"
@@ -35,18 +34,18 @@ class EmulatedPort:
 
 @dataclass
 class SwitchState:
-    """What a configuration says: VLANs with their names, ports."""
+    """A configuration: VLANs with their names, and ports."""
 
     vlans: dict[int, str]
     ports: dict[str, EmulatedPort]
 
 
 class EmulatedSwitch(Faults, Saving, Power):
-    """A switch with a command line. Subclasses define their platform's words with :func:`emulators.session.accepts`.
+    """A switch with a command line. Subclasses define their platform's commands with :func:`emulators.session.accepts`.
 
-    ``new_port`` is a port as the tests of drivers find it; ``factory_port`` is one as the documentation describes it on
-    a switch that was erased, where both differ. ``unauthorized`` is the answer to a command that the account may not
-    use. ``drip`` writes all output in pieces: how many characters, and the seconds between two pieces.
+    ``new_port`` is a port as the tests of drivers find it; ``factory_port`` is a port of an erased switch as
+    documented, where both differ. ``unauthorized`` is the answer to a command that the account may not use. ``drip``
+    splits all output: the number of characters, and the seconds between two pieces.
     """
 
     platform: ClassVar[str]
@@ -61,7 +60,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     first_mode: ClassVar[str] = "exec"
     falls_through: ClassVar[dict[str, str]] = {"vlan": "config", "interface": "config"}
     subsystem: ClassVar[str | None] = None
-    """What an SSH client asks for instead of a shell."""
+    """The subsystem that an SSH client requests instead of a shell."""
     grammar: ClassVar[Grammar]
 
     def __init_subclass__(cls) -> None:
@@ -77,7 +76,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         drip: tuple[int, float] = (0, 0),
         factory: bool = False,
     ) -> None:
-        """Make a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
+        """Create a switch; ``slowness`` is seconds for each command, ``linger`` those that a lost session is kept."""
         Faults.__init__(self)
         Saving.__init__(self)
         Power.__init__(self)
@@ -102,10 +101,10 @@ class EmulatedSwitch(Faults, Saving, Power):
         self.closing = threading.Event()
         self.in_use: Callable[[], int] = lambda: 0
 
-    # what tests ask and do
+    # for tests: queries and actions
 
     def carrying(self) -> dict[str, set[int]]:
-        """Say which VLANs are carried tagged on each port, now."""
+        """Return the VLANs that each port carries tagged now."""
         there = set(self.running.vlans)
         return {
             name: there if port.allowed is None else there & port.allowed
@@ -114,7 +113,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         }
 
     def untagged(self) -> dict[str, int]:
-        """Say which VLAN each port is in that takes untagged frames only, now."""
+        """Return the VLAN of each port that accepts untagged frames only."""
         return {
             name: port.native
             for name, port in self.running.ports.items()
@@ -122,15 +121,15 @@ class EmulatedSwitch(Faults, Saving, Power):
         }
 
     def is_access(self, port: EmulatedPort) -> bool:
-        """Say whether a port takes untagged frames only."""
+        """Return whether a port accepts untagged frames only."""
         return port.mode == "access"
 
     def silent_session(self) -> EmulatedSession:
-        """Return a session whose answers nobody reads."""
+        """Return a session whose output is discarded."""
         return EmulatedSession(self, Terminal(_Nowhere()))
 
     def configure(self, *lines: str) -> None:
-        """Set something up beforehand, with the device's own words."""
+        """Configure something beforehand, with the device's own commands."""
         silent = self.silent_session()
         silent.mode = "config"
         for line in (*lines, "end"):
@@ -145,7 +144,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         native: Mapping[str, int] | None = None,
         shut: Collection[str] = (),
     ) -> None:
-        """Configure other people's VLANs and ports; see :func:`emulators.foreign_use.occupy`."""
+        """Configure VLANs and ports of other users; see :func:`emulators.foreign_use.occupy`."""
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def watch(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
@@ -155,7 +154,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         return watch
 
     def log(self, line: str) -> None:
-        """Print a log line into every open session, as ``terminal monitor`` and its like do; no prompt follows."""
+        """Print a log line into every open session, as ``terminal monitor`` does; no prompt follows."""
         for session in list(self.open_sessions):
             session.terminal.write(f"\n{line}\n")
 
@@ -164,15 +163,15 @@ class EmulatedSwitch(Faults, Saving, Power):
         return SwitchState({1: self.default_name}, {name: make() for name in self.port_names})
 
     def become_access(self, port: EmulatedPort, vlan: int) -> None:
-        """Make a port an untagged one of ``vlan``, with no command."""
+        """Make a port an access port of ``vlan``, without a command."""
         port.mode, port.native = "access", vlan
 
     def become_trunk(self, port: EmulatedPort, allowed: set[int] | None) -> None:
-        """Make a port a trunk of ``allowed``, or of all VLANs (None), with no command."""
+        """Make a port a trunk of ``allowed``, or of all VLANs (None), without a command."""
         port.mode, port.allowed = "trunk", allowed
 
     def become_native(self, port: EmulatedPort, vlan: int) -> None:
-        """Make ``vlan`` the one of a trunk's untagged frames, with no command."""
+        """Make ``vlan`` the native VLAN of a trunk, without a command."""
         port.native = vlan
 
     def config_of(self, state: SwitchState) -> str:
@@ -184,36 +183,36 @@ class EmulatedSwitch(Faults, Saving, Power):
             finally:
                 self.running = running
 
-    # what platforms say
+    # for platforms: what differs between them
 
     def serve(self, channel: Channel) -> None:
-        """Talk with one client until it is over; raises Hangup."""
+        """Serve one client until the session ends. Raises Hangup."""
         EmulatedSession(self, Terminal(channel, self.drip, self.closing)).run()
 
     def prompt(self, session: "EmulatedSession") -> str:
         raise NotImplementedError
 
     def greeting(self, session: "EmulatedSession") -> None:
-        """Say what comes before the first prompt."""
+        """Print the text before the first prompt."""
 
     def invalid(self, session: "EmulatedSession", line: str) -> str:
-        """Give the words for a line that is not understood."""
+        """Return the message for an invalid line."""
         raise NotImplementedError
 
     def running_config(self) -> str:
-        """Give the whole running configuration as the device shows it."""
+        """Return the complete running configuration as the device shows it."""
         raise NotImplementedError
 
     def neighbours(self, ports: Collection[str] | None = None) -> str:
-        """Return who is heard, on some ports or on all; as IOS shows it unless the platform is in ``SHOWN``."""
+        """Return the neighbours on some ports or on all; in IOS's form unless the platform is in ``SHOWN``."""
         heard = {port: peer for port, peer in self.peers.items() if ports is None or port in ports}
         return SHOWN.get(self.platform, SHOWN["cisco_ios"])(heard, self.port_names)
 
     def leave_mode(self, session: "EmulatedSession") -> None:
-        """Do what is done when a mode is left."""
+        """Run the platform's action when a mode is left."""
 
     def port(self, typed: str) -> str:
-        """Find a port by any form of its name; raises Rejected."""
+        """Return a port by any form of its name. Raise CommandRejected for an unknown one."""
         letters, numbers = _split(typed)
         for name in self.running.ports:
             own_letters, own_numbers = _split(name)
@@ -227,7 +226,7 @@ class _Nowhere:
         return b"\n"
 
     def sendall(self, data: bytes) -> None:
-        """Let it fall."""
+        """Discard the data."""
 
 
 def _split(name: str) -> tuple[str, str]:

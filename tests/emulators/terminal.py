@@ -1,4 +1,4 @@
-"""A terminal's end at the device: line editing, echo, questions, paging."""
+"""The device's end of a terminal: line editing, echo, questions, paging."""
 
 import threading
 from collections.abc import Callable
@@ -10,7 +10,7 @@ ERASE = ("\x08", "\x7f")
 
 
 class Hangup(Exception):
-    """The session is over, by whichever side."""
+    """The session ended, by either side."""
 
 
 class Channel(Protocol):
@@ -21,12 +21,12 @@ class Channel(Protocol):
 
 
 class Terminal:
-    """Reads lines with echo and writes text with carriage returns."""
+    """Reads lines with echo, and writes text with carriage returns."""
 
     def __init__(
         self, channel: Channel, drip: tuple[int, float] = (0, 0), closing: threading.Event | None = None
     ) -> None:
-        """Make a terminal; ``drip`` writes in pieces: how many characters, and the seconds between two pieces."""
+        """Create a terminal; ``drip`` splits all output: the number of characters, and the seconds between pieces."""
         self._channel = channel
         self._drip, self._closing = drip, closing or threading.Event()
         self._ahead = ""
@@ -48,11 +48,11 @@ class Terminal:
 
     @property
     def alive(self) -> bool:
-        """Return whether the other end is there, as far as is known."""
+        """Return whether the other end is connected, as far as is known."""
         return not getattr(self._channel, "closed", False)
 
     def line(self, prompt: str = "", echo: bool = True) -> str:
-        """Read one line as a person types it; what was typed ahead is echoed only now, as devices do."""
+        """Read one line as a person types it; input that was typed ahead is echoed only now, as on devices."""
         self.write(prompt)
         typed = ""
         while True:
@@ -80,7 +80,7 @@ class Terminal:
         return key
 
     def _look(self) -> str:
-        """Give what was typed and not yet read; wait for some."""
+        """Return the unread input; wait for some."""
         while not self._ahead:
             data = self._channel.recv(4096)
             if not data:
@@ -90,7 +90,7 @@ class Terminal:
 
 
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
-    """Write ``text``, stopping after ``length`` lines (0: never) until a key: q stops, Enter gives a line."""
+    """Write ``text``, stopping after ``length`` lines (0: never) until a key: q stops, Enter shows one more line."""
     lines = text.splitlines()
     shown, room = 0, length
     while shown < len(lines):
