@@ -38,10 +38,10 @@ class JobQuestions(Protocol):
     """The questions of SBF about jobs."""
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that hosts ask about; waits for one."""
+        """Return the jobs that SBF asks about; wait up to ``wait`` seconds for one."""
 
     def send_job_statement(self, key: str, word: JobStatement) -> None:
-        """Return the server's answer about a job."""
+        """Send the server's statement about a job."""
 
 
 def answer_questions(

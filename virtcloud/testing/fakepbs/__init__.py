@@ -1,6 +1,6 @@
-"""A PBS to test hooks with: the module ``pbs`` for one run of a hook, and a small batch system around it.
+"""A fake PBS for tests of hooks: runs one hook on one event, or whole jobs through the hooks of a small batch system.
 
-Made after OpenPBS 23.06, from its documentation, its behaviour and recorded input files; no line of it is PBS's.
+Written from the documentation, the behaviour and recorded input files of OpenPBS 23.06; contains no code of PBS.
 """
 
 from virtcloud.testing.fakepbs.batch_system import (

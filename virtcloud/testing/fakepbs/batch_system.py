@@ -1,7 +1,4 @@
-"""A batch system with hooks in it: what a scenario may do to it and see of it.
-
-`FakeBatch` is one such, a real OpenPBS another, so that one set of scenarios runs on both.
-"""
+"""Interfaces to a batch system with hooks. `FakeBatch` and a real OpenPBS implement them, so scenarios run on both."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +7,7 @@ from typing import Protocol
 
 
 class BatchJobState(StrEnum):
-    """A job's state, by the letter that ``qstat`` shows."""
+    """A job's state, by the letter that ``qstat`` prints."""
 
     QUEUED = "Q"
     HELD = "H"
@@ -21,7 +18,7 @@ class BatchJobState(StrEnum):
 
 
 class BatchRefused(Exception):
-    """The server or a hook of it said no; the message is what the user reads."""
+    """The server or one of its hooks rejected the request; the message is what the user reads."""
 
 
 class NoSuchJob(Exception):
@@ -29,12 +26,15 @@ class NoSuchJob(Exception):
 
 
 class ServerStopped(Exception):
-    """Nothing can be asked while the server is stopped."""
+    """The server is stopped and answers no request."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSubmission:
-    """What goes to ``qsub``. ``script`` is shell text that runs on the job's first host; ``resources`` go to ``-l``."""
+    """A call of ``qsub``. ``script`` is shell text that runs on the job's first host.
+
+    ``resources`` are passed with ``-l``.
+    """
 
     script: str = "true"
     user: str = "alice"
@@ -47,9 +47,9 @@ class BatchSubmission:
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What ``qstat -xf`` shows; ``run_version`` is 0 before the first run, ``hosts`` are those of the newest.
+    """A job as ``qstat -xf`` prints it. ``run_version`` is 0 before the first run; ``hosts`` are those of the last run.
 
-    ``execution_time`` is when it may run at the earliest (seconds of the epoch), where that was said.
+    ``execution_time``: the earliest start, if set (seconds since the epoch).
     """
 
     id: str
@@ -65,20 +65,20 @@ class JobStatus:
 
 @dataclass(frozen=True, slots=True)
 class JobOutput:
-    """What came back from a job that ended."""
+    """The output of a job that ended."""
 
     stdout: str
     stderr: str
 
 
 class Batch(Protocol):
-    """What users and operators do. Each raises NoSuchJob for a job that is not there, Refused, and ServerAway."""
+    """Requests of users and operators. Each raises NoSuchJob, BatchRefused and ServerStopped."""
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job; give its identifier."""
+        """Submit a job; return its id."""
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources of a job (``qalter -l``); an empty text takes one away."""
+        """Change resources of a job (``qalter -l``); "" removes a resource."""
 
     def delete(self, job: str, *, force: bool = False) -> None:
         """Delete a job (``qdel``, ``qdel -W force``)."""
@@ -87,23 +87,23 @@ class Batch(Protocol):
         """End a running job and queue it again (``qrerun``)."""
 
     def status(self, job: str) -> JobStatus:
-        """Say how a job is, ended ones too."""
+        """Return the status of a job, even after its end."""
 
     def output(self, job: str) -> JobOutput:
-        """Give what a job that ended wrote."""
+        """Return the output of a job that ended."""
 
 
 class Machines(Protocol):
-    """What happens to machines. Each may be repeated."""
+    """Events of machines. Idempotent."""
 
     def kill_host(self, name: str) -> None:
-        """Let a host die with all that runs on it."""
+        """Kill a host with all its processes."""
 
     def start_host(self, name: str) -> None:
-        """Let it come back, empty."""
+        """Start a host without its former processes."""
 
     def stop_server(self) -> None:
-        """Stop the server; the hosts go on."""
+        """Stop the server; the hosts continue."""
 
     def start_server(self) -> None:
-        """Start it again, with the jobs it knew."""
+        """Start the server with the jobs it knew."""

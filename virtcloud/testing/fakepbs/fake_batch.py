@@ -1,4 +1,4 @@
-"""A small batch system that walks jobs through a site's hooks as OpenPBS does, on hosts of the caller's choice."""
+"""A small batch system that passes jobs through the hooks of a site in OpenPBS's order."""
 
 import re
 import threading
@@ -32,7 +32,7 @@ REJECTED = "Not Running: PBS Error: %s"
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast things go, in seconds; PBS's own are 10, 310 and 600 (or at once, when something happens)."""
+    """Delays in seconds; the defaults of PBS are 10, 310 and 600 (the scheduler also runs after every event)."""
 
     kill_delay: float = 1.0
     node_fail_requeue: float = 0.5
@@ -41,10 +41,10 @@ class Pace:
 
 
 class FakeBatch:
-    """A `Batch` and its `Machines`. Use it as a context manager: it ends everything it started.
+    """A `Batch` and its `Machines`. As a context manager it ends everything that it started.
 
-    A job gets as many hosts as its ``select`` has chunks, for itself alone. Hooks of the server run one at a time and
-    hold everything up, as in PBS; unlike there each has an interpreter of its own.
+    A job gets a host of its own for each chunk of its ``select``. Hooks of the server run one at a time and block the
+    server, as in PBS; unlike in PBS, each run has a new interpreter.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class FakeBatch:
         mom_hook: HookDefinition | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """Take the hosts, a folder for what jobs write, and the two hooks."""
+        """Take the hosts, a folder for the output of jobs, and the hooks."""
         self._hosts = {host.name: host for host in hosts}
         self._folder = folder
         self._call = HookCallers(server_hook, mom_hook)
@@ -72,7 +72,7 @@ class FakeBatch:
 
     @property
     def seen(self) -> Sequence[HookCall]:
-        """Give every hook that ended, in order."""
+        """Return every hook call that ended, in order."""
         return tuple(self._call.seen)
 
     def __enter__(self) -> Self:
@@ -83,7 +83,7 @@ class FakeBatch:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """Kill every script, and wait for every hook that runs."""
+        """Kill every script, and wait for every running hook."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -93,7 +93,7 @@ class FakeBatch:
             self._threads.pop().join()
 
     def submit(self, wanted: BatchSubmission) -> str:
-        """Submit a job, as ``qsub``; raises Refused with the hook's words."""
+        """Submit a job, as ``qsub`` does. Raises BatchRefused with the hook's message."""
         with self._asked():
             identifier = f"{len(self._records)}.{SERVER_NAME}"
             resources = dict(wanted.resources)
@@ -110,7 +110,7 @@ class FakeBatch:
             return identifier
 
     def alter(self, job: str, resources: Mapping[str, str]) -> None:
-        """Change resources, as ``qalter -l``; raises Refused with the hook's words."""
+        """Change resources, as ``qalter -l`` does. Raises BatchRefused with the hook's message."""
         with self._asked():
             record = self._record(job)
             before = record.at_server()
@@ -121,7 +121,7 @@ class FakeBatch:
             record.take_from_server(outcome)
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """Delete a job, as ``qdel``; one that has not run is gone without a word to hooks."""
+        """Delete a job, as ``qdel`` does; no hook is called for a job that never ran."""
         with self._asked():
             record, run = self._record(job), self._runs.get(job)
             if record.state is BatchJobState.FINISHED:
@@ -138,7 +138,7 @@ class FakeBatch:
                 self._spawn(run.delete)
 
     def rerun(self, job: str) -> None:
-        """End a running job and queue it again, as ``qrerun``."""
+        """End a running job and queue it again, as ``qrerun`` does."""
         with self._asked():
             run = self._runs.get(job)
             if self._record(job).state is not BatchJobState.RUNNING or run is None:
@@ -146,18 +146,18 @@ class FakeBatch:
             run.requeue()
 
     def status(self, job: str) -> JobStatus:
-        """Say how a job is."""
+        """Return the status of a job."""
         with self._asked():
             return self._record(job).status()
 
     def output(self, job: str) -> JobOutput:
-        """Give what a job wrote, and what hooks wrote to its files."""
+        """Return the output of a job, and what hooks wrote to its files."""
         with self._asked():
             record = self._record(job)
             return JobOutput(record.stdout.read_text(), record.stderr.read_text())
 
     def kill_host(self, name: str) -> None:
-        """Let a host die; the server queues its jobs again some time after."""
+        """Kill a host; after a delay the server queues its jobs again."""
         self._hosts[name].die()
         for job, run in list(self._runs.items()):
             if run.head.name == name:
@@ -166,31 +166,31 @@ class FakeBatch:
                 timer.start()
 
     def start_host(self, name: str) -> None:
-        """Let it come back; its ``exechost_startup`` hook runs."""
+        """Start a host and run its ``exechost_startup`` hook."""
         self._hosts[name].alive = True
         self._call.of_host(self._hosts[name], "exechost_startup")
         with self._changed:
             self._changed.notify_all()
 
     def stop_server(self) -> None:
-        """Stop the server: commands raise ServerAway, and what hosts report waits."""
+        """Stop the server: requests raise ServerStopped, and reports of hosts wait."""
         with self._server:
             self._up = False
 
     def start_server(self) -> None:
-        """Start it again."""
+        """Start the server again."""
         with self._changed:
             self._up = True
             self._changed.notify_all()
 
     def periodic(self) -> None:
-        """Let every host's ``exechost_periodic`` hook run once."""
+        """Run the ``exechost_periodic`` hook of every host once."""
         for host in self._hosts.values():
             if host.alive:
                 self._call.of_host(host, "exechost_periodic", self._jobs_on(host))
 
     def skip(self, seconds: float) -> None:
-        """Move this batch system's clock on, so that a job that waits for its time need not be waited for."""
+        """Advance the clock of this batch system, so that tests need not wait for a job's execution time."""
         with self._changed:
             self._skipped += seconds
             self._changed.notify_all()
@@ -200,7 +200,7 @@ class FakeBatch:
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        """Serve one request at a time, and let the scheduler look afterwards."""
+        """Serve one request at a time; the scheduler runs afterwards."""
         with self._changed:
             if not self._up:
                 raise ServerStopped(f"cannot connect to server {SERVER_NAME}")
@@ -214,7 +214,7 @@ class FakeBatch:
             raise NoSuchJob(f"Unknown Job Id {job}") from None
 
     def _take(self, record: FakeJob, outcome: HookOutcome) -> None:
-        """Keep what a hook set, or raise what it said."""
+        """Apply what a hook set; raise BatchRefused if it rejected."""
         if not outcome.accepted:
             raise BatchRefused(outcome.message or HOOK_FAILED % self._call.server_name)
         record.take_from_server(outcome)
@@ -233,7 +233,7 @@ class FakeBatch:
                 self._changed.wait(self._pace.cycle)
 
     def _offer(self, record: FakeJob) -> None:
-        """Run a job if its time has come and there are hosts for it, and the hook agrees."""
+        """Run a job if it is due, enough hosts are free, and the hook accepts."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
             record.rest(self._now())
         hosts = self._free(_chunks(record.resources.get("select", "1")))
@@ -260,7 +260,7 @@ class FakeBatch:
         return free[:count] if len(free) >= count else None
 
     def _obit(self, run: FakeRun, ending: RunEnding) -> None:
-        """Hear from the first host how a run ended."""
+        """Process the report of the first host that a run ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._up or self._closing)
             if ending.next is AfterRun.FORGET or self._runs.get(run.record.id) is not run:
@@ -283,7 +283,7 @@ class FakeBatch:
         record.rest(self._now())
 
     def _give_up(self, job: str, run: FakeRun) -> None:
-        """Queue a job again whose first host has died."""
+        """Queue a job again whose first host died."""
         with self._changed:
             self._changed.wait_for(lambda: self._up or self._closing)
             if self._closing or self._runs.get(job) is not run:

@@ -1,4 +1,4 @@
-"""A job as the fake server keeps it, and as hooks are shown it at the server and on hosts."""
+"""A job of the fake server, and the views of it that hooks get at the server and on hosts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +8,12 @@ from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
 
 SENT_BY_THE_FIRST = "Variable_List."
 SENT_BY_MOMS = ("Execution_Time", "Hold_Types", "Variable_List.", "Error_Path", "Output_Path", "run_count")
-"""What a hook on a host sets of a job reaches the server only if it is one of these (measured)."""
+"""Attributes that a hook on a host can set and that reach the server (measured); others are lost."""
 
 
 @dataclass(slots=True)
 class FakeJob:
-    """One job. ``execution_time`` is when it may run at the earliest (seconds of the epoch)."""
+    """A job. ``execution_time``: the earliest start (seconds since the epoch)."""
 
     id: str
     wanted: BatchSubmission
@@ -32,16 +32,16 @@ class FakeJob:
 
     @property
     def stdout(self) -> Path:
-        """Say where its output goes."""
+        """The file of the job's output."""
         return self.folder / f"{self.id}.OU"
 
     @property
     def stderr(self) -> Path:
-        """Say where its errors go."""
+        """The file of the job's errors."""
         return self.folder / f"{self.id}.ER"
 
     def status(self) -> JobStatus:
-        """Show it as ``qstat`` does."""
+        """Return the job as ``qstat`` prints it."""
         return JobStatus(
             self.id,
             self.state,
@@ -55,12 +55,12 @@ class FakeJob:
         )
 
     def at_submission(self) -> HookJob:
-        """Show it to ``queuejob``: without what the server adds."""
+        """Return the job as ``queuejob`` sees it: without the server's attributes."""
         facts: dict[str, str | int] = {"Job_Name": "STDIN", "Hold_Types": self.hold, "Rerunable": "True"}
         return HookJob("", facts, dict(self.resources), dict(self.variables))
 
     def at_server(self) -> HookJob:
-        """Show it to hooks of the server; ``run_version`` is that of the run before, or none."""
+        """Return the job as hooks of the server see it; ``run_version`` is that of the last run, or unset."""
         facts: dict[str, str | int] = {
             "Job_Name": "STDIN",
             "Job_Owner": f"{self.wanted.user}@pbssrv",
@@ -76,7 +76,7 @@ class FakeJob:
         return HookJob(self.id, facts, dict(self.resources), dict(self.variables))
 
     def at_host(self, host: str) -> HookJob:
-        """Show it to hooks of a host: ``select`` does not get there, and walltime is written in full."""
+        """Return the job as hooks of a host see it: without ``select``."""
         resources = {name: text for name, text in self.resources.items() if name != "select"}
         facts: dict[str, str | int] = {
             "Job_Name": "STDIN",
@@ -94,19 +94,19 @@ class FakeJob:
         return HookJob(self.id, facts, resources, dict(self.variables), first, str(self.stdout), str(self.stderr))
 
     def _run(self) -> dict[str, str | int]:
-        """Say where it runs, or is about to, and how often it was sent to its hosts."""
+        """Return the attributes of the current or next run: its vnodes and the run count."""
         vnodes = "+".join(f"({name}:ncpus=1)" for name in self.hosts)
         placed: dict[str, str | int] = {"exec_vnode": vnodes} if vnodes else {}
         counted: dict[str, str | int] = {"run_version": self.run_version, "run_count": self.run_version}
         return placed | (counted if self.run_version else {})
 
     def take_from_server(self, outcome: HookOutcome) -> None:
-        """Keep what a hook of the server set."""
+        """Apply what a hook of the server set."""
         for name, text in outcome.changed.items():
             self._take(name, text)
 
     def take_from_host(self, host: str, outcome: HookOutcome) -> None:
-        """Keep what a hook of a host set, as far as a MoM sends it and no other's outdoes it."""
+        """Apply what a hook of a host set, as far as a MoM sends it and the first host does not override it."""
         first = host == self.hosts[0]
         for name, text in outcome.changed.items():
             if name.startswith(SENT_BY_MOMS) and (first or not name.startswith(SENT_BY_THE_FIRST)):
@@ -134,7 +134,7 @@ class FakeJob:
             self.resources.pop(name, None)
 
     def rest(self, now: float) -> None:
-        """Give it the state of a job that does not run: held, waiting for its time, or queued."""
+        """Set the state of a job that does not run: held, waiting for its time, or queued."""
         if self.hold != "n":
             self.state = BatchJobState.HELD
         else:

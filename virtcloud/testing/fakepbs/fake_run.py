@@ -1,4 +1,4 @@
-"""One run of a job through its events, in the order measured on an OpenPBS 23.06 with three hosts."""
+"""One run of a job: its hook events in the order measured on an OpenPBS 23.06 with three hosts."""
 
 import signal
 import threading
@@ -24,17 +24,17 @@ HookRunner = Callable[[FakeHost, str, FakeJob], HookOutcome]
 
 
 class AfterRun(StrEnum):
-    """What the server does with a job whose run is over."""
+    """The server's action after a run."""
 
     FINISH = "finish"
     REQUEUE = "requeue"
     FORGET = "forget"
-    """Nothing: it has done it already, or will never hear of it."""
+    """No action: the server has acted already, or gets no report."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnding:
-    """How a run ended; ``obit`` says whether ``jobobit`` fires."""
+    """The result of a run; ``obit``: whether ``jobobit`` is called."""
 
     next: AfterRun
     exit_status: int | None = None
@@ -48,7 +48,7 @@ FORGOTTEN = RunEnding(AfterRun.FORGET, obit=False)
 
 @dataclass(slots=True)
 class FakeRun:
-    """A run of ``record`` on ``hosts``, the first of which runs its script."""
+    """A run of the job ``record`` on ``hosts``; the script runs on the first host."""
 
     record: FakeJob
     hosts: Sequence[FakeHost]
@@ -57,34 +57,34 @@ class FakeRun:
     deleted: bool = False
     rerun: bool = False
     over: bool = False
-    """The server has ended it without asking the hosts."""
+    """The server ended the run without a report of the hosts."""
     script: "subprocess.Popen[bytes] | None" = None
     _env: dict[str, str] = field(default_factory=dict)
 
     @property
     def head(self) -> FakeHost:
-        """Say which host is the first."""
+        """The first host."""
         return self.hosts[0]
 
     @property
     def sisters(self) -> Sequence[FakeHost]:
-        """Say which are the others."""
+        """The other hosts."""
         return self.hosts[1:]
 
     def play(self) -> RunEnding:
-        """Go through the events; ends when the run does."""
+        """Run all events and the script; return when the run has ended."""
         return self._begin() or self._prologue() or self._launch() or self._script()
 
     def _begin(self) -> RunEnding | None:
         outcome = self.hook(self.head, "execjob_begin", self.record)
         if not outcome.accepted:
-            # The first host gets neither abort nor end, and the server no obituary.
+            # The first host gets no abort and no end event, and the server runs no jobobit.
             where = AfterRun.FINISH if outcome.delete else AfterRun.REQUEUE
             return RunEnding(
                 where, FAILED_STATUS if outcome.delete else None, obit=False, comment=REFUSED_BY_HOST, failed_start=True
             )
         if not self.head.alive and not self.over:
-            return RunEnding(AfterRun.REQUEUE, obit=False, failed_start=True)  # the server was just sending it there
+            return RunEnding(AfterRun.REQUEUE, obit=False, failed_start=True)  # the server was still sending the job
         outcomes = self._each(self.sisters, "execjob_begin")
         began = [host for host, outcome in zip(self.sisters, outcomes, strict=True) if outcome.accepted and host.alive]
         if len(began) == len(self.sisters):
@@ -94,7 +94,7 @@ class FakeRun:
     def _prologue(self) -> RunEnding | None:
         outcome = self.hook(self.head, "execjob_prologue", self.record)
         if self.over and outcome.accepted and self.head.alive:
-            self.hook(self.head, "execjob_launch", self.record)  # of a job that is gone: its script does not run
+            self.hook(self.head, "execjob_launch", self.record)  # the job is deleted: its script does not run
         return self._lost() or (None if outcome.accepted else self._aborted(self.sisters, delete=outcome.delete))
 
     def _launch(self) -> RunEnding | None:
@@ -124,7 +124,7 @@ class FakeRun:
         return self._lost() or RunEnding(AfterRun.FINISH, status)
 
     def _aborted(self, sisters: Iterable[FakeHost], *, delete: bool) -> RunEnding:
-        """Take back a start that a host refused."""
+        """Run the events of a start that a host rejected."""
         for event in ("execjob_abort", "execjob_epilogue"):
             self.hook(self.head, event, self.record)
         self._each(sisters, "execjob_abort")
@@ -134,24 +134,24 @@ class FakeRun:
         return self._lost() or RunEnding(AfterRun.REQUEUE, RERUN_STATUS, failed_start=True)
 
     def delete(self) -> None:
-        """Carry out ``qdel``: the first host hears of it; what waits there before the script goes on regardless."""
+        """Apply ``qdel``: the first host runs preterm; a prologue that waits there continues."""
         self.deleted = True
         self.hook(self.head, "execjob_preterm", self.record)
         self._kill()
 
     def requeue(self) -> None:
-        """Carry out ``qrerun``, of which no hook hears."""
+        """Apply ``qrerun``, which calls no hook."""
         self.rerun = True
         self._kill()
 
     def drop(self) -> None:
-        """Carry out ``qdel -W force``: the hosts end the job; a prologue that waits goes on, and so does launch."""
+        """Apply ``qdel -W force``: the hosts run the end event; a prologue that waits continues, and launch follows."""
         self.over = True
         self._kill()
         self._each([*self.sisters, self.head], "execjob_end")
 
     def _kill(self) -> None:
-        """End the script that runs now, and kill the one that runs after the delay: one that begins later is let be."""
+        """Terminate the running script now and kill it after the delay; a script that starts later is not killed."""
         self._signal(signal.SIGTERM)
         killer = threading.Timer(self.kill_delay, self._signal, (signal.SIGKILL,))
         killer.daemon = True
@@ -162,7 +162,7 @@ class FakeRun:
             self.head.end(self.script, number)
 
     def _each(self, hosts: Iterable[FakeHost], event: str) -> list[HookOutcome]:
-        """Run the hook of an event on several hosts at once."""
+        """Run the hook of an event on several hosts concurrently."""
         several = list(hosts)
         if not several:
             return []
@@ -170,5 +170,5 @@ class FakeRun:
             return list(pool.map(lambda host: self.hook(host, event, self.record), several))
 
     def _lost(self) -> RunEnding | None:
-        """Say whether nobody will hear how this run ends: forced away, or its first host died."""
+        """Return the ending of a run without a report: deleted by force, or its first host died."""
         return FORGOTTEN if self.over or not self.head.alive else None

@@ -1,4 +1,4 @@
-"""Calling the hooks of a site: with what the server or a host tells them, and keeping what came of each."""
+"""Calls the hooks of a site with the events of the server and the hosts, and records the outcomes."""
 
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +12,7 @@ NOT_RUN = HookOutcome(accepted=True)
 
 @dataclass(frozen=True, slots=True)
 class HookCall:
-    """One hook that ran: where, at which event, for which job and run, and what came of it."""
+    """A hook call that ended: host, event, job, run, and outcome."""
 
     host: str
     event: str
@@ -23,7 +23,7 @@ class HookCall:
 
 @dataclass(slots=True)
 class HookCallers:
-    """The server's hook and the hosts' hook, where there are any; ``seen`` has every call that ended."""
+    """The server hook and the MoM hook, if any; ``seen`` contains every call that ended."""
 
     server: HookDefinition | None
     mom: HookDefinition | None
@@ -31,13 +31,13 @@ class HookCallers:
 
     @property
     def server_name(self) -> str:
-        """Give the name of the server's hook."""
+        """The name of the server hook."""
         return self.server.name if self.server else ""
 
     def of_server(
         self, event: str, record: FakeJob, job: HookJob, before: HookJob | None, others: tuple[HookJob, ...]
     ) -> HookOutcome:
-        """Run the server's hook on ``job`` as the event shows it; ``others`` are what ``pbs.server()`` knows."""
+        """Run the server hook on ``job``; ``others`` are the jobs that ``pbs.server()`` knows."""
         if self.server is None:
             return NOT_RUN
         at = SERVER_NAME
@@ -45,7 +45,7 @@ class HookCallers:
         return self._keep(FakeHost(at), self.server, _with_caller(told, record, self.server), record)
 
     def of_job(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
-        """Run the hosts' hook on a job; what it set of it is kept as far as a MoM sends it."""
+        """Run the MoM hook on a job, and apply what it set as far as a MoM sends it."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)
@@ -57,7 +57,7 @@ class HookCallers:
         return outcome
 
     def of_host(self, host: FakeHost, event: str, jobs: tuple[HookJob, ...] = ()) -> HookOutcome:
-        """Run the hosts' hook on what concerns no single job."""
+        """Run the MoM hook on an event of the host."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         told = HookEvent(event, job_list=jobs, config=self.mom.config, node=host.name, server=SERVER_NAME)
@@ -66,14 +66,14 @@ class HookCallers:
     def _keep(self, host: FakeHost, hook: HookDefinition, told: HookEvent, record: FakeJob | None) -> HookOutcome:
         outcome = host.hook(hook, told)
         if not host.alive:
-            return NOT_RUN  # it died meanwhile: nobody hears what its hook said
+            return NOT_RUN  # the host died meanwhile: the hook's outcome is lost
         version = record.run_version if record else 0
         self.seen.append(HookCall(host.name, told.kind, record.id if record else None, version, outcome))
         return outcome
 
 
 def _with_caller(told: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
-    """Say who asked (a user's own requests are his), which hook this is, and how long it may take."""
+    """Return the event with its caller, the hook's name and its alarm."""
     by_user = record is not None and told.kind in ("queuejob", "modifyjob")
     return replace(
         told, requestor=record.wanted.user if by_user and record else "", hook_name=hook.name, alarm=hook.alarm

@@ -1,7 +1,4 @@
-"""What a hook is run on: an event, with its job, as one would write it down.
-
-What came of one run of a hook.
-"""
+"""The input and the outcome of a hook: an event with its job, and what the hook did."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,15 +8,15 @@ from pathlib import Path
 from virtcloud.testing.fakepbs.interpreter.events import EVENTS, PARAMETERS, SERVER_EVENTS
 
 ALARM_S = 30.0
-"""PBS's own, where ``set hook H alarm=`` says nothing."""
+"""PBS's default alarm in seconds."""
 CUSTOM_RESOURCES = {"vcluster": "string", "vcluster_spec": "string"}
 
 
 @dataclass(frozen=True, slots=True)
 class HookJob:
-    """A job: ``attributes`` and ``resources`` are written as PBS writes them, ``{"euser": "alice"}``.
+    """A job: ``attributes`` and ``resources`` in PBS's notation, such as ``{"euser": "alice"}``.
 
-    ``first_host`` says whether the hook runs where the job's script does (``in_ms_mom()``).
+    ``first_host``: whether the hook runs on the host of the job's script (``in_ms_mom()``).
     """
 
     id: str
@@ -33,7 +30,7 @@ class HookJob:
 
 @dataclass(frozen=True, slots=True)
 class HookVnode:
-    """A vnode and what it has."""
+    """A vnode and its resources."""
 
     name: str
     state: int = 0
@@ -42,12 +39,11 @@ class HookVnode:
 
 @dataclass(frozen=True, slots=True)
 class HookEvent:
-    """One event: ``kind`` is PBS's name of it, such as ``execjob_begin``.
+    """One event: ``kind`` is its name in PBS, such as ``execjob_begin``.
 
-    ``config`` is the text of the hook's configuration (none: ``hook_config_filename`` is None).
-    ``custom_resources`` are the site's own, with the ``type`` each was created with. ``alarm`` is in seconds.
-    ``server_jobs`` and ``server_vnodes`` are what ``pbs.server()`` knows. Raises ValueError for a kind that
-    cannot be tried here, and for one that wants a job and has none.
+    ``config``: the text of the hook's configuration (None: ``hook_config_filename`` is None). ``custom_resources``: the
+    types of the site's own resources. ``alarm``: in seconds. ``server_jobs`` and ``server_vnodes``: the content of
+    ``pbs.server()``. Raises ValueError for an unsupported kind, and for a missing job.
     """
 
     kind: str
@@ -71,7 +67,7 @@ class HookEvent:
     pbs_conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be tried."""
+        """Check the kind and its jobs."""
         if self.kind not in PARAMETERS:
             known = "no event of PBS" if self.kind not in EVENTS else "not an event that can be tried"
             raise ValueError(f"event {self.kind}: {known}; expected one of {', '.join(PARAMETERS)}")
@@ -80,7 +76,7 @@ class HookEvent:
                 raise ValueError(f"event {self.kind}: expected a {name}, got none")
 
     def told(self, config_file: Path | None) -> dict[str, object]:
-        """Give it as the interpreter is told it."""
+        """Return the event as JSON for the interpreter."""
         at_server = self.kind in SERVER_EVENTS
         facts = asdict(self) | {"config_file": config_file and str(config_file)}
         facts["requestor"] = self.requestor or ("Scheduler" if self.kind == "runjob" else "pbs_mom")
@@ -89,7 +85,7 @@ class HookEvent:
 
 
 class HookFailure(StrEnum):
-    """How a hook can end that neither accepts nor rejects; for PBS each is a rejection without a word."""
+    """Ways to end without accept or reject; PBS treats each as a rejection without a message."""
 
     EXCEPTION = "exception"
     ALARM = "alarm"
@@ -98,12 +94,12 @@ class HookFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookOutcome:
-    """What PBS would do next, and what the hook left.
+    """The outcome of a hook: accepted or not, and what the hook left.
 
-    ``changed`` has the attributes of the job that the hook set, as PBS writes them: ``{"Hold_Types": "s",
-    "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete`` say that the hook
-    asked for that. ``env``, ``argv`` and ``progname`` are those of a launch after the hook. ``log`` has lines as
-    (level, text), ``job_log`` lines as (job, text). ``seconds`` is the time the hook itself took.
+    ``changed``: the attributes of the job that the hook set, in PBS's notation: ``{"Hold_Types": "s",
+    "Resource_List.place": "scatter:excl", "Variable_List.A": "1"}``. ``rerun`` and ``delete``: the hook requested them.
+    ``env``, ``argv`` and ``progname``: those of a launch after the hook. ``log``: lines as (level, text). ``job_log``:
+    lines as (job, text). ``seconds``: the run time of the hook.
     """
 
     accepted: bool

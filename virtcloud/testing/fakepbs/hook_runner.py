@@ -1,7 +1,4 @@
-"""Running one hook on one event, in an interpreter as bare as the one in PBS.
-
-A host of the fake batch system: where a hook and a job's script run.
-"""
+"""Runs one hook on one event in an interpreter like PBS's, and the hosts on which hooks and scripts run."""
 
 import json
 import os
@@ -19,14 +16,14 @@ from typing import Any
 from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure, HookOutcome
 
 BARE_OPTIONS = ("-I", "-S", "-OO")
-"""No site-packages, no PYTHONPATH, no asserts, no docstrings: the interpreter PBS embeds is started so."""
+"""Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""What the interpreter has to start, and to end after a hook's alarm."""
+"""Seconds for the start of the interpreter, and for its end after the hook's alarm."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
 class HookDidNotRunError(Exception):
-    """The interpreter could not be started, or ended before the hook began; the message has what it said."""
+    """The interpreter did not start, or ended before the hook; the message contains its output."""
 
 
 def run_hook(
@@ -37,11 +34,10 @@ def run_hook(
     within: Sequence[str] = (),
     folder: Path | None = None,
 ) -> HookOutcome:
-    """Run a hook on an event and say what came of it.
+    """Run a hook on an event and return the outcome.
 
-    ``python`` is the interpreter, by default the one that runs this; ``within`` goes before it on the command line
-    (``("ip", "netns", "exec", "n1")``).
-    The hook is killed when it outlives its alarm. Raises HookDidNotRunError.
+    ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as
+    ``("ip", "netns", "exec", "n1")``. The hook is killed after its alarm. Raises HookDidNotRunError.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)
@@ -62,7 +58,7 @@ def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
 
 def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcome:
     try:
-        # The caller's own hook and interpreter.
+        # the caller's own hook and interpreter
         ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
         return HookOutcome(accepted=False, failure=HookFailure.KILLED, seconds=limit)
@@ -92,7 +88,7 @@ def _parse_outcome(found: dict[str, Any], printed: str) -> HookOutcome:
 
 @dataclass(frozen=True, slots=True)
 class HookDefinition:
-    """A hook as its administrator made it: text, configuration (JSON text), alarm in seconds, interpreter."""
+    """A hook: text, configuration (JSON text), alarm in seconds, name, and interpreter."""
 
     text: str
     config: str | None = None
@@ -103,7 +99,7 @@ class HookDefinition:
 
 @dataclass(slots=True)
 class FakeHost:
-    """A host, by PBS's name of it; ``within`` goes before every command there (``("ip", "netns", "exec", "n1")``)."""
+    """A host by its PBS name; ``within`` is the prefix of every command there (``("ip", "netns", "exec", "n1")``)."""
 
     name: str
     within: tuple[str, ...] = ()
@@ -112,11 +108,11 @@ class FakeHost:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def hook(self, hook: HookDefinition, event: HookEvent) -> HookOutcome:
-        """Run a hook here."""
+        """Run a hook on this host."""
         return run_hook(hook.text, event, hook.python, within=self.within)
 
     def start(self, script: str, env: Mapping[str, str], stdout: Path, stderr: Path) -> "subprocess.Popen[bytes]":
-        """Start a job's script in a session of its own; what it says is added to the two files."""
+        """Start a job's script in a new session; its output is appended to the two files."""
         with stdout.open("ab") as out, stderr.open("ab") as err:
             started = subprocess.Popen(  # noqa: S603 - a test's own script
                 [*self.within, "/bin/sh", "-c", script], env=env, stdout=out, stderr=err, start_new_session=True
@@ -126,13 +122,13 @@ class FakeHost:
         return started
 
     def end(self, script: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
-        """Send a signal to a script and all it started; nothing happens to one that ended."""
+        """Send a signal to a script and its child processes; do nothing if the script has ended."""
         if script.poll() is None:
-            with suppress(ProcessLookupError):  # it ends at this moment
+            with suppress(ProcessLookupError):  # the script just ended
                 os.killpg(script.pid, number)
 
     def die(self) -> None:
-        """Stop, with all that runs here."""
+        """Stop the host and kill all its scripts."""
         self.alive = False
         with self._lock:
             for script in self._scripts:

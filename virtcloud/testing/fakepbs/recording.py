@@ -1,4 +1,4 @@
-"""Recorded input files of a real PBS (``set hook H debug=true``), read as events that can be run again here."""
+"""Reads input files recorded by a real PBS (``set hook H debug=true``) as events that can run here."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,13 +11,13 @@ LINE = re.compile(r"(?P<object>[^=]*?)(?:\.(?P<name>\w+))?(?:\[(?P<key>[^\]]*)\]
 OF_EVENT, OF_JOB, AT_SERVER, QUOTES = "pbs.event()", "pbs.event().job", "pbs.server().job(", '"""'
 FLAGS = {"_msmom", "_stdout_file", "_stderr_file", "_rerun", "_delete"}
 Lines = list[tuple[str, str | None, str]]
-"""An attribute, the resource within it, and the value."""
+"""An attribute, its resource, and the value."""
 
 
 def recorded_event(file: Path, config: str | None = None) -> HookEvent:
-    """Read an ``.in`` file, and the ``.data`` beside it, where a server's hook left its job.
+    """Read an ``.in`` file, and the ``.data`` file beside it, which contains the job of a server hook.
 
-    Raises ValueError for an event that cannot be tried here, and OSError.
+    Raises ValueError for an unsupported event, and OSError.
     """
     data = file.with_suffix(".data")
     parts = [file.read_text(encoding="utf-8"), data.read_text(encoding="utf-8") if data.exists() else ""]
@@ -48,7 +48,7 @@ def recorded_event(file: Path, config: str | None = None) -> HookEvent:
 
 
 def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines], list[str]]:
-    """Sort lines into the event's own facts, those of each job, and the arguments of a launch."""
+    """Sort the lines into facts of the event, facts of each job, and the arguments of a launch."""
     facts: dict[str, str] = {}
     jobs: dict[str, Lines] = {}
     argv: list[str] = []
@@ -67,13 +67,13 @@ def _sort_lines(lines: Iterable[str]) -> tuple[dict[str, str], dict[str, Lines],
 
 
 def parse_variables(text: str) -> dict[str, str]:
-    """Read ``A=1,B=2``; a comma after a backslash belongs to the value."""
+    """Parse ``A=1,B=2``; a backslash protects a comma."""
     pairs = (one.partition("=") for one in re.split(r"(?<!\\),", text))
     return {name: value for name, equals, value in pairs if equals}
 
 
 def _join_lines(text: str) -> Iterator[str]:
-    """Give whole lines: a value in three quotes may have several."""
+    """Yield logical lines: a value in triple quotes may have several."""
     waiting = ""
     for line in text.splitlines():
         waiting = f"{waiting}\n{line}" if waiting else line
@@ -108,7 +108,7 @@ def _build_job(identifier: str, lines: Lines) -> HookJob:
 
 
 def _custom_resources(jobs: Mapping[str, Lines]) -> dict[str, str]:
-    """Say which resources of a recorded job are a site's own: it says no types, so they are taken as text."""
+    """Return the custom resources of recorded jobs; recordings contain no types, so all are strings."""
     own = {
         key
         for lines in jobs.values()

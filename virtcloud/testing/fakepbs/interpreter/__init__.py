@@ -1,5 +1,4 @@
-"""What runs in the interpreter of a hook: the module ``pbs`` for one event, and the run of the hook itself.
+"""Code in the interpreter of a hook: the module ``pbs`` for one event, and the run of the hook.
 
-Written in the language of Python 3.6 with its standard library only, and importing nothing of virtcloud: it is loaded
-alone, by whatever Python a hook is to be tried with.
+Uses the standard library and the language of Python 3.6 and imports nothing of virtcloud, since any Python may load it.
 """

@@ -1,4 +1,4 @@
-"""The attributes of a job and the resources that PBS brings: their types, and which are never set by a hook."""
+"""The attributes of jobs and PBS's own resources: their types, and which of them hooks may set."""
 
 from .environment import pbs_env
 from .values import (
@@ -81,7 +81,7 @@ JOB = dict(
     + [(name, pbs_bool) for name in _FLAGS]
     + list(_SPECIAL.items())
 )
-"""The type of each attribute that is no list of resources."""
+"""The type of each attribute except lists of resources."""
 
 SETTABLE_IN_REQUEST = frozenset(
     "Account_Name Checkpoint Error_Path Execution_Time Hold_Types Job_Name Join_Path Keep_Files Mail_Points Mail_Users "
@@ -91,7 +91,7 @@ SETTABLE_IN_REQUEST = frozenset(
     "node_set project release_nodes_on_stageout run_count sandbox sched_hint sched_preempted stagein stageout "
     "tolerate_node_failures topjob_ineligible umask".split()
 )
-"""What a hook may set of a job that is being submitted or altered; the rest is PBS's own."""
+"""Attributes that a hook may set while a job is submitted or altered."""
 
 RESOURCES = dict(
     [(name, size) for name in "mem vmem pmem pvmem file hbmem".split()]
@@ -103,7 +103,7 @@ RESOURCES = dict(
     + [(name, pbs_str) for name in "nodes arch host vnode site partition nodemask aoe eoe preempt_targets resc".split()]
     + [("select", select), ("place", place), ("software", NAMED["software"]), ("energy", pbs_float)]
 )
-"""The type of each resource that PBS brings."""
+"""The type of each resource of PBS."""
 
 CUSTOM_TYPES = {
     "string": pbs_str,
@@ -113,4 +113,4 @@ CUSTOM_TYPES = {
     "size": size,
     "boolean": pbs_bool,
 }
-"""The type of a site's own resource, by the ``type`` it was created with."""
+"""The type of a custom resource, by the ``type`` of its creation."""

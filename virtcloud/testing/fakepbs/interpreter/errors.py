@@ -1,8 +1,8 @@
-"""The exceptions of PBS's module (hook guide, "Exceptions"); their names are part of what hooks catch."""
+"""The exceptions of PBS's module (hook guide, "Exceptions"), which hooks catch by name."""
 
 
 class EventIncompatibleError(AttributeError):
-    """The event has no such parameter."""
+    """The event does not have this parameter."""
 
 
 class UnsetAttributeNameError(Exception):
@@ -10,11 +10,11 @@ class UnsetAttributeNameError(Exception):
 
 
 class BadAttributeValueTypeError(Exception):
-    """The attribute takes another type."""
+    """The value has the wrong type for the attribute."""
 
 
 class BadAttributeValueError(Exception):
-    """The attribute does not take this value, or cannot be set."""
+    """The attribute does not accept this value, or is read-only."""
 
 
 class UnsetResourceNameError(Exception):
@@ -22,11 +22,11 @@ class UnsetResourceNameError(Exception):
 
 
 class BadResourceValueTypeError(Exception):
-    """The resource takes another type."""
+    """The value has the wrong type for the resource."""
 
 
 class BadResourceValueError(Exception):
-    """The resource does not take this value."""
+    """The resource does not accept this value."""
 
 
 ALL = (

@@ -1,4 +1,4 @@
-"""The events of PBS: their numbers, what a hook gets with each, and what it may set (measured with OpenPBS 23.06)."""
+"""The events of PBS: their numbers, their parameters, and what hooks may set (measured with OpenPBS 23.06)."""
 
 from typing import Any, Dict
 
@@ -59,7 +59,7 @@ PARAMETERS = {
     "exechost_periodic": ("job_list", "vnode_list"),
     "exechost_startup": ("vnode_list",),
 }
-"""What ``pbs.event()`` has at each event that can be tried here."""
+"""The parameters of ``pbs.event()`` at each supported event."""
 
 SETTABLE_AT_RUNJOB = (
     "Hold_Types",
@@ -91,7 +91,7 @@ SETS_VNODES = (*SETS_JOBS, "exechost_startup", "runjob", "periodic")
 
 
 def constants() -> Dict[str, Any]:
-    """Give the numbers of events as names of the module: ``pbs.EXECJOB_BEGIN`` and the like."""
+    """Return the event numbers by their names in the module, such as ``EXECJOB_BEGIN``."""
     found = {name.upper(): number for name, number in EVENTS.items()}
     found["MOM_EVENTS"] = ALL_MOM_EVENTS
     found.update({"HOOK_EVENT_" + name: number for name, number in list(found.items())})

@@ -28,10 +28,10 @@ TYPES = (
 
 
 class HookStage:
-    """Everything one run has: the rules, the event, and what was logged."""
+    """The objects of one run: rules, event, and logs."""
 
     def __init__(self, told: Dict[str, Any]) -> None:
-        """Build it as told (see ``fakepbs.Event``)."""
+        """Create the objects from an event (``fakepbs.HookEvent.told``)."""
         self.log: List[List[Any]] = []
         self.job_log: List[List[str]] = []
         self.rules = SetRules(told["kind"])
@@ -71,14 +71,14 @@ class HookStage:
 
 
 def _readonly(made: Any) -> Any:
-    """Let a hook read an object, and set nothing of it."""
+    """Make an object read-only for hooks."""
     for one in [made] + [held for held in vars(made).values() if isinstance(held, Resources)]:
         one.__dict__["_readonly"] = True
     return made
 
 
 def build_module(stage: HookStage, told: Dict[str, Any]) -> types.ModuleType:
-    """Give the module ``pbs`` on a stage."""
+    """Return the module ``pbs`` for a run."""
     made = types.ModuleType("pbs")
     for table in (events.constants(), events.LOG_LEVELS, events.JOB_STATES, values.NAMED):
         made.__dict__.update(table)

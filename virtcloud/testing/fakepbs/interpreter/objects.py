@@ -1,4 +1,4 @@
-"""The objects a hook is given: the event, the job, lists of resources, the server, vnodes."""
+"""The objects of a hook: event, job, resource lists, server, vnodes."""
 
 from typing import Any, Dict, List
 
@@ -15,7 +15,7 @@ from .values import pbs_str, vnode_state
 
 
 class Attributes:
-    """An object of PBS: it has its kind's attributes and no other, each None until it is set."""
+    """An object of PBS with a fixed set of attributes, which are None until set."""
 
     _owner = ""
 
@@ -24,13 +24,13 @@ class Attributes:
         self.__dict__.update(_rules=rules, _types=types, _values={}, _changed=[], _readonly=False)
 
     def __getattr__(self, name: str) -> Any:
-        """Give the value, None where there is none; AttributeError for no attribute of PBS's."""
+        """Return the value, or None if unset. Raises AttributeError for an unknown name."""
         if name.startswith("__") or name not in self._types:
             raise AttributeError("'%s' object has no attribute '%s'" % (type(self).__name__, name))
         return self._values.get(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it if the rules allow."""
+        """Set an attribute if the rules allow it."""
         if name not in self._types:
             self._admit(name)
         if self._readonly and self._rules.in_hook:
@@ -46,7 +46,7 @@ class Attributes:
 
     @property
     def attributes(self) -> Dict[str, Any]:
-        """Give the names there are."""
+        """The names of the attributes."""
         return dict.fromkeys(self._types)
 
 
@@ -62,27 +62,27 @@ class Resources(Attributes):
     _owner = "resource"
 
     def __getitem__(self, name: str) -> Any:
-        """Give the value; AttributeError for no resource of this installation."""
+        """Return the value. Raises AttributeError for an unknown resource."""
         return getattr(self, name)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Set it if the rules allow."""
+        """Set a resource if the rules allow it."""
         setattr(self, name, value)
 
     def __contains__(self, name: str) -> bool:
-        """Say whether there is such a resource at all, set or not."""
+        """Return whether the resource exists, set or not."""
         return name in self._types
 
     def keys(self) -> List[str]:
-        """Give the names that have a value."""
+        """Return the names of the set resources."""
         return [name for name, value in self._values.items() if value is not None]
 
     def __str__(self) -> str:
-        """Give ``ncpus=1,walltime=60``."""
+        """Return ``ncpus=1,walltime=60``."""
         return ",".join("%s=%s" % pair for pair in self._values.items() if pair[1] is not None)
 
     def _admit(self, name: str) -> None:
-        """On a MoM a hook may set a resource that it alone knows; at the server it may not."""
+        """Add an unknown resource on a MoM; raise UnsetResourceNameError at the server."""
         if self._rules.in_hook and not self._rules.number & ALL_MOM_EVENTS:
             raise UnsetResourceNameError("resource attribute '%s' not found" % name)
         self._types[name] = pbs_str
@@ -94,7 +94,7 @@ class PbsJob(Attributes):
     _owner = "job"
 
     def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
-        """Make a job as described (see ``fakepbs.Job``), with a site's own ``resources`` and their types."""
+        """Create a job from its description (``fakepbs.HookJob``); ``resources``: the types of custom resources."""
         super().__init__(rules, dict(JOB, id=str))
         lists = {name: Resources(rules, dict(RESOURCES, **resources)) for name in RESOURCE_LISTS}
         self.__dict__.update(lists, _described=described, _rerun=False, _delete=False)
@@ -107,7 +107,7 @@ class PbsJob(Attributes):
             self.Resource_List[name] = value
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set it if the rules allow; a list of resources is never set whole."""
+        """Set an attribute if the rules allow it; a resource list cannot be replaced."""
         if name in RESOURCE_LISTS:
             raise AssertionError("can't set the head resource '%s' directly " % name)
         if name == "id" and self._rules.in_hook:
@@ -115,15 +115,15 @@ class PbsJob(Attributes):
         super().__setattr__(name, value)
 
     def __str__(self) -> str:
-        """Give its identifier."""
+        """Return the id."""
         return str(self.id)
 
     def rerun(self) -> None:
-        """Ask that the job be queued again; hooks of a MoM only."""
+        """Request a rerun of the job; for hooks of a MoM."""
         self._ask("_rerun", "rerun(): only for mom hooks")
 
     def delete(self) -> None:
-        """Ask that the job be deleted; hooks of a MoM only."""
+        """Request the deletion of the job; for hooks of a MoM."""
         self._ask("_delete", "delete(): only for mom hooks")
 
     def _ask(self, what: str, refusal: str) -> None:
@@ -132,19 +132,19 @@ class PbsJob(Attributes):
         self.__dict__[what] = True
 
     def in_ms_mom(self) -> bool:
-        """Say whether this is the job's first host."""
+        """Return whether this is the job's first host."""
         return bool(self._described["first_host"])
 
     def is_checkpointed(self) -> bool:
-        """Say no: checkpoints are not played here."""
+        """Return False: checkpoints are not supported."""
         return False
 
     def stdout_file(self) -> str:
-        """Give the file of the job's output while it runs."""
+        """Return the file of the job's output while it runs."""
         return str(self._described["stdout_file"] or "")
 
     def stderr_file(self) -> str:
-        """Give the file of the job's errors while it runs."""
+        """Return the file of the job's errors while it runs."""
         return str(self._described["stderr_file"] or "")
 
 
@@ -154,7 +154,7 @@ class PbsVnode(Attributes):
     _owner = "vnode"
 
     def __init__(self, rules: Any, described: Dict[str, Any], resources: Dict[str, Any]) -> None:
-        """Make a vnode as described (see ``fakepbs.Vnode``)."""
+        """Create a vnode from its description (``fakepbs.HookVnode``)."""
         super().__init__(
             rules, {"name": str, "state": vnode_state, "comment": pbs_str, "Mom": pbs_str, "jobs": pbs_str}
         )
@@ -165,54 +165,54 @@ class PbsVnode(Attributes):
         self.name, self.state, self.Mom = described["name"], described["state"], described["name"]
 
     def __str__(self) -> str:
-        """Give its name."""
+        """Return the name."""
         return str(self.name)
 
 
 class PbsServer:
-    """The server: what a hook of it may ask. Objects from here are read-only."""
+    """The server, with read-only jobs and vnodes."""
 
     def __init__(self, name: str, jobs: Dict[str, Any], vnodes: Dict[str, Any]) -> None:
-        """Take its jobs and vnodes, by name."""
+        """Take the jobs and vnodes by name."""
         self.name = name
         self._jobs, self._vnodes = jobs, vnodes
 
     def __str__(self) -> str:
-        """Give its name."""
+        """Return the name."""
         return self.name
 
     def job(self, identifier: str) -> Any:
-        """Give a job, or None."""
+        """Return a job, or None."""
         return self._jobs.get(identifier)
 
     def jobs(self) -> Any:
-        """Give every job."""
+        """Return an iterator over the jobs."""
         return iter(self._jobs.values())
 
     def vnode(self, name: str) -> Any:
-        """Give a vnode, or None."""
+        """Return a vnode, or None."""
         return self._vnodes.get(name)
 
     def vnodes(self) -> Any:
-        """Give every vnode."""
+        """Return an iterator over the vnodes."""
         return iter(self._vnodes.values())
 
 
 class PbsEvent:
-    """The event: its parameters, and the two ways to end a hook."""
+    """The event: its parameters, accept and reject."""
 
     _settable = ("progname", "argv", "env")
 
     def __init__(self, rules: Any, number: int, facts: Dict[str, Any], parameters: Dict[str, Any]) -> None:
-        """Take who asked, the hook's name, and what this event has."""
+        """Take the facts of the event (caller, hook name) and its parameters."""
         self.__dict__.update(_rules=rules, type=number, _param=parameters, accepted=True, message=None, **facts)
 
     def accept(self, ecode: int = 0) -> None:
-        """End the hook; the event goes on."""
+        """End the hook; the event continues."""
         self._end(True, None, ecode)
 
     def reject(self, emsg: str = "", ecode: int = 255) -> None:
-        """End the hook; the event does not go on, and ``emsg`` says why."""
+        """End the hook and stop the event, with ``emsg`` as the reason."""
         self._end(False, str(emsg), ecode)
 
     def _end(self, accepted: bool, message: Any, code: int) -> None:
@@ -221,14 +221,14 @@ class PbsEvent:
         raise SystemExit(str(code))
 
     def __getattr__(self, name: str) -> Any:
-        """Give a parameter; raises EventIncompatibleError where this event has none such."""
+        """Return a parameter. Raises EventIncompatibleError if the event does not have it."""
         try:
             return self.__dict__["_param"][name]
         except KeyError:
             raise EventIncompatibleError('"%s" not found in self._param' % name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set what a launch may change."""
+        """Set a parameter of a launch."""
         if name not in self._param:
             raise UnsetAttributeNameError("event attribute '%s' not found" % name)
         if name not in self._settable:

@@ -1,4 +1,4 @@
-"""Whether a hook may set something at an event, and the exception it gets when not (measured, and read in PBS)."""
+"""The rules which objects a hook may set at which event, and PBS's exceptions (measured, and from PBS's source)."""
 
 import time
 from typing import Any
@@ -16,17 +16,17 @@ NOTHING = "nothing is settable inside an %s hook!"
 
 
 class SetRules:
-    """What may be set during one run of a hook: by the hook (``open``) until it accepts or rejects."""
+    """The rules of one run of a hook; they apply while the hook runs, until it accepts or rejects."""
 
     def __init__(self, event: str) -> None:
-        """Begin before the hook: PBS itself fills the objects, and may set anything."""
+        """Start before the hook: PBS itself sets everything."""
         self.event = event
         self.number = EVENTS[event]
         self.in_hook = False
         self.stopped = False
 
     def check(self, owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise what PBS raises when a hook sets ``name`` of an ``owner`` (job, resource, vnode) and may not."""
+        """Raise PBS's exception if a hook may not set ``name`` of an ``owner`` (job, resource, vnode)."""
         if not self.in_hook:
             return
         if self.stopped:
@@ -63,7 +63,7 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Hold a value to its type: a text type takes any text type, never a plain str."""
+        """Check a value against its type: a text type accepts any text type, but no plain str."""
         taken = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
             taken = (bool, kind)

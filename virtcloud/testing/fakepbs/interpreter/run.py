@@ -1,6 +1,6 @@
-"""Run one hook on one event, as PBS's interpreter does, and write what came of it.
+"""Runs one hook on one event, as PBS's interpreter does, and writes the outcome.
 
-``python3 -I -S -OO run.py FOLDER``: the folder has ``event.json`` and ``hook.py``; ``outcome.json`` is written there.
+``python3 -I -S -OO run.py FOLDER`` reads ``event.json`` and ``hook.py`` in the folder and writes ``outcome.json``.
 """
 
 import builtins
@@ -16,13 +16,13 @@ from typing import Any, Dict, Optional, Tuple
 EXCEPTION = "exception"
 ALARM = "alarm"
 GRACE_S = 1.0
-"""What a hook has after its alarm to say why; a MoM may give it less."""
+"""Seconds for a hook after its alarm; a MoM may allow less."""
 OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-"""The folder this package is in."""
+"""The folder of this package."""
 
 
 def main(folder: str) -> None:
-    """Play the event in ``folder``."""
+    """Run the event in ``folder``."""
     module = importlib.import_module("interpreter.module")
 
     with open(os.path.join(folder, "event.json"), encoding="utf-8") as told_file:
@@ -41,17 +41,17 @@ def main(folder: str) -> None:
 
 
 def _run(text: str, stage: Any, alarm: float) -> Tuple[Optional[str], Optional[str]]:
-    """Run the hook until it ends: SystemExit is how it accepts and rejects, KeyboardInterrupt how the alarm comes."""
+    """Run the hook. It accepts and rejects with SystemExit; its alarm is a KeyboardInterrupt."""
     stage.rules.in_hook = True
     signal.signal(signal.SIGALRM, _interrupt)
     signal.setitimer(signal.ITIMER_REAL, alarm, GRACE_S)
     try:
-        exec(compile(text, "<embedded code object>", "exec"), {"__builtins__": builtins})  # noqa: S102 - the very aim
+        exec(compile(text, "<embedded code object>", "exec"), {"__builtins__": builtins})  # noqa: S102 - runs the hook
     except SystemExit:
         return None, None
     except KeyboardInterrupt:
         return ALARM, traceback.format_exc()
-    except BaseException:  # noqa: BLE001 - whatever a hook raises is its outcome
+    except BaseException:  # noqa: BLE001 - any exception of the hook is its outcome
         return EXCEPTION, traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -60,7 +60,7 @@ def _run(text: str, stage: Any, alarm: float) -> Tuple[Optional[str], Optional[s
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
-    """Come as the alarm; a second time, as the MoM that kills the hook."""
+    """Raise the alarm; a second alarm kills the process, as a MoM does."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     raise KeyboardInterrupt
 
@@ -86,7 +86,7 @@ def _outcome(stage: Any, failure: Any, trace: Any) -> Dict[str, Any]:
 
 
 def _changed(job: Any) -> Dict[str, Any]:
-    """Give what the hook set, as PBS writes it: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
+    """Return what the hook set, in PBS's notation: ``Hold_Types``, ``Resource_List.place``, ``Variable_List.A``."""
     found = {name: str(job._values[name]) for name in job._changed}
     for name in job.Resource_List._changed:
         found["Resource_List." + name] = str(job.Resource_List._values[name])

@@ -1,4 +1,4 @@
-"""The types of attributes and resources (hook guide, "Types"): what each takes, and how it is written."""
+"""The types of attributes and resources (hook guide, "Types"): accepted values and notation."""
 
 import re
 from typing import Any, Optional
@@ -7,14 +7,14 @@ from .errors import BadAttributeValueError, BadResourceValueError
 
 
 class PbsText:
-    """A value that PBS keeps as text. As in PBS, two of them are equal only when they are one object."""
+    """A value that PBS stores as text. As in PBS, two values are equal only if they are the same object."""
 
     attribute = ""
     shape: Optional[str] = None
     is_resource = False
 
     def __init__(self, value: Any) -> None:
-        """Take text, or another value of such a type; raises PBS's errors for what has not its shape."""
+        """Take text, or a value of such a type. Raises PBS's error for an invalid format."""
         text = str(value)
         if self.shape is not None and re.fullmatch(self.shape, text) is None:
             wrong = BadResourceValueError if self.is_resource else BadAttributeValueError
@@ -22,7 +22,7 @@ class PbsText:
         self._value = text
 
     def __str__(self) -> str:
-        """Give the text."""
+        """Return the text."""
         return self._value
 
     __repr__ = __str__
@@ -37,7 +37,7 @@ class select(PbsText):
 
 
 class place(PbsText):
-    """How chunks are laid on hosts: ``scatter:excl``."""
+    """The placement of chunks on hosts: ``scatter:excl``."""
 
     attribute = "place"
     _word = r"(free|pack|scatter|vscatter|excl|exclhost|shared|group=[^:]+)"
@@ -46,17 +46,17 @@ class place(PbsText):
 
 
 class hold_types(PbsText):
-    """Holds of a job, letters of ``u``, ``o``, ``s``; ``n`` for none. ``+`` and ``-`` add and take letters."""
+    """Holds of a job: letters ``u``, ``o``, ``s``, or ``n`` for none. ``+`` and ``-`` add and remove letters."""
 
     attribute = "Hold_Types"
     shape = r"[uosp]+|n"
 
     def __add__(self, other: Any) -> "hold_types":
-        """Give these holds and those of ``other``."""
+        """Return the holds of both."""
         return hold_types("".join(dict.fromkeys(self._value + str(other))))
 
     def __sub__(self, other: Any) -> "hold_types":
-        """Give these holds without those of ``other``; ``n`` when none is left."""
+        """Return the holds without those of ``other``; ``n`` if none is left."""
         return hold_types("".join(one for one in self._value if one not in str(other)) or "n")
 
 
@@ -70,25 +70,25 @@ class vchunk:
     """One chunk of a job's ``exec_vnode``."""
 
     def __init__(self, text: str) -> None:
-        """Read ``n1:ncpus=4:mem=8388608kb``."""
+        """Parse ``n1:ncpus=4:mem=8388608kb``."""
         words = text.split(":")
         self.vnode_name = words[0]
         self.chunk_resources = dict(word.split("=", 1) for word in words[1:])
 
 
 class exec_vnode(PbsText):
-    """Where the chunks of a job are: ``(n1:ncpus=4)+(n2:ncpus=4)``; ``chunks`` has them one by one."""
+    """The vnodes of a job: ``(n1:ncpus=4)+(n2:ncpus=4)``; ``chunks`` contains its chunks."""
 
     attribute = "exec_vnode"
 
     def __init__(self, value: Any) -> None:
-        """Read the chunks."""
+        """Parse the chunks."""
         super().__init__(value)
         self.chunks = [vchunk(one.strip("()")) for one in self._value.split("+")]
 
 
 class pbs_bool(PbsText):
-    """Yes or no, written 1 or 0."""
+    """A boolean, written 1 or 0."""
 
     _yes = ("true", "t", "y", "1")
     _no = ("false", "f", "n", "0")
@@ -101,16 +101,16 @@ class pbs_bool(PbsText):
         self._value = "1" if word in self._yes else "0"
 
     def __bool__(self) -> bool:
-        """Say which."""
+        """Return the value."""
         return self._value == "1"
 
     def __int__(self) -> int:
-        """Give 1 or 0."""
+        """Return 1 or 0."""
         return int(self._value)
 
 
 class pbs_int(int):
-    """A number."""
+    """An integer."""
 
 
 class pbs_str(str):
@@ -120,18 +120,18 @@ class pbs_str(str):
 
 
 class pbs_float(float):
-    """A number that need not be whole."""
+    """A floating-point number."""
 
 
 class pbs_list(PbsText):
-    """Words with commas."""
+    """Words separated by commas."""
 
 
 class duration(int):
-    """Seconds, taken as a number or as ``[[H:]M:]S``; written as it was taken."""
+    """Seconds, given as a number or as ``[[H:]M:]S``; written as given."""
 
     def __new__(cls, value: Any) -> "duration":
-        """Raise BadResourceValueError for what is no time."""
+        """Parse a duration. Raises BadResourceValueError."""
         text = str(value)
         if re.fullmatch(r"(\d+:){0,2}\d+(\.\d+)?", text) is None:
             raise BadResourceValueError("input value %s not of the right format for 'walltime'" % text)
@@ -143,7 +143,7 @@ class duration(int):
         return made
 
     def __str__(self) -> str:
-        """Give it as it was taken."""
+        """Return the duration as given."""
         return str(self.text)  # type: ignore[attr-defined]
 
 
@@ -152,12 +152,15 @@ UNITS = ("", "k", "m", "g", "t", "p")
 
 
 class size:
-    """Bytes: ``pbs.size("4gb")``, ``pbs.size(1024)``. Sizes add, subtract and compare; they are no dictionary keys."""
+    """Bytes: ``pbs.size("4gb")``, ``pbs.size(1024)``.
+
+    Sizes support +, - and comparison, and cannot be dictionary keys.
+    """
 
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, value: Any) -> None:
-        """Raise TypeError for what is no size."""
+        """Parse a size. Raises TypeError."""
         found = re.fullmatch(r"(\d+)([kmgtp]?)([bw]?)", str(value).lower())
         if found is None:
             raise TypeError("%s: bad value for _size" % value)
@@ -176,15 +179,15 @@ class size:
         return size("%d%sb" % (total >> 10 * unit, UNITS[unit]))
 
     def __add__(self, other: Any) -> Any:
-        """Give the sum, in the smaller of the two units."""
+        """Return the sum, in the smaller of the two units."""
         return self._joined(other, 1)
 
     def __sub__(self, other: Any) -> Any:
-        """Give the difference, in the smaller of the two units."""
+        """Return the difference, in the smaller of the two units."""
         return self._joined(other, -1)
 
     def __eq__(self, other: object) -> bool:
-        """Compare with a size or a number of bytes; anything else is not equal."""
+        """Compare with a size or a number of bytes; other values are not equal."""
         return isinstance(other, (size, int)) and self._bytes() == size(other)._bytes()
 
     def __lt__(self, other: Any) -> bool:
@@ -204,14 +207,14 @@ class size:
         return self._bytes() >= size(other)._bytes()
 
     def __str__(self) -> str:
-        """Give number and unit: ``4gb``."""
+        """Return number and unit: ``4gb``."""
         return "%d%sb" % (self._count, UNITS[self._unit])
 
     __repr__ = __str__
 
 
 def size_to_kbytes(value: Any) -> int:
-    """Give a size in KiB, rounded up."""
+    """Return a size in KiB, rounded up."""
     return -(-size(value)._bytes() // 1024)
 
 
@@ -219,7 +222,7 @@ STATE_LETTERS = {"T": 0, "Q": 1, "H": 2, "W": 3, "R": 4, "E": 5, "X": 6, "B": 7,
 
 
 class job_state(int):
-    """A state of a job as its number; taken also as its letter."""
+    """A job's state as a number; its letter is accepted as well."""
 
     def __new__(cls, value: Any) -> "job_state":
         """Take the number or the letter."""
@@ -231,7 +234,7 @@ class vnode_state(int):
 
 
 def text_type(name: str) -> type:
-    """Make a type for text of which only the name matters here."""
+    """Return a text type of which only the name matters here."""
     return type(name, (PbsText,), {"__doc__": "Text of an attribute.", "attribute": name})
 
 
@@ -243,4 +246,4 @@ NAMED = {
         "state_count user_list version"
     ).split()
 }
-"""Types that check nothing here."""
+"""Types without checks."""
