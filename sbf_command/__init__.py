@@ -27,7 +27,7 @@ COMMANDS = {
 @click.group(
     cls=LazyGroup,
     lazy=COMMANDS,
-    speaks="sbf",
+    program="sbf",
     extra="sbf",
     context_settings={"help_option_names": ["-h", "--help"]},
 )

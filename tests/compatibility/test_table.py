@@ -23,6 +23,14 @@ except ImportError:
     from virtcloud.agent.local.requests import KINDS
 print(json.dumps({name: kind.model_json_schema() for name, kind in KINDS.items()}))
 """
+RENAMED = {
+    "CleanWord": "CleanDeclaration",
+    "Progress": "PlacementProgress",
+    "Side": "PreparationSide",
+    "State": "ClusterState",
+    "Trouble": "ElementErrorReport",
+}
+"""Schemas that had another name in the previous version."""
 Schema = dict[str, Any]
 
 
@@ -99,9 +107,8 @@ def test_no_enumeration_of_an_answer_has_a_value_more(api: Schema, this_api: Sch
     """A value that the previous version does not know is refused by it, and nothing leaves it out."""
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
-    assert {name: [*filter(values[name].__contains__, now[name]["enum"])] for name in values} == {
-        name: now[name]["enum"] for name in values
-    }
+    added = {name: {*now[RENAMED.get(name, name)]["enum"]} - {*former} for name, former in values.items()}
+    assert added == {name: set() for name in values}
     assert values.keys() >= {"State", "Progress", "ElementKind", "Role"}
 
 
@@ -114,7 +121,8 @@ def test_every_body_that_the_previous_version_sends_is_accepted(api: Schema, thi
     }
     assert bodies["put_cluster"] == "ClusterRequest"
     for document in bodies.values():
-        former, later = (one["components"]["schemas"][document] for one in (api, this_api))
+        former = api["components"]["schemas"][document]
+        later = this_api["components"]["schemas"][RENAMED.get(document, document)]
         assert former["properties"].keys() <= later["properties"].keys()
         assert set(later.get("required", ())) <= set(former.get("required", ()))
 

@@ -93,9 +93,9 @@ def test_a_cable_that_was_moved_is_named_with_where_it_is_now(cabled: Lab, clien
         said = CliRunner().invoke(main, ["--url", f"unix://{cabled.sbf_socket}", "site", "verify", "brno"])
     assert said.exit_code == 1
     assert said.stdout.splitlines() == [
-        "wrong: brno-h1:eth0 - brno-sw1:p1: it is elsewhere: move the cable, or correct the topology",
+        "wrong: brno-h1:eth0 - brno-sw1:p1: connected elsewhere: move the cable, or correct the topology",
         "  brno-h1:eth0 is seen at brno-sw1:p3",
-        "site brno: 2 cables are right, 1 wrong, 0 could not be told",
+        "site brno: 2 cables are right, 1 wrong, 0 unknown",
     ]
     assert states(found) == {**RIGHT, "brno-h1:eth0": "elsewhere"}
     assert found.wrong[0].b == "brno-sw1:p1"

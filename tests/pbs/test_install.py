@@ -50,7 +50,7 @@ def test_what_differs_is_shown_and_mended_and_others_are_left_alone(batch: LabPb
     batch.root("qmgr", "-c", "set hook virtcloud_mom alarm = 30")
     _, shown, _ = pbs(batch, "install", "--sbf", "http://other.example:8800", "--dry-run")
     assert shown.splitlines() == [
-        "nothing is changed yet; this would be:",
+        "dry run; these changes would be made:",
         "hook virtcloud_server: settings",
         f'  -sbf = "{SBF}"',
         '  +sbf = "http://other.example:8800"',

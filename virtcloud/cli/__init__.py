@@ -1,4 +1,4 @@
-"""The ``virtcloud`` command. Exit codes: see :mod:`virtcloud.cli.groups`."""
+"""The ``virtcloud`` command and its subcommands, which are imported when they run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,32 +9,29 @@ from virtcloud import __version__
 from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
-    "agent": ("virtcloud.cli.host:agent", "Converge this machine: its segments and guests."),
-    "audit": ("virtcloud.cli.audit:audit", "Say who changed what, when and why."),
-    "cluster": ("virtcloud.cli.cluster:cluster", "Create, watch and delete virtual clusters."),
-    "doctor": (
-        "virtcloud.cli.doctor:doctor",
-        "Check this machine: for a lab, or as a host of guests.",
-    ),
-    "element": ("virtcloud.cli.element:element", "Look at switches, hosts and gateways."),
-    "image": ("virtcloud.cli.host:image", "Look at this machine's images of guests."),
+    "agent": ("virtcloud.cli.host:agent", "Reconcile this machine with its wanted state."),
+    "audit": ("virtcloud.cli.audit:audit", "Show the audit log: who changed what, when and why."),
+    "cluster": ("virtcloud.cli.cluster:cluster", "Create, show and delete virtual clusters."),
+    "doctor": ("virtcloud.cli.doctor:doctor", "Check this machine for a lab, or as a host of guests."),
+    "element": ("virtcloud.cli.element:element", "Show, compare and reconcile switches, hosts and gateways."),
+    "image": ("virtcloud.cli.host:image", "List this machine's images of guests."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
-    "login": ("virtcloud.cli.access:login", "Keep your token for later commands."),
-    "lab": ("virtcloud.cli.lab:lab", "Run a whole installation of several sites on this machine."),
-    "pbs": ("virtcloud.cli.pbs:pbs", "Install the hooks in OpenPBS, and look after them."),
-    "pool": ("virtcloud.cli.pool:pool", "Say which VLAN numbers a site gives."),
-    "quota": ("virtcloud.cli.access:quota", "Say how much a user may have."),
-    "site": ("virtcloud.cli.site:site", "Look at sites and their pools."),
-    "token": ("virtcloud.cli.access:token", "Make, list and revoke tokens."),
-    "topology": ("virtcloud.cli.topology:topology", "Say what sites, elements and links there are."),
+    "login": ("virtcloud.cli.access:login", "Store your token for later commands."),
+    "lab": ("virtcloud.cli.lab:lab", "Run a multi-site installation on this machine."),
+    "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),
+    "pool": ("virtcloud.cli.pool:pool", "Show and set the VLAN IDs that a site allocates."),
+    "quota": ("virtcloud.cli.access:quota", "Show and set the limits of users."),
+    "site": ("virtcloud.cli.site:site", "Show sites, and check their cables."),
+    "token": ("virtcloud.cli.access:token", "Create, list and revoke tokens."),
+    "topology": ("virtcloud.cli.topology:topology", "Show and set sites, elements and links."),
     "torque": ("virtcloud.cli.torque:torque", "Write the scripts that Torque runs."),
-    "whoami": ("virtcloud.cli.access:whoami", "Say whom SBF takes you for."),
+    "whoami": ("virtcloud.cli.access:whoami", "Show the user and roles that SBF sees for your token."),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Where and as whom commands ask SBF, as the command line says."""
+    """The address of SBF, and the files for the connection, from the command line."""
 
     url: str | None
     token_file: Path | None
@@ -53,19 +50,19 @@ class ConnectionOptions:
     "--token-file",
     envvar="VIRTCLOUD_TOKEN_FILE",
     type=click.Path(path_type=Path),
-    help="File with your token.  [default: VIRTCLOUD_TOKEN_FILE, or what 'virtcloud login' kept]",
+    help="File with your token.  [default: VIRTCLOUD_TOKEN_FILE, or that of 'virtcloud login']",
 )
 @click.option(
     "--ca-file",
     envvar="VIRTCLOUD_CA_FILE",
     type=click.Path(path_type=Path),
-    help="File with the certificates of the authority that SBF's was signed by.  [default: this machine's]",
+    help="File with the certificates of the authority that signed SBF's.  [default: this machine's]",
 )
 @click.option(
     "--certificate",
     envvar="VIRTCLOUD_CERTIFICATE",
     type=click.Path(path_type=Path),
-    help="File with a certificate to show and its key, where SBF wants one.",
+    help="File with a client certificate and its key, if SBF requires one.",
 )
 @click.version_option(__version__, prog_name="virtcloud")
 @click.pass_context
@@ -74,7 +71,7 @@ def main(
 ) -> None:
     """Private layer-2 networks across sites, with virtual machines on them.
 
-    Exit codes: 0 done; 1 the cluster failed, or SBF said no; 2 bad input, or SBF not reachable; 130 interrupted.
+    Exit codes: 0 done; 1 the cluster failed, or SBF refused; 2 bad input, or SBF not reachable; 130 interrupted.
 
     Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox
     """

@@ -1,4 +1,4 @@
-"""``virtcloud login``, ``whoami``, ``token``: who you are to SBF, and tokens.
+"""``virtcloud login``, ``whoami``, ``token`` and ``quota``: the caller's identity, tokens, and quotas of users.
 
 ``virtcloud quota``: how much a user may have.
 """
@@ -10,7 +10,7 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import DurationType, format_duration, json_option, open_client
+from virtcloud.cli.options import DurationType, format_duration, open_client
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import default_token_file, write_token
 from virtcloud.jobs.sizes import parse_bytes
@@ -21,39 +21,41 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 
 
 @click.command()
-@click.option("--from", "given", type=click.File(), help="Read the token from this file ('-': stdin), do not ask.")
+@click.option(
+    "--from", "given", type=click.File(), help="Read the token from this file ('-': stdin), instead of prompting."
+)
 @click.pass_context
 def login(context: click.Context, given: TextIO | None) -> None:
-    """Keep your token for later commands, in a file that only you can read, after SBF has said that it is valid.
+    """Store your token for later commands, in a file that only you can read, after SBF accepted it.
 
     Example: virtcloud --url https://sbf.example.org login
     """
     shown = given.read() if given else click.prompt("Token", hide_input=True, err=True)
     token = shown.strip()
     if not token:
-        raise BadInput("expected a token such as vc_…, got nothing")
+        raise BadInput("expected a token such as vc_…, got an empty line")
     asking = context.find_root().obj
     with Client(asking.url, token=token, ca_file=asking.ca_file, certificate=asking.certificate) as shower:
         found = shower.sbf.whoami()
     write_token(default_token_file(), token)
-    click.echo(f"you are {_identity(found)}; the token is kept in {default_token_file()}")
+    click.echo(f"you are {_format_identity(found)}; the token is stored in {default_token_file()}")
 
 
 @click.command()
-@json_option
+@printing.json_option
 @click.pass_context
 def whoami(context: click.Context, as_json: bool) -> None:
-    """Say whom SBF takes you for.
+    """Show the user and roles that SBF sees for your token.
 
     Example: virtcloud whoami
     """
     found = open_client(context).sbf.whoami()
-    printing.print_json(found) if as_json else click.echo(_identity(found))
+    printing.print_json(found) if as_json else click.echo(_format_identity(found))
 
 
 @click.group(cls=SummaryGroup)
 def token() -> None:
-    """Make, list and revoke tokens. That takes an operator.
+    """Create, list and revoke tokens, as an operator.
 
     Example: virtcloud token create alice --role user --expires 30d
     """
@@ -61,13 +63,15 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="What it may do.")
+@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="The role of its holder.")
 @click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
-@click.option("--expires", type=DurationType(), help="How long it is valid.  [default: until it is revoked]")
-@click.option("--output", type=click.Path(path_type=Path), help="Write it to this file, that only you can read.")
-@json_option
+@click.option("--expires", type=DurationType(), help="How long the token is valid.  [default: until it is revoked]")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Write the token to this file, which only you can read."
+)
+@printing.json_option
 @click.pass_context
-def create(  # noqa: PLR0913 - click gives each option by its name
+def create(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
     /,
     name: str,
@@ -78,7 +82,7 @@ def create(  # noqa: PLR0913 - click gives each option by its name
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Make a token for NAME: a user, an administrator, a scheduler, or the element of an agent. It is shown this once.
+    """Create a token for NAME: a user, an administrator, a scheduler, or an agent's element. It is shown only once.
 
     Example: virtcloud token create brno-h1 --role agent --output brno-h1.token
     """
@@ -88,67 +92,74 @@ def create(  # noqa: PLR0913 - click gives each option by its name
     if as_json:
         printing.print_json(TokenView(**made.model_dump(exclude={"token"})) if output else made)
     elif output is not None:
-        click.echo(f"token {made.id} of {_holder(made)} is in {output}")
+        click.echo(f"token {made.id} of {_format_holder(made)} is in {output}")
     else:
-        click.echo(f"token {made.id} of {_holder(made)}; it is not shown again:", err=True)
+        click.echo(f"token {made.id} of {_format_holder(made)}; it is not shown again:", err=True)
         click.echo(made.token)
 
 
 @token.command("list")
-@json_option
+@printing.json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
-    """List all tokens, also those that are valid no longer; the tokens themselves are kept nowhere.
+    """List all tokens, also expired and revoked ones; SBF does not store the tokens themselves.
 
     Example: virtcloud token list
     """
     views = open_client(context).sbf.tokens()
-    printing.print_json_list(views) if as_json else printing.print_table(
-        TOKEN_COLUMNS, [_token_row(one) for one in views], "no tokens"
-    )
+    printing.print_list(TOKEN_COLUMNS, views, _token_row, "no tokens", as_json=as_json)
 
 
 @token.command()
 @click.argument("token_id", metavar="ID")
-@json_option
+@printing.json_option
 @click.pass_context
 def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
-    """Let the token ID be valid no longer: at once here, within five seconds at other replicas.
+    """Revoke the token ID: at once at this replica of SBF, within five seconds at the others. Idempotent.
 
     Example: virtcloud token revoke k3qh7x2a
     """
     found = open_client(context).sbf.revoke_token(token_id)
-    printing.print_json(found) if as_json else click.echo(f"token {found.id} of {_holder(found)} is revoked")
+    printing.print_json(found) if as_json else click.echo(f"token {found.id} of {_format_holder(found)} is revoked")
 
 
-def _identity(found: Identity) -> str:
+def _format_identity(found: Identity) -> str:
     of = f" of {', '.join(found.sites)}" if found.sites else ""
     return f"{found.name}, {found.role}{of}"
 
 
-def _holder(one: TokenView | NewToken) -> str:
+def _format_holder(one: TokenView | NewToken) -> str:
     return f"{one.name} ({one.role})"
 
 
 def _token_row(one: TokenView) -> tuple[object, ...]:
     used = printing.format_time(one.last_used_at) if one.last_used_at else "never"
     sites = ", ".join(one.sites)
-    return (one.id, one.name, one.role, sites, printing.format_time(one.created_at), one.created_by, used, _until(one))
+    return (
+        one.id,
+        one.name,
+        one.role,
+        sites,
+        printing.format_time(one.created_at),
+        one.created_by,
+        used,
+        _format_validity(one),
+    )
 
 
-def _until(one: TokenView) -> str:
+def _format_validity(one: TokenView) -> str:
     if one.revoked_at:
         return f"revoked {printing.format_time(one.revoked_at)}"
-    return printing.format_time(one.expires_at) if one.expires_at else "it is revoked"
+    return printing.format_time(one.expires_at) if one.expires_at else "revocation"
 
 
-QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "sites at most", "a cluster lasts at most")
-"""Of what a user has now, and may have, ``2 of 4``."""
+QUOTA_COLUMNS = ("user", "clusters", "networks", "guests", "CPUs", "memory", "max. sites", "max. lease")
+"""A cell shows a user's usage and limit: ``2 of 4``."""
 MIB = 1 << 20
 
 
 class MemoryType(click.ParamType):  # type: ignore[type-arg]  # older ones are not generic
-    """Memory as batch systems write it (``64gb``), in MiB."""
+    """A size in the notation of batch systems (``64gb``), in MiB."""
 
     name = "memory"
 
@@ -162,7 +173,7 @@ class MemoryType(click.ParamType):  # type: ignore[type-arg]  # older ones are n
 
 @click.group(cls=SummaryGroup)
 def quota() -> None:
-    """How much a user may have: clusters, networks, guests, CPUs and memory at once; sites and length of each cluster.
+    """Show and set limits on a user's clusters, networks, guests, CPUs and memory, and on sites and lease per cluster.
 
     Example: virtcloud quota set alice --clusters 5
     """
@@ -170,10 +181,10 @@ def quota() -> None:
 
 @quota.command("show")
 @click.argument("user", required=False)
-@json_option
+@printing.json_option
 @click.pass_context
 def show_(context: click.Context, user: str | None, as_json: bool) -> None:
-    """Show the quota of USER, or of every user who has one of its own.
+    """Show the quota of USER, or of every user who has a quota of its own.
 
     Example: virtcloud quota show alice
     """
@@ -182,24 +193,21 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
         _print_quota(sbf.quota(user), as_json=as_json)
         return
     views = sbf.quotas()
-    nothing = "no user has a quota of its own"
-    printing.print_json_list(views) if as_json else printing.print_table(
-        QUOTA_COLUMNS, [_quota_row(one) for one in views], nothing
-    )
+    printing.print_list(QUOTA_COLUMNS, views, _quota_row, "no user has a quota of its own", as_json=as_json)
 
 
 @quota.command("set")
 @click.argument("user")
-@click.option("--clusters", type=click.IntRange(0, 1_000_000), help="Clusters at once.")
+@click.option("--clusters", type=click.IntRange(0, 1_000_000), help="Clusters at the same time.")
 @click.option("--sites", type=click.IntRange(1, 1_000_000), help="Sites in one cluster.")
-@click.option("--networks", type=click.IntRange(0), help="Networks at once.")
-@click.option("--guests", type=click.IntRange(0), help="Guests at once.")
+@click.option("--networks", type=click.IntRange(0), help="Networks at the same time.")
+@click.option("--guests", type=click.IntRange(0), help="Guests at the same time.")
 @click.option("--cpus", type=click.IntRange(0), help="CPUs of all guests.")
 @click.option("--memory", type=MemoryType(), help="Memory of all guests, such as 64gb.")
-@click.option("--lease", type=DurationType(), help="How long a cluster may last, with all its extensions.")
-@json_option
+@click.option("--lease", type=DurationType(), help="Longest life of a cluster, with all extensions.")
+@printing.json_option
 @click.pass_context
-def set_(  # noqa: PLR0913 - click gives each option by its name
+def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
     /,
     user: str,
@@ -213,7 +221,7 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
     lease: float | None,
     as_json: bool,
 ) -> None:
-    """Set the quota of USER. What is not given is as the service's settings say; what USER has already stays.
+    """Set the quota of USER; other limits are those of the service's settings. Existing clusters are not changed.
 
     Example: virtcloud quota set alice --clusters 5 --lease 7d
     """

@@ -1,23 +1,23 @@
-"""``virtcloud element``: switches, provider edges, hosts and gateways, and whether they carry what they must."""
+"""``virtcloud element``: show, compare and reconcile switches, provider edges, hosts and gateways; adopt ports."""
 
 import click
 
 from virtcloud.cli import confirmation, differences, printing
 from virtcloud.cli.element_try import try_command
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import json_option, open_client
+from virtcloud.cli.options import open_client
 from virtcloud.model.errors import BadInput, ElementError
-from virtcloud.model.port_use import PortRelease
+from virtcloud.model.port_use import PortRelease, PortView
 from virtcloud.model.views import ElementView
 from virtcloud.model.vlans import VlanSet
 
-PORTS = ("port", "state", "found", "before SBF", "SBF")
+PORT_COLUMNS = ("port", "state", "use", "before SBF", "effect of adoption")
 COLUMNS = ("element", "kind", "site", "wanted", "confirmed", "last seen", "carries", "trouble")
 
 
 @click.group(cls=SummaryGroup)
 def element() -> None:
-    """Look at switches, provider edges, hosts and gateways: what they must carry, and what they were seen to carry.
+    """Show, compare and reconcile switches, provider edges, hosts and gateways.
 
     Example: virtcloud element list
     """
@@ -27,25 +27,23 @@ element.add_command(try_command)
 
 
 @element.command("list")
-@json_option
+@printing.json_option
 @click.pass_context
 def list_(context: click.Context, as_json: bool) -> None:
-    """List all elements with their two revisions; one is as it should be when they are equal.
+    """List all elements with their wanted and confirmed revisions; an element is up to date if both are equal.
 
     Example: virtcloud element list
     """
     views = open_client(context).sbf.elements()
-    printing.print_json_list(views) if as_json else printing.print_table(
-        COLUMNS, [_row(one) for one in views], "no elements"
-    )
+    printing.print_list(COLUMNS, views, _row, "no elements", as_json=as_json)
 
 
 @element.command("show")
 @click.argument("name")
-@json_option
+@printing.json_option
 @click.pass_context
 def show_(context: click.Context, name: str, as_json: bool) -> None:
-    """Show the element NAME; of a switch or an edge also what it was last seen to carry.
+    """Show the element NAME; of a switch or edge also its last observed state.
 
     Example: virtcloud element show brno-sw
     """
@@ -55,11 +53,11 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         return
     printing.print_table(COLUMNS[:-1], [_row(view)[:-1]], "")
     if view.unsaved_since:
-        click.echo(f"\n{_unsaved(view)}: a restart could bring back what it carried before")
+        click.echo(f"\n{_format_unsaved(view)}: a restart could bring back the configuration of before")
     if view.trouble:
         click.echo(f"\ntrouble: {view.trouble}")
     if view.read_at is not None:
-        lost = "" if view.reachable else "; it is unreachable, and may have restarted since"
+        lost = "" if view.reachable else "; it is unreachable and may have restarted"
         click.echo(f"\nread at {printing.format_time(view.read_at)}{lost}")
     if view.carried is not None:
         click.echo()
@@ -74,11 +72,11 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
 
 @element.command()
 @click.argument("name")
-@click.option("--read", is_flag=True, help="Read the device now, instead of taking what it was last seen to carry.")
-@json_option
+@click.option("--read", is_flag=True, help="Read the device now, instead of using its last observed state.")
+@printing.json_option
 @click.pass_context
 def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
-    """Say what would be changed on the element NAME now; changes nothing.
+    """Show the difference between the observed and wanted state of the element NAME; changes nothing.
 
     Example: virtcloud element diff brno-sw --read
     """
@@ -88,12 +86,12 @@ def diff(context: click.Context, name: str, read: bool, as_json: bool) -> None:
 
 @element.command()
 @click.argument("name")
-@json_option
+@printing.json_option
 @click.pass_context
 def reconcile(context: click.Context, name: str, as_json: bool) -> None:
     """Read the switch or edge NAME now and CHANGE what differs from its wanted state.
 
-    To read without changing anything: virtcloud element diff NAME --read. Exit code 1 when the device refuses.
+    To read without changing anything: virtcloud element diff NAME --read. Exit code 1 if the device refuses.
 
     Example: virtcloud element reconcile brno-sw
     """
@@ -105,16 +103,19 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 
 @element.command()
 @click.argument("name")
-@json_option
+@printing.json_option
 @click.pass_context
 def ports(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the switch NAME now and list its managed ports: how each is used, and what SBF makes of it.
+    """Read the switch NAME now and list its managed ports with their uses.
 
     Example: virtcloud element ports brno-sw
     """
     found = open_client(context).sbf.ports(name)
-    rows = [(one.port, one.state, one.use, one.before, one.effect) for one in found]
-    printing.print_json_list(found) if as_json else printing.print_table(PORTS, rows, "no ports")
+    printing.print_list(PORT_COLUMNS, found, _port_row, "no ports", as_json=as_json)
+
+
+def _port_row(view: PortView) -> tuple[object, ...]:
+    return (view.port, view.state, view.use, view.before, view.effect)
 
 
 @element.command()
@@ -122,25 +123,28 @@ def ports(context: click.Context, name: str, as_json: bool) -> None:
 @click.argument("ports", nargs=-1, required=True, metavar="PORT...")
 @confirmation.dry_run_option
 @confirmation.yes_option
-@json_option
+@printing.json_option
 @click.pass_context
-def adopt(  # noqa: PLR0913 - click gives each option by its name
+def adopt(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, name: str, ports: tuple[str, ...], *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Adopt the PORTs of the switch NAME for SBF although they are in other use.
+    """Allow SBF to take over the PORTs of the switch NAME, although they are in other use.
 
-    The switch is read first; what becomes of each port's use is shown and asked about. SBF changes a port when the
-    first cluster needs it. What was there before is recorded then, and put back when SBF gives the port up.
+    First, the switch is read, and you confirm the effect on each port. SBF changes a port when the first cluster
+    needs it, records its former configuration, and restores it when the port is released.
 
     Example: virtcloud element adopt brno-sw Gi1/0/1
     """
     sbf = open_client(context).sbf
-    chosen = confirmation.select_ports(name, sbf.ports(name), ports)
-    printing.print_json_list(chosen) if as_json else confirmation.print_port_uses(chosen)
-    names = ", ".join(one.port for one in chosen)
+    selected = confirmation.select_ports(name, sbf.ports(name), ports)
+    if as_json:
+        printing.print_list(PORT_COLUMNS, selected, _port_row, "", as_json=True)
+    else:
+        confirmation.print_port_uses(selected)
+    names = ", ".join(one.port for one in selected)
     if not dry_run:
         confirmation.require_confirmation(f"Adopt {names} of {name}?", yes=yes)
-        sbf.adopt_ports(name, {one.port: one.use for one in chosen})
+        sbf.adopt_ports(name, {one.port: one.use for one in selected})
     if not as_json:
         click.echo("nothing was changed" if dry_run else f"adopted {names} of {name}")
 
@@ -148,23 +152,23 @@ def adopt(  # noqa: PLR0913 - click gives each option by its name
 @element.command()
 @click.argument("name")
 @click.argument("ports", nargs=-1, required=True, metavar="PORT...")
-@click.option("--forget", is_flag=True, help="Put nothing back; for a port or a switch that is gone.")
-@json_option
+@click.option("--forget", is_flag=True, help="Restore nothing; for a port or switch that no longer exists.")
+@printing.json_option
 @click.pass_context
 def release(context: click.Context, /, name: str, ports: tuple[str, ...], *, forget: bool, as_json: bool) -> None:
-    """Take the PORTs of the switch NAME back from SBF: what was there before SBF took them is put back.
+    """Take the PORTs of the switch NAME back from SBF, which restores their former configuration.
 
     Example: virtcloud element release brno-sw Gi1/0/1
     """
     release = PortRelease.model_validate({"ports": ports, "forget": forget})
     open_client(context).sbf.release_ports(name, release.ports, forget=forget)
-    outcome = "nothing is put back" if forget else "what was there before is put back"
+    outcome = "nothing is restored" if forget else "SBF restores the former configuration"
     printing.print_json(release) if as_json else click.echo(f"released {', '.join(ports)} of {name}: {outcome}")
 
 
 @element.command(hidden=True)
 @click.argument("name")
-@json_option
+@printing.json_option
 def check(name: str, as_json: bool) -> None:  # noqa: ARG001 - its former option
     """Refuse the former name of ``reconcile``: a check must not change a device.
 
@@ -185,24 +189,24 @@ def _row(view: ElementView) -> tuple[object, ...]:
         view.wanted_revision,
         view.confirmed_revision,
         seen,
-        _carries(view),
-        printing.shorten("; ".join(part for part in (_unsaved(view), view.trouble) if part)),
+        _format_observed(view),
+        printing.shorten("; ".join(part for part in (_format_unsaved(view), view.trouble) if part)),
     )
 
 
-def _unsaved(view: ElementView) -> str | None:
-    """Return since when the running configuration may differ from the startup configuration."""
+def _format_unsaved(view: ElementView) -> str | None:
+    """Return the time since which the running configuration may differ from the startup configuration."""
     return f"not saved since {printing.format_time(view.unsaved_since)}" if view.unsaved_since else None
 
 
-def _carries(view: ElementView) -> str | None:
-    """Return what a device was seen to carry, in few words, and of an unreachable one when that was."""
+def _format_observed(view: ElementView) -> str | None:
+    """Return a summary of a device's observed state, with its time if the device is unreachable."""
     as_of = (
         "" if view.reachable or view.read_at is None else f" as of {printing.format_time(view.read_at)}, unreachable"
     )
     if view.circuits is not None:
         return f"{len(view.circuits)} circuit{'' if len(view.circuits) == 1 else 's'}{as_of}"
     if view.carried is not None:
-        vlans = VlanSet(number for carried in view.carried.values() for number in carried)
-        return (f"VLAN {vlans}" if vlans else "nothing") + as_of
+        vlans = VlanSet(vlan for carried in view.carried.values() for vlan in carried)
+        return (f"VLAN {vlans}" if vlans else "no VLAN") + as_of
     return None

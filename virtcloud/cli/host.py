@@ -1,7 +1,4 @@
-"""``virtcloud agent``: this machine's converger.
-
-``virtcloud image``: the images that guests can be made of.
-"""
+"""``virtcloud agent`` and ``virtcloud image``: this machine as a host of guests."""
 
 import os
 from pathlib import Path
@@ -13,9 +10,9 @@ from virtcloud.agent.guests.images import ImageView, list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import json_option
 
 AGENT_SETTINGS_FILE = Path("/etc/virtcloud/agent.toml")
+COLUMNS = ("image", "kind", "for", "you may", "trouble")
 
 
 @click.command()
@@ -27,22 +24,18 @@ AGENT_SETTINGS_FILE = Path("/etc/virtcloud/agent.toml")
     help="The agent's settings (TOML).",
 )
 def agent(config: Path) -> None:
-    """Converge this machine: fetch what it must carry, make it so, confirm, for ever. Needs root.
+    """Reconcile this machine with its wanted state until SIGTERM. Needs root.
 
-    SIGTERM ends it at once and leaves the machine as it is; clusters keep running.
+    SIGTERM ends the agent at once and changes nothing on the machine; clusters continue to run.
 
     Example: virtcloud agent --config /etc/virtcloud/agent.toml
     """
     run_agent(config)
 
 
-AGENT_SETTINGS = Path("/etc/virtcloud/agent.toml")
-COLUMNS = ("image", "kind", "for", "you may", "trouble")
-
-
 @click.group(cls=SummaryGroup)
 def image() -> None:
-    """Look at the images that guests can be made of.
+    """List the images of guests.
 
     Example: virtcloud image list
     """
@@ -53,24 +46,22 @@ def image() -> None:
     "--images",
     "folder",
     type=click.Path(path_type=Path),
-    help="The folder of images.  [default: as this machine's agent, or /var/lib/virtcloud/images]",
+    help="The folder of images.  [default: that of this machine's agent, or /var/lib/virtcloud/images]",
 )
-@json_option
+@printing.json_option
 def list_(folder: Path | None, as_json: bool) -> None:
-    """List this machine's images: of which kind each is, who may use it, and what is wrong with it.
+    """List this machine's images: the kind of each, who may use it, and its faults.
 
     Example: virtcloud image list --images /var/lib/virtcloud/images
     """
-    found = list_images(folder or _folder())
-    printing.print_json_list(found) if as_json else printing.print_table(
-        COLUMNS, [_row(one) for one in found], "no images"
-    )
+    images = list_images(folder or _find_folder())
+    printing.print_list(COLUMNS, images, _row, "no images", as_json=as_json)
 
 
-def _folder() -> Path:
-    """Give the folder that the agent of this machine has, where that can be known."""
-    if os.access(AGENT_SETTINGS, os.R_OK):
-        return read_settings(AGENT_SETTINGS).images
+def _find_folder() -> Path:
+    """Return the image folder of this machine's agent; the default one if the agent's settings are not readable."""
+    if os.access(AGENT_SETTINGS_FILE, os.R_OK):
+        return read_settings(AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default
     return default
 

@@ -1,7 +1,4 @@
-"""``virtcloud job``: the cluster of a job, as its user wants to see it.
-
-PURE. Which cluster a job's is, and what of it is missing.
-"""
+"""``virtcloud job``: show the cluster of a batch job, and what its elements have not confirmed."""
 
 import os
 import re
@@ -10,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from virtcloud.cli import differences, printing
-from virtcloud.cli.options import DurationType, json_option, open_client
+from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import format_progress, wait_with_progress
 from virtcloud.client.api import Client, Cluster
 from virtcloud.client.sbf import SbfClient
@@ -22,11 +19,11 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 
 JOB_ID = re.compile("[0-9]+([.][a-z0-9._-]+)?")
 JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
-"""What a job's environment has: the key of its cluster, once that is up; the job's id."""
+"""Variables of a job's environment: the key of its active cluster, and the job's ID."""
 
 
 class JobSummary(Document):
-    """A job's cluster, what of it is missing, and all clusters of its network that the caller may see."""
+    """A job's cluster, what its elements have not confirmed, and the visible clusters of its network."""
 
     job: ClusterKey
     missing: tuple[str, ...]
@@ -34,91 +31,46 @@ class JobSummary(Document):
     network: tuple[ClusterView, ...]
 
 
-def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Give the id of the job that is meant, lower case; raises BadInput."""
-    found = given or next((environment[one] for one in JOB_VARIABLES if environment.get(one)), None)
-    if found is None:
-        names = " nor ".join(JOB_VARIABLES)
-        raise BadInput(
-            f"expected the id of a job, or to be run within one (neither {names} is set); 'qstat' lists your jobs"
-        )
-    if "[" in found:
-        raise BadInput(f"job {found} is of an array: those have no clusters; submit one job for each cluster")
-    if not JOB_ID.fullmatch(found.lower()):
-        raise BadInput(f"expected the id of a job, such as 12.pbssrv, got {found!r}; 'qstat' lists your jobs")
-    return found.lower()
-
-
-def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
-    """Give the whole id of a job that was given by its number; raises BadInput when that is of several servers."""
-    if not re.fullmatch("[0-9]+", job):
-        return job
-    found = sorted({one.key for one in clusters if one.key.startswith(f"{job}.")})
-    if len(found) > 1:
-        raise BadInput(f"job {job}: expected one, got {', '.join(found)}; give the whole id")
-    return found[0] if found else job
-
-
-def job_not_found(job: str) -> NotFound:
-    """Say that a job has no cluster, and why that may be."""
-    ended = "has ended (then give its whole id), " if job.isdecimal() else ""
-    return NotFound(
-        f"job {job} has no cluster: it asked for none (-l vcluster=…), has not been started yet, {ended}or is another "
-        f"user's; see 'qstat -f {job}'"
-    )
-
-
-def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
-    """Say for each element that is not as it should be what it is at, and what it says went wrong."""
-    late = [
-        part
-        for part in view.placements
-        if part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or part.trouble
-    ]
-    at = "" if view.state not in ENDED_STATES else "at its end "
-    return tuple(f"{at}{part.kind} {part.element} at {part.site}: {format_progress(part, view)}" for part in late)
-
-
 @click.command()
 @click.argument("job_id", metavar="[ID]", required=False)
-@click.option("--wait", is_flag=True, help="Wait until it is active.")
-@click.option("--timeout", type=DurationType(), help="How long at most.  [default: as long as it takes]")
-@json_option
+@click.option("--wait", is_flag=True, help="Wait until the cluster is active.")
+@click.option("--timeout", type=DurationType(), help="Maximum time to wait.  [default: no limit]")
+@printing.json_option
 @click.pass_context
 def job(context: click.Context, /, job_id: str | None, *, wait: bool, timeout: float | None, as_json: bool) -> None:
-    """Show the cluster of the job ID: its network, its guests, and what is missing. Within a job: of that job.
+    """Show the cluster of the job ID: its network, its guests, and what is missing. Without ID: of the current job.
 
-    Exit code 2 when the job has no cluster, 1 when it is waited for and will not be active.
+    Exit code 2 if the job has no cluster, 1 with --wait if the cluster does not become active.
 
     Example: virtcloud job 12.pbssrv
     """
-    asked = open_client(context)
-    found = _find(asked, parse_job_id(job_id, os.environ))
+    client = open_client(context)
+    found = _find_cluster(client, parse_job_id(job_id, os.environ))
     if wait:
-        wait_with_progress(context, found, "goes on being set up", ClusterState.ACTIVE, timeout)
-    made = _view(asked.sbf, found.view)
-    printing.print_json(made) if as_json else _tell(made)
+        wait_with_progress(context, found, "continues to be configured", ClusterState.ACTIVE, timeout)
+    summary = _summarize(client.sbf, found.view)
+    printing.print_json(summary) if as_json else _print_summary(summary)
 
 
-def _find(asked: Client, given: str) -> Cluster:
-    name = complete_job_id(given, asked.sbf.clusters() if given.isdecimal() else [])
+def _find_cluster(client: Client, given: str) -> Cluster:
+    name = complete_job_id(given, client.sbf.clusters() if given.isdecimal() else [])
     try:
-        return asked.get(name)
+        return client.get(name)
     except NotFound as error:
         raise job_not_found(name) from error
 
 
-def _view(sbf: SbfClient, view: ClusterView) -> JobSummary:
+def _summarize(sbf: SbfClient, view: ClusterView) -> JobSummary:
     network = () if view.state in ENDED_STATES else tuple(sbf.clusters(network=view.network or view.key))
     return JobSummary(job=view.key, missing=list_unconfirmed(view), cluster=view, network=network)
 
 
-def _tell(found: JobSummary) -> None:
+def _print_summary(found: JobSummary) -> None:
     view = found.cluster
     reason = f": {view.reason}" if view.reason else ""
     click.echo(f"the cluster of job {found.job} ({view.spec.owner}, attempt {view.attempt}) is {view.state}{reason}")
     if view.state not in ENDED_STATES:
-        _tell_network(view)
+        _print_network(view)
     for line in found.missing:
         click.echo(f"missing: {line}")
     click.echo()
@@ -132,7 +84,7 @@ def _tell(found: JobSummary) -> None:
         printing.print_table(("also in this network", "owner", "state", "guests"), [_row(one) for one in others], "")
 
 
-def _tell_network(view: ClusterView) -> None:
+def _print_network(view: ClusterView) -> None:
     name = f"{view.spec.name}: " if view.spec.name else ""
     over = f", joined by {differences.format_transport_service(view.joined)}" if view.joined else ""
     click.echo(f"network: {name}{printing.format_vlans(view)}{over}")
@@ -142,3 +94,48 @@ def _tell_network(view: ClusterView) -> None:
 def _row(view: ClusterView) -> tuple[object, ...]:
     guests = ", ".join(f"{one.name} {' '.join(one.addresses)}".strip() for one in view.spec.guests)
     return (view.key, view.spec.owner, view.state, guests)
+
+
+def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
+    """Return the ID of a job in lower case: the one given, or that of the environment. Raise BadInput."""
+    found = given or next((environment[one] for one in JOB_VARIABLES if environment.get(one)), None)
+    if found is None:
+        names = " nor ".join(JOB_VARIABLES)
+        raise BadInput(
+            f"expected the ID of a job, or to run within a job (neither {names} is set); 'qstat' lists your jobs"
+        )
+    if "[" in found:
+        raise BadInput(f"job {found} is part of an array: such jobs have no clusters; submit one job for each cluster")
+    if not JOB_ID.fullmatch(found.lower()):
+        raise BadInput(f"expected the ID of a job, such as 12.pbssrv, got {found!r}; 'qstat' lists your jobs")
+    return found.lower()
+
+
+def complete_job_id(job: str, clusters: Sequence[ClusterView]) -> str:
+    """Return the full ID of a job given by its number. Raise BadInput if several servers have a job of this number."""
+    if not re.fullmatch("[0-9]+", job):
+        return job
+    found = sorted({one.key for one in clusters if one.key.startswith(f"{job}.")})
+    if len(found) > 1:
+        raise BadInput(f"job {job}: expected one, got {', '.join(found)}; use the full ID")
+    return found[0] if found else job
+
+
+def job_not_found(job: str) -> NotFound:
+    """Return the error for a job without a cluster, with the possible reasons."""
+    ended = "has ended (then use its full ID), " if job.isdecimal() else ""
+    return NotFound(
+        f"job {job} has no cluster: it requested none (-l vcluster=…), has not started yet, {ended}or is another "
+        f"user's; see 'qstat -f {job}'"
+    )
+
+
+def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
+    """Return a sentence for each element that has not confirmed, or that reported an error."""
+    late = [
+        part
+        for part in view.placements
+        if part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or part.trouble
+    ]
+    at = "" if view.state not in ENDED_STATES else "at its end "
+    return tuple(f"{at}{part.kind} {part.element} at {part.site}: {format_progress(part, view)}" for part in late)

@@ -1,4 +1,4 @@
-"""``virtcloud lab``: a whole installation of several sites on this machine."""
+"""``virtcloud lab``: a multi-site installation on this machine, for trials, demonstrations and tests."""
 
 import json
 import sys
@@ -22,42 +22,44 @@ from virtcloud.lab.state import LabState
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")
-user_option = click.option("--user", help="As this user, who has logged in (of 'virtcloud lab pbs': alice, bob).")
+user_option = click.option("--user", help="Run as this user (of 'virtcloud lab pbs': alice, bob).")
 
 
 @click.group(cls=SummaryGroup)
 def lab() -> None:
-    """Run a whole installation of several sites on this machine, for trying and testing."""
+    """Run a multi-site installation on this machine, for trials and tests."""
 
 
 @lab.command()
 @click.argument("topology", type=click.Path(path_type=Path), required=False)
-@click.option("--bare", is_flag=True, help="Network, sshd and libvirtd only: neither SBF nor agents.")
+@click.option("--bare", is_flag=True, help="Start the network, sshd and libvirtd only: neither SBF nor agents.")
 @click.option(
-    "--kernel", type=click.Choice(["direct", "uml"]), help="Insist on this machine's kernel, or on User-mode Linux."
+    "--kernel",
+    type=click.Choice(["direct", "uml"]),
+    help="Use this machine's kernel (direct), or User-mode Linux (uml).  [default: what works here]",
 )
 def up(topology: Path | None, bare: bool, kernel: str | None) -> None:
-    """Start the lab of TOPOLOGY: a file, or the name of one that comes with virtcloud.
+    """Start the lab of TOPOLOGY: a file, or the name of a topology that is part of virtcloud.
 
-    These are: metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each), and evpn (the same
-    sites joined by BGP EVPN over VXLAN, by FRR; no VLAN number is free at two of them).
+    These are metacenter (the default: Brno, Praha and Plzeň on an 802.1ad core, two hosts each), and evpn (the same
+    sites joined by FRR with BGP EVPN over VXLAN; no VLAN ID is free at two sites).
     """
     described = read_lab_file(topology)
     with LabProgress(Console(stderr=True)) as progress:
         running = Lab.up(described, LabOptions(bare=bare, kernel=kernel), progress.watch)
         seconds = progress.seconds
-    click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summary(described)}")
-    click.echo("look at it: virtcloud lab status; into a node: virtcloud lab shell NODE; end it: virtcloud lab down")
+    click.echo(f"lab {described.name} is up after {seconds:.1f} s: {_summarize(described)}")
+    click.echo("next: virtcloud lab status; a shell on a node: virtcloud lab shell NODE; stop it: virtcloud lab down")
     if not bare:
-        click.echo(f"ask its SBF: virtcloud {_url(running.sbf_socket)}site list")
+        click.echo(f"use its SBF: virtcloud {_url_option(running.sbf_socket)}site list")
 
 
-def _url(socket: str) -> str:
-    """Give the flag without which SBF is not found there."""
+def _url_option(socket: str) -> str:
+    """Return the option --url that the lab's SBF needs; empty if it has the default address."""
     return "" if f"unix://{socket}" == DEFAULT_URL else f"--url unix://{socket} "
 
 
-def _summary(described: LabFile) -> str:
+def _summarize(described: LabFile) -> str:
     sites = ", ".join(site.name for site in described.sites)
     hosts = sum(len(site.hosts) for site in described.sites)
     return f"{len(described.sites)} sites ({sites}), {hosts} hosts"
@@ -65,20 +67,20 @@ def _summary(described: LabFile) -> str:
 
 @lab.command()
 def down() -> None:
-    """Stop the lab and remove everything of it, also what a crashed one left."""
+    """Stop the lab and remove all of it, also the remains of a lab that crashed."""
     state = LabState.of_machine()
-    lived = state.pid() is not None
+    was_running = state.pid() is not None
     found = take_down(state)
     if not found:
         click.echo("no lab is up, and none has left anything")
-    elif lived:
+    elif was_running:
         click.echo("the lab is down; nothing of it is left on this machine")
     else:
         click.echo(f"a lab that ended by itself had left {', '.join(found)}; removed, nothing is left")
 
 
 @lab.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@printing.json_option
 def status(as_json: bool) -> None:
     """Show the lab's nodes and services."""
     found = Lab.running().status()
@@ -87,20 +89,23 @@ def status(as_json: bool) -> None:
         return
     kernels = {"direct": "this machine's kernel", "uml": "User-mode Linux"}
     click.echo(f"lab {found['name']} on {kernels[found['kernel']]}; SBF: {found['sbf'] or 'none (bare)'}")
-    rows = [(name, node["kind"], node["address"], _services(node["services"])) for name, node in found["nodes"].items()]
+    rows = [
+        (name, node["kind"], node["address"], _format_services(node["services"]))
+        for name, node in found["nodes"].items()
+    ]
     printing.print_table(("node", "kind", "address", "services"), rows, "no nodes")
 
 
-def _services(states: Mapping[str, str]) -> str:
+def _format_services(states: Mapping[str, str]) -> str:
     return ", ".join(f"{service} {state}" for service, state in states.items())
 
 
 @lab.command()
 @click.option("--host", "hosts", multiple=True, help="Only on this host; may be repeated.  [default: all hosts]")
 def pbs(hosts: tuple[str, ...]) -> None:
-    """Start a real OpenPBS in the lab that is up: its server on the station, a MoM on each host, virtcloud's hooks.
+    """Start OpenPBS in the running lab: the server on the station, a MoM on each host, and virtcloud's hooks.
 
-    It has two users, alice and bob. OpenPBS must be installed on this machine, by default in /opt/pbs.
+    The lab gets two users, alice and bob. OpenPBS must be installed on this machine, by default in /opt/pbs.
 
     Example: virtcloud lab pbs
     """
@@ -124,9 +129,9 @@ def _hosts(topology: Topology) -> list[str]:
 @click.argument("node")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
-    """Run COMMAND on NODE, with this terminal's input and output; gives its exit code.
+    """Run COMMAND on NODE, with this terminal's input and output, and return its exit code.
 
-    As from a shell, 127 says that NODE has no such program, and 126 that it cannot be run.
+    As in a shell, the exit code is 127 if NODE has no such program, and 126 if the program cannot be executed.
     """
     words = command if user is None else as_user(user, command)
     sys.exit(run_attached(Lab.running().state, node, words, terminal=False))
@@ -146,7 +151,7 @@ def shell(user: str | None, node: str) -> None:
 @click.argument("service")
 @click.argument("action", type=click.Choice(["start", "stop", "kill"]))
 def service(node: str, service: str, action: str) -> None:
-    """Start, stop or kill one SERVICE of NODE (the service itself: station sbf)."""
+    """Start, stop or kill one SERVICE of NODE (SBF is the service sbf of the node station)."""
     handle = Lab.running().service(node, service)
     {"start": handle.start, "stop": handle.stop, "kill": handle.kill}[action]()
     click.echo(f"{node}: {service}: {action} done")
@@ -154,9 +159,9 @@ def service(node: str, service: str, action: str) -> None:
 
 @lab.command()
 def demo() -> None:
-    """Show it all: a lab, two clusters over its three sites, a fault, and nothing left in the end.
+    """Demonstrate virtcloud in a lab: two clusters across three sites, a fault, and the removal of both.
 
-    Exit code 0 says that every claim was checked and holds.
+    Exit code 0 if every claim was checked and holds.
 
     Example: virtcloud lab demo
     """
@@ -174,35 +179,35 @@ def demo() -> None:
 
 
 class LabProgress:
-    """Shows what is being waited for and for how long, and what is done."""
+    """Displays the current steps with their durations, and prints completed steps."""
 
     def __init__(self, console: Console) -> None:
-        """Show it on ``console``."""
+        """Create a display on ``console``."""
         self._console = console
-        self._since = time.monotonic()
+        self._start = time.monotonic()
         self._open: dict[str, float] = {}
         self._status = console.status(self)
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start the display."""
         self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it; what was printed stays."""
+        """Stop the display; printed lines remain."""
         self._status.stop()
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
-        return time.monotonic() - self._since
+        """Seconds since the display was created."""
+        return time.monotonic() - self._start
 
     def __rich__(self) -> str:
-        """Give the line that is shown now."""
+        """Return the current line."""
         return f"{self.seconds:5.1f} s  waiting for {', '.join(list(self._open)[:4]) or 'the next step'}"
 
     def watch(self, event: LabEvent) -> None:
-        """Take in one event."""
+        """Record one event of the lab."""
         now = time.monotonic()
         if event.state == "begin":
             self._open[event.step] = now

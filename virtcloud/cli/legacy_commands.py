@@ -1,4 +1,4 @@
-"""The old verbs of ``sbf``, for schedulers that ask by them: networks by ID, hosts by name."""
+"""The legacy commands of ``sbf``, for schedulers that manage networks by ID and hosts by name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,25 +12,27 @@ from virtcloud.model.values import ClusterKey, Name, VlanId
 TIMEOUT_S = 60.0
 
 timeout_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--timeout", type=DurationType(), default="60s", show_default=True, help="How long it may take."
+    "--timeout", type=DurationType(), default="60s", show_default=True, help="Maximum duration of the command."
 )
 lease_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     "--lease",
     type=DurationType(),
     default="31d",
     show_default=True,
-    help="When it ends by itself, counted from the last call that gave it hosts.",
+    help="Time until the network ends, from the last call that added hosts.",
 )
 
 
 @click.command()
 @click.argument("network", metavar="ID")
-@click.option("--site", "sites", multiple=True, metavar="SITE", help="A site that it reaches.  [default: all]")
-@click.option("--owner", help="Whose it is.  [default: the caller]")
+@click.option(
+    "--site", "sites", multiple=True, metavar="SITE", help="A site of the network; may be repeated.  [default: all]"
+)
+@click.option("--owner", help="The network's owner.  [default: the caller]")
 @lease_option
 @timeout_option
 @click.pass_context
-def requestvlan(  # noqa: PLR0913 - click gives each option by its name
+def requestvlan(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
     /,
     network: str,
@@ -40,14 +42,14 @@ def requestvlan(  # noqa: PLR0913 - click gives each option by its name
     lease: float,
     timeout: float,
 ) -> None:
-    """Make the network ID and print its VLAN number. Where sites have others, a line for each: site and number.
+    """Create the network ID and print its VLAN ID; if it differs between sites, a line with site and VLAN ID each.
 
-    The same again changes nothing and prints the same. If it fails, nothing of it is left.
+    Idempotent. If the command fails, it leaves nothing behind.
 
     Example: sbf requestvlan mine
     """
-    view = HostNetworks(open_client(context), timeout).ensure(_id(network), owner, sites, lease)
-    click.echo(_numbers(view.vlans))
+    view = HostNetworks(open_client(context), timeout).ensure(_parse_id(network), owner, sites, lease)
+    click.echo(_format_vlans(view.vlans))
 
 
 @click.command()
@@ -57,11 +59,11 @@ def requestvlan(  # noqa: PLR0913 - click gives each option by its name
 @timeout_option
 @click.pass_context
 def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease: float, timeout: float) -> None:
-    """Bring the network ID to each HOST, and return when it is there. If it fails, those added are removed again.
+    """Add each HOST to the network ID, and wait until all are active. If one fails, all of this call are removed.
 
     Example: sbf addhosts mine brno-h1 praha-h1
     """
-    HostNetworks(open_client(context), timeout).add(_id(network), _elements(hosts), lease)
+    HostNetworks(open_client(context), timeout).add(_parse_id(network), _parse_hosts(hosts), lease)
 
 
 @click.command()
@@ -70,11 +72,11 @@ def addhosts(context: click.Context, network: str, hosts: tuple[str, ...], lease
 @timeout_option
 @click.pass_context
 def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], timeout: float) -> None:
-    """Take the network ID from each HOST, and return when it is gone there. May be repeated.
+    """Remove each HOST from the network ID, and wait for their confirmation. Idempotent.
 
     Example: sbf removehosts mine brno-h1 praha-h1
     """
-    HostNetworks(open_client(context), timeout).remove(_id(network), _elements(hosts))
+    HostNetworks(open_client(context), timeout).remove(_parse_id(network), _parse_hosts(hosts))
 
 
 @click.command()
@@ -82,11 +84,11 @@ def removehosts(context: click.Context, network: str, hosts: tuple[str, ...], ti
 @timeout_option
 @click.pass_context
 def releasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Give the network ID up, which has no hosts any more. May be repeated.
+    """Release the network ID, which must have no hosts. Idempotent.
 
     Example: sbf releasevlan mine
     """
-    HostNetworks(open_client(context), timeout).ensure_none(_id(network))
+    HostNetworks(open_client(context), timeout).ensure_none(_parse_id(network))
 
 
 @click.command()
@@ -94,11 +96,11 @@ def releasevlan(context: click.Context, network: str, timeout: float) -> None:
 @timeout_option
 @click.pass_context
 def forcereleasevlan(context: click.Context, network: str, timeout: float) -> None:
-    """Give the network ID up, and take it from all hosts that it still has. May be repeated.
+    """Remove all hosts from the network ID, and release it. Idempotent.
 
     Example: sbf forcereleasevlan mine
     """
-    HostNetworks(open_client(context), timeout).ensure_none(_id(network), force=True)
+    HostNetworks(open_client(context), timeout).ensure_none(_parse_id(network), force=True)
 
 
 @click.command()
@@ -111,17 +113,17 @@ def dumpstate(context: click.Context) -> None:
     click.echo(render_state_xml(HostNetworks(open_client(context), TIMEOUT_S).all()))
 
 
-def _id(network: str) -> ClusterKey:
-    """Read an ID; schedulers write job names into it, whose case SBF does not keep."""
+def _parse_id(network: str) -> ClusterKey:
+    """Parse an ID. Schedulers use job names in upper and lower case; keys of SBF are in lower case."""
     return ClusterKey(network.lower())
 
 
-def _elements(hosts: tuple[str, ...]) -> tuple[Name, ...]:
-    """Read hosts as a batch system names them: SBF knows them by the first part of their names."""
+def _parse_hosts(hosts: tuple[str, ...]) -> tuple[Name, ...]:
+    """Parse names of hosts in a batch system; the name in SBF is the part before the first dot."""
     return tuple(dict.fromkeys(Name(host.partition(".")[0].lower()) for host in hosts))
 
 
-def _numbers(vlans: dict[Name, VlanId]) -> str:
+def _format_vlans(vlans: dict[Name, VlanId]) -> str:
     if len(set(vlans.values())) == 1:
         return str(next(iter(vlans.values())))
-    return "\n".join(f"{site} {number}" for site, number in sorted(vlans.items()))
+    return "\n".join(f"{site} {vlan}" for site, vlan in sorted(vlans.items()))

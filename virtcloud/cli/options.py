@@ -1,10 +1,6 @@
-"""What commands that ask SBF share: the client, and the option for JSON.
-
-Durations such as ``90s``, ``4h``, ``1d`` or ``1h30m``.
-"""
+"""What commands share: the connection to SBF, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,25 +8,26 @@ import click
 from virtcloud.client.api import Client
 from virtcloud.model.errors import BadInput
 
-json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON, as the HTTP API gives it."
-)
-
-
-def open_client(context: click.Context) -> Client:
-    """Give a client for the address and the token that the command line says, closed when the command ends."""
-    asking = context.find_root().obj
-    made = Client(asking.url, token_file=asking.token_file, ca_file=asking.ca_file, certificate=asking.certificate)
-    context.call_on_close(made.close)
-    return made
-
-
 DURATION_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 
 
+def open_client(context: click.Context) -> Client:
+    """Return a client for the address and token of the command line, created once and closed when the command ends."""
+    root = context.find_root()
+    client = root.meta.get(__name__)
+    if not isinstance(client, Client):
+        options = root.obj
+        client = Client(
+            options.url, token_file=options.token_file, ca_file=options.ca_file, certificate=options.certificate
+        )
+        root.meta[__name__] = client
+        root.call_on_close(client.close)
+    return client
+
+
 def parse_duration(text: str) -> float:
-    """Give seconds; raises :class:`BadInput` when it is no duration above zero."""
+    """Parse a duration and return seconds. Raise BadInput unless it is a duration above zero."""
     parts = _PART.findall(text)
     seconds = sum(float(number) * DURATION_UNITS[unit] for number, unit in parts)
     if "".join(number + unit for number, unit in parts) != text or not seconds:
@@ -39,7 +36,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Write whole seconds with the two largest units: ``1h30m``."""
+    """Format whole seconds with the two largest units: ``1h30m``."""
     left, words = max(0, round(seconds)), []
     for unit, size in sorted(DURATION_UNITS.items(), key=lambda one: -one[1]):
         if unit != "w" and left >= size:
@@ -54,7 +51,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg]  # older ones are
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401
-        """Parse it."""
+        """Parse the option's value."""
         if isinstance(value, int | float):
             return float(value)
         try:

@@ -1,4 +1,4 @@
-"""``virtcloud pbs``: the hooks of an OpenPBS server."""
+"""``virtcloud pbs``: install, remove and check the hooks of an OpenPBS server."""
 
 import json
 import os
@@ -24,28 +24,29 @@ from virtcloud.model.errors import BadInput
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
 FILES = ("token_file", "ca_file", "images")
-pbs_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-pbs_dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be changed; change nothing.")
 
 
 @click.group(cls=SummaryGroup)
 def pbs() -> None:
-    """Install virtcloud's hooks in OpenPBS. To be run as root on the host of the PBS server.
+    """Install, remove and check virtcloud's hooks in OpenPBS, as root on the host of the PBS server.
 
     Example: virtcloud pbs status
     """
 
 
 @pbs.command()
-@click.option("--sbf", metavar="URL", help="Address of SBF, as the PBS server reaches it.")
+@click.option("--sbf", metavar="URL", help="Address of SBF for the hosts of the PBS server.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="File with a scheduler's token for the hooks.")
 @click.option(
-    "--ca-file", type=click.Path(path_type=Path), help="File with the authority that SBF's certificate is of."
+    "--ca-file", type=click.Path(path_type=Path), help="File with the certificate of the authority that signed SBF's."
 )
-@click.option("--settings", type=click.Path(path_type=Path), help='More of them: JSON, {"server": {…}, "mom": {…}}.')
-@pbs_dry_run_option
-@pbs_json_option
-def install(  # noqa: PLR0913 - click gives each option by its name
+@click.option(
+    "--settings", type=click.Path(path_type=Path), help='File with more settings: JSON, {"server": {…}, "mom": {…}}.'
+)
+@dry_run_option
+@printing.json_option
+def install(  # noqa: PLR0913 - click passes each option by its name
     *,
     sbf: str | None,
     token_file: Path | None,
@@ -54,46 +55,46 @@ def install(  # noqa: PLR0913 - click gives each option by its name
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Create the resources and hooks, or bring them up to date; what is right already is not touched.
+    """Create or update the resources and hooks; what is up to date is not changed.
 
-    Settings that are not given stay as they are on the server. May be repeated, also after an interruption.
+    Settings that are not given remain as they are on the server. Idempotent, also after an interruption.
 
     Example: virtcloud pbs install --sbf https://sbf.example.org --token-file /etc/virtcloud/pbs.token --dry-run
     """
-    given = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
-    read = _read(settings) if settings is not None else {}
-    server = {**read.get("server", {}), **{key: value for key, value in given.items() if value is not None}}
+    options = {"sbf": sbf, "token_file": token_file and str(token_file), "ca_file": ca_file and str(ca_file)}
+    read = _read_settings_file(settings) if settings is not None else {}
+    server = {**read.get("server", {}), **{key: value for key, value in options.items() if value is not None}}
     at = qmgr.find_installation()
     changes = installation.plan_installation(
         Qmgr(at), at, BUNDLED_SOURCES, RequestedSettings({**read, "server": server})
     )
     _check_files(server)
-    for change in _shown(changes, dry_run=dry_run, as_json=as_json):
+    for change in _announce(changes, dry_run=dry_run, as_json=as_json):
         qmgr.apply_change(Qmgr(at), change)
     if as_json:
-        _print(changes, dry_run=dry_run)
+        _print_json(changes, dry_run=dry_run)
     elif not changes:
         click.echo("nothing to do: the hooks are installed and up to date")
 
 
 @pbs.command()
-@click.option("--force", is_flag=True, help="Even while jobs run with a cluster.")
-@pbs_dry_run_option
-@pbs_json_option
+@click.option("--force", is_flag=True, help="Delete them even while jobs with a cluster run.")
+@dry_run_option
+@printing.json_option
 def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
-    """Delete the hooks, and the resources that no job names any more.
+    """Delete the hooks, and the resources that no job uses.
 
     Example: virtcloud pbs uninstall --dry-run
     """
     at = qmgr.find_installation()
     changes = installation.plan_removal(Qmgr(at), lambda: list_jobs_with_cluster(at), force=force)
-    kept = installation.apply_removal(Qmgr(at), _shown(changes, dry_run=dry_run, as_json=as_json))
+    kept = installation.apply_removal(Qmgr(at), _announce(changes, dry_run=dry_run, as_json=as_json))
     for reason in kept:
         click.echo(f"kept, {reason}", err=True)
     if as_json:
-        _print(changes, dry_run=dry_run)
+        _print_json(changes, dry_run=dry_run)
     elif not changes:
-        click.echo("nothing to do: no hooks or resources of virtcloud are there")
+        click.echo("nothing to do: found no hooks or resources of virtcloud")
 
 
 @pbs.command()
@@ -102,56 +103,58 @@ def uninstall(force: bool, dry_run: bool, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     default=AGENT_SETTINGS_FILE,
     show_default=True,
-    help="Settings of the agent that reconciles here.",
+    help="Settings of the agent that reconciles jobs on this host.",
 )
-@pbs_json_option
+@printing.json_option
 def status(agent_config: Path, as_json: bool) -> None:
-    """Say how the hooks are, and whether SBF and the hosts' agents answer. Exit code 1 when something is wrong.
+    """Check the hooks, and whether SBF and the agents of the hosts answer. Exit code 1 if a check fails.
 
     Example: virtcloud pbs status
     """
     at = qmgr.find_installation()
-    found = list(check_installation(Qmgr(at), at, BUNDLED_SOURCES, _reconciled(agent_config), datetime.now(UTC)))
+    found = list(check_installation(Qmgr(at), at, BUNDLED_SOURCES, _find_status_file(agent_config), datetime.now(UTC)))
     if as_json:
         click.echo(json.dumps([asdict(one) for one in found], indent=2))
     else:
         rows = [("ok" if one.good else "WRONG", one.subject, one.seen) for one in found]
-        printing.print_table(("", "what", "seen"), rows, "nothing")
+        printing.print_table(("", "subject", "found"), rows, "no checks")
     if not all(one.good for one in found):
         click.get_current_context().exit(EXIT_FAILED)
 
 
 def _check_files(server: Mapping[str, Any]) -> None:
-    """Refuse a file or folder that is not there: the hook reads it on this host."""
+    """Raise BadInput for a file or folder that does not exist on this host, where the hook reads it."""
     for key in (one for one in FILES if server.get(one) and not os.path.exists(server[one])):  # noqa: PTH110 - Path raises
-        raise BadInput(f"server: the hook's setting {key}: expected what is on this host, got {server[key]}: not there")
+        raise BadInput(
+            f"server: the hook's setting {key}: expected a path on this host, got {server[key]}, which does not exist"
+        )
 
 
-def _reconciled(agent_config: Path) -> Path:
-    """Give the file in which the agent of this host says what it saw; the usual one where there are no settings."""
+def _find_status_file(agent_config: Path) -> Path:
+    """Return the status file of the scheduler reconciliation by this host's agent; the default without settings."""
     keys = read_settings(agent_config).scheduler if agent_config.exists() else None
     return (keys or SchedulerSettings()).status
 
 
-def _shown(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
-    """Say the changes; give those that are to be done."""
+def _announce(changes: Sequence[InstallationChange], *, dry_run: bool, as_json: bool) -> Sequence[InstallationChange]:
+    """Print the changes; return those to apply: none in a dry run."""
     if changes and dry_run and not as_json:
-        click.echo("nothing is changed yet; this would be:")
+        click.echo("dry run; these changes would be made:")
     for change in () if as_json else changes:
         click.echo(change.says)
     return () if dry_run else changes
 
 
-def _print(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
-    """Print changes as JSON; ``done`` says whether they were made."""
+def _print_json(changes: Sequence[InstallationChange], *, dry_run: bool) -> None:
+    """Print changes as JSON; ``done`` is whether they were made."""
     click.echo(json.dumps({"done": not dry_run, "changes": [one.says for one in changes]}, indent=2))
 
 
-def _read(path: Path) -> Mapping[str, Mapping[str, Any]]:
+def _read_settings_file(path: Path) -> Mapping[str, Mapping[str, Any]]:
     try:
         read = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise BadInput(f"settings {path}: expected a readable file of JSON, got: {error}") from error
+        raise BadInput(f"settings {path}: expected a readable JSON file, got: {error}") from error
     if (
         not isinstance(read, dict)
         or not set(read) <= set(HOOK_NAMES)

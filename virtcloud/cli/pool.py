@@ -1,21 +1,21 @@
-"""``virtcloud pool``: the VLAN numbers that a site gives."""
+"""``virtcloud pool``: the VLAN IDs that a site allocates to clusters, and their quarantine."""
 
 import click
 
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import json_option, open_client
+from virtcloud.cli.options import open_client
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, QuarantinedVlan, VlanInOtherUse
 from virtcloud.model.vlans import VlanSet
 
-COLUMNS = ("quarantined", "for cluster", "since", "kept back by")
+COLUMNS = ("quarantined", "for cluster", "since", "unconfirmed by")
 OTHER_USE = ("in other use", "on", "name", "unmanaged ports", "since", "read", "cluster")
 
 
 @click.group(cls=SummaryGroup)
 def pool() -> None:
-    """Say which VLAN numbers a site gives to virtual clusters.
+    """Show and set the pool of a site: the VLAN IDs that it allocates to virtual clusters.
 
     Example: virtcloud pool set brno 100-199,300
     """
@@ -23,13 +23,13 @@ def pool() -> None:
 
 @pool.command("show")
 @click.argument("site")
-@json_option
+@printing.json_option
 @click.pass_context
 def show_(context: click.Context, site: str, as_json: bool) -> None:
-    """Show the pool of SITE, which of its VLAN IDs are quarantined, and which are in other use and left out.
+    """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use, which no cluster gets.
 
     A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries it on an
-    unmanaged port. No cluster gets it until a reading shows that the other use has ended.
+    unmanaged port, until a reading shows that this use has ended.
 
     Example: virtcloud pool show brno
     """
@@ -43,7 +43,7 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
         printing.print_table(COLUMNS, [_row(one) for one in found.quarantine], "")
     if found.other_use:
         click.echo()
-        printing.print_table(OTHER_USE, [_other_use(one) for one in found.other_use], "")
+        printing.print_table(OTHER_USE, [_other_use_row(one) for one in found.other_use], "")
 
 
 @pool.command("set")
@@ -51,15 +51,15 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
 @click.argument("vlans")
 @confirmation.dry_run_option
 @confirmation.yes_option
-@json_option
+@printing.json_option
 @click.pass_context
-def set_(  # noqa: PLR0913 - click gives each option by its name
+def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, site: str, vlans: str, *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
-    """Set the pool of SITE to VLANS, ranges such as 100-199,300. Numbers in use cannot be taken out.
+    """Set the pool of SITE to VLANS, ranges such as 100-199,300; VLAN IDs of clusters cannot be removed.
 
-    The site's switches and edges are read first. VLANs that somebody else uses there are listed; they stay as they are
-    and no cluster gets their numbers. Before a port in other use is changed you are asked.
+    First, the site's switches and edges are read. VLAN IDs in other use are listed; they are not changed, and no
+    cluster gets them. Before a port in other use is changed, you are asked for confirmation.
 
     Example: virtcloud pool set brno 100-199,300 --dry-run
     """
@@ -70,19 +70,19 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
         return
     confirmation.confirm_change(preview, yes=yes)
     found = sbf.put_pool(site, pool)
-    printing.print_json(found) if as_json else click.echo(f"site {site} gives {found.vlans or 'no number'}")
+    printing.print_json(found) if as_json else click.echo(f"the pool of site {site} is {found.vlans or 'empty'}")
 
 
 @pool.command()
 @click.argument("site")
 @click.argument("vlan", type=click.IntRange(VlanId.lowest, VlanId.highest))
-@click.option("--reason", required=True, metavar="TEXT", help="Why it is clean; kept in the audit log.")
-@json_option
+@click.option("--reason", required=True, metavar="TEXT", help="Why the VLAN ID is clean, for the audit log.")
+@printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
-    """Say that the number VLAN, which is in quarantine, is clean on all elements of SITE. Your name is kept with it.
+    """Declare that the quarantined VLAN ID VLAN is clean on all elements of SITE; the audit log records your name.
 
-    Its cluster's numbers are given back when the elements of its other sites have confirmed too, or are said clean.
+    The VLAN IDs of its cluster are released when the elements of the other sites have confirmed, or are declared clean.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """
@@ -91,19 +91,21 @@ def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_js
     if as_json:
         printing.print_json(found)
     elif kept:
-        click.echo(f"VLAN {vlan} is still kept back by {_elements(kept[0])}: say it is clean there too")
+        click.echo(
+            f"VLAN {vlan} is still quarantined, unconfirmed by {_format_elements(kept[0])}: declare it clean there, too"
+        )
     else:
         click.echo(f"VLAN {vlan} is not in quarantine at {site}")
 
 
 def _row(one: QuarantinedVlan) -> tuple[object, ...]:
-    return (one.vlan, one.cluster, printing.format_time(one.since), _elements(one))
+    return (one.vlan, one.cluster, printing.format_time(one.since), _format_elements(one))
 
 
-def _other_use(one: VlanInOtherUse) -> tuple[object, ...]:
+def _other_use_row(one: VlanInOtherUse) -> tuple[object, ...]:
     read = printing.format_time(one.read_at) if one.read_at else "never"
     return (one.vlan, one.element, one.name, ", ".join(one.ports), printing.format_time(one.since), read, one.cluster)
 
 
-def _elements(one: QuarantinedVlan) -> str:
+def _format_elements(one: QuarantinedVlan) -> str:
     return ", ".join(f"{element} at {site}" for element, site in sorted(one.elements.items()))

@@ -1,7 +1,4 @@
-"""A cluster's progress: a line per element, live on a terminal, a line per change elsewhere; always on stderr.
-
-Waiting for a cluster before the user's eyes.
-"""
+"""Progress of a cluster on stderr: on a terminal a live line per element, elsewhere a line per change."""
 
 import sys
 import time
@@ -29,62 +26,62 @@ MARKS = {
 
 
 class ProgressDisplay:
-    """Called with each view of the cluster; a context, so that the terminal is left as it was."""
+    """Displays each view of a cluster that it is called with; a context manager that restores the terminal."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, console: Console | None = None) -> None:
-        """Show from now on; ``clock`` counts seconds."""
+        """Create a display whose times start now; ``clock`` returns seconds."""
         self._clock = clock
         self._console = console or Console(file=sys.stderr, markup=False, highlight=False)
-        self._begun = clock()
+        self._start = clock()
         self._ended: dict[str, tuple[PlacementProgress, float]] = {}
-        self._said: dict[str, str] = {}
+        self._printed: dict[str, str] = {}
         self._live = (
             Live(console=self._console, auto_refresh=False, transient=True) if self._console.is_terminal else None
         )
 
     @property
     def seconds(self) -> float:
-        """How long it has been shown."""
-        return self._clock() - self._begun
+        """Seconds since the display was created."""
+        return self._clock() - self._start
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start the display."""
         if self._live:
             self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """End; on a terminal the last lines stay only if something is still being waited for."""
+        """Stop the display, and remove its lines from a terminal."""
         if self._live:
             self._live.stop()
 
     def __call__(self, view: ClusterView) -> None:
-        """Show a view."""
+        """Display a view."""
         if self._live:
-            self._live.update(self._picture(view), refresh=True)
+            self._live.update(self._draw(view), refresh=True)
         else:
-            self._say(view)
+            self._print_changes(view)
 
-    def _picture(self, view: ClusterView) -> Table:
-        picture = Table.grid(padding=(0, 2))
-        picture.add_row("", view.key, str(view.state), f"{self.seconds:.1f} s")
+    def _draw(self, view: ClusterView) -> Table:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row("", view.key, str(view.state), f"{self.seconds:.1f} s")
         for placement in view.placements:
-            picture.add_row(
+            grid.add_row(
                 MARKS[placement.progress],
                 placement.element,
                 format_progress(placement, view),
-                f"{self._since(placement):.1f} s",
+                f"{self._elapsed(placement):.1f} s",
             )
-        return picture
+        return grid
 
-    def _say(self, view: ClusterView) -> None:
+    def _print_changes(self, view: ClusterView) -> None:
         for who, what in _lines(view):
-            if self._said.get(who) != what:
-                self._said[who] = what
+            if self._printed.get(who) != what:
+                self._printed[who] = what
                 self._console.print(f"{self.seconds:6.1f} s  {who}: {what}", soft_wrap=True)
 
-    def _since(self, placement: PlacementView) -> float:
-        """Give the seconds that an element took or, while it is waited for, has taken."""
+    def _elapsed(self, placement: PlacementView) -> float:
+        """Return the seconds until an element confirmed, or so far."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))
@@ -95,18 +92,18 @@ class ProgressDisplay:
 
 
 def format_progress(placement: PlacementView, view: ClusterView) -> str:
-    """PURE. Say what an element is at, and what is being waited for."""
-    what = _what(placement, view)
-    said = {
+    """Return the progress of an element, and what it has yet to confirm. Pure."""
+    what = _describe_wanted(placement, view)
+    progress = {
         PlacementProgress.ADDING: f"waiting for {what}",
         PlacementProgress.CONFIRMED: f"has {what}",
         PlacementProgress.REMOVING: f"waiting until {what} is gone",
         PlacementProgress.REMOVED: "clean",
     }[placement.progress]
-    return f"{said}; trouble: {placement.trouble}" if placement.trouble else said
+    return f"{progress}; trouble: {placement.trouble}" if placement.trouble else progress
 
 
-def _what(placement: PlacementView, view: ClusterView) -> str:
+def _describe_wanted(placement: PlacementView, view: ClusterView) -> str:
     vlan = view.vlans.get(placement.site)
     guests = [guest.name for guest in view.spec.guests if guest.host == placement.element]
     segment = f"VLAN {vlan}" if vlan else "its VLAN"
@@ -122,14 +119,17 @@ def _lines(view: ClusterView) -> Iterator[tuple[str, str]]:
 
 
 def wait_with_progress(
-    context: click.Context, watched: Cluster, goes_on: str, goal: ClusterState, timeout: float | None = None
+    context: click.Context, cluster: Cluster, continues: str, goal: ClusterState, timeout: float | None = None
 ) -> float:
-    """Wait for ``goal`` with progress shown, and give the seconds that it took."""
+    """Wait for a state with progress displayed, and return the seconds that it took.
+
+    On Ctrl-C, exit with a message that ``continues`` completes: what SBF continues to do with the cluster.
+    """
     try:
         with ProgressDisplay() as progress:
-            (watched.wait_active if goal == ClusterState.ACTIVE else watched.wait_ended)(progress, timeout)
+            (cluster.wait_active if goal == ClusterState.ACTIVE else cluster.wait_ended)(progress, timeout)
             return progress.seconds
     except KeyboardInterrupt:
-        key = watched.key
+        key = cluster.key
         delete = f"; delete it: virtcloud cluster delete {key}" if goal == ClusterState.ACTIVE else ""
-        groups.exit_interrupted(context, f"cluster {key} {goes_on}; look at it: virtcloud cluster show {key}{delete}")
+        groups.exit_interrupted(context, f"cluster {key} {continues}; look at it: virtcloud cluster show {key}{delete}")

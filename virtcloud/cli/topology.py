@@ -1,6 +1,6 @@
-"""``virtcloud topology``: what sites, elements and links there are, as a whole or of one site."""
+"""``virtcloud topology``: show and replace the topology, or one site's part of it."""
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Generic, TypeVar
@@ -10,7 +10,7 @@ import click
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import json_option, open_client
+from virtcloud.cli.options import open_client
 from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
@@ -20,75 +20,86 @@ from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
 
 D = TypeVar("D", Topology, SitePart)
-SITE = click.option("--site", metavar="NAME", help="Only this site, with the links between its own elements.")
+site_option = click.option("--site", metavar="NAME", help="Only this site, with the links between its own elements.")
 
 
 class TopologyFile(Topology):
-    """A topology as a file has it: with the version of the topology that it was made from."""
+    """A topology in a file, with the version of the topology that it was made from."""
 
     version: str | int | None = None
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology as a file has it."""
+    """A site's part of the topology in a file, with the version that it was made from."""
 
     version: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyScope(Generic[D]):
-    """What is shown or set: the whole topology, or one site's part, and the calls for it."""
+    """The part of the topology that a command reads or replaces, and the calls for it."""
 
     name: str
     read: Callable[[], tuple[D, str | None]]
     preview: Callable[[D], ChangeDryRun]
     put: Callable[[D, str | None], D]
+    summarize: Callable[[D], str]
 
 
-def _whole(sbf: SbfClient) -> TopologyScope[Topology]:
-    return TopologyScope("topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology)
+def _whole_topology(sbf: SbfClient) -> TopologyScope[Topology]:
+    def summarize(made: Topology) -> str:
+        counts = f"{len(made.sites)} sites, {len(made.elements)} elements, {len(made.links)} links"
+        return f"topology {made.name}: {counts}"
+
+    return TopologyScope("topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology, summarize)
 
 
-def _part(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
-    return TopologyScope(f"site {site}", lambda: sbf.site_part(site), sbf.dry_run_site_part, sbf.put_site_part)
+def _site_topology(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
+    def summarize(made: SitePart) -> str:
+        return f"site {site}: {len(made.site.elements)} elements, {len(made.links)} links"
+
+    def read() -> tuple[SitePart, str | None]:
+        return sbf.site_part(site)
+
+    return TopologyScope(f"site {site}", read, sbf.dry_run_site_part, sbf.put_site_part, summarize)
 
 
 @click.group(cls=SummaryGroup)
 def topology() -> None:
-    """Sites, elements, links and transports, as administrators describe them.
+    """Show and set the topology: sites, elements, links and transports.
 
     Example: virtcloud topology set topology.yaml
     """
 
 
 @topology.command("show")
-@SITE
-@json_option
+@site_option
+@printing.json_option
 @click.pass_context
 def show_(context: click.Context, site: str | None, as_json: bool) -> None:
-    """Show the topology as YAML with its version, in the form in which 'topology set' takes it.
+    """Show the topology with its version as YAML, which 'topology set' accepts.
 
     Example: virtcloud topology show --site brno > brno.yaml
     """
     sbf = open_client(context).sbf
-    found: Topology | SitePart
-    found, version = sbf.versioned_topology() if site is None else sbf.site_part(site)
+    document: Topology | SitePart
+    document, version = sbf.versioned_topology() if site is None else sbf.site_part(site)
     if as_json:
-        printing.print_json(found)
+        printing.print_json(document)
     else:
         shown = {} if version is None else {"version": int(version) if site is None else version}
-        click.echo(format_yaml(found, **shown), nl=False)
+        click.echo(format_yaml(document, **shown), nl=False)
 
 
 @topology.command("set")
 @click.argument("file", type=click.File())
-@SITE
-@click.option("--force", is_flag=True, help="Replace it whatever its version; another's change is lost.")
+@site_option
+@click.option("--force", is_flag=True, help="Replace any version; changes that others made in between are lost.")
 @confirmation.dry_run_option
 @confirmation.yes_option
-@json_option
+@printing.json_option
 @click.pass_context
-def set_(  # noqa: PLR0913 - click gives each option by its name
+def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
     /,
     file: IO[str],
@@ -99,39 +110,29 @@ def set_(  # noqa: PLR0913 - click gives each option by its name
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Set the topology, or one site's part of it, to that of FILE (YAML or JSON; '-' is stdin).
+    """Replace the topology, or one site's part of it, by that of FILE (YAML or JSON; '-' is stdin).
 
-    What carries something cannot be taken out. FILE has the 'version' that 'topology show' printed, so that nobody's
-    change in between is lost. The difference is shown first. The switches and edges that the change concerns are read;
-    before a port in other use is changed you are asked, and on a terminal before anything is.
+    Elements that carry clusters cannot be removed. FILE has the 'version' that 'topology show' printed: SBF refuses to
+    replace a later version. First, the difference is shown, and the switches and edges that it concerns are read.
+    Before a port in other use is changed, you are asked for confirmation; on a terminal, before any change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
     sbf, text = open_client(context).sbf, file.read()
-    asked = _SetOptions(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    options = _SetOptions(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
-        given = read_document(text, file.name, TopologyFile)
-        made = _set(_whole(sbf), _without_version(given, Topology), given.version, asked)
-        told = (
-            "" if made is None else _told(f"topology {made.name}: {len(made.sites)} sites", made.elements, made.links)
-        )
-    else:
-        part = read_document(text, file.name, SiteFile)
-        if part.site.name != site:
-            raise BadInput(f"{file.name}: site.name: expected {site}, got {part.site.name}")
-        set_part = _set(_part(sbf, site), _without_version(part, SitePart), part.version, asked)
-        told = "" if set_part is None else _told(f"site {site}", set_part.site.elements, set_part.links)
-    if told and not as_json:
-        click.echo(told)
-
-
-def _told(what: str, elements: Sized, links: Sized) -> str:
-    return f"{what}{',' if ':' in what else ':'} {len(elements)} elements, {len(links)} links"
+        whole = read_document(text, file.name, TopologyFile)
+        _replace(_whole_topology(sbf), _without_version(whole, Topology), whole.version, options)
+        return
+    part = read_document(text, file.name, SiteFile)
+    if part.site.name != site:
+        raise BadInput(f"{file.name}: site.name: expected {site}, got {part.site.name}")
+    _replace(_site_topology(sbf, site), _without_version(part, SitePart), part.version, options)
 
 
 @dataclass(frozen=True, slots=True)
 class _SetOptions:
-    """The file and the flags of ``topology set``."""
+    """The file and the options of ``topology set``."""
 
     file: str
     force: bool
@@ -140,44 +141,44 @@ class _SetOptions:
     as_json: bool
 
 
-def _without_version(given: Document, kind: type[D]) -> D:
-    return kind.model_validate(given.model_dump(exclude={"version"}, exclude_unset=True))
+def _without_version(document: Document, kind: type[D]) -> D:
+    return kind.model_validate(document.model_dump(exclude={"version"}, exclude_unset=True))
 
 
-def _set(subject: TopologyScope[D], wanted: D, version: str | int | None, asked: _SetOptions) -> D | None:
-    """Show the difference, ask where that is needed, and replace; None for a dry run."""
+def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, options: _SetOptions) -> None:
+    """Print the difference and, unless for a dry run, ask for confirmation where needed and replace the topology."""
     former, current = None, None
     with suppress(NotFound):
-        former, current = subject.read()
-    text = unified_yaml_diff(former, wanted, subject.name)
-    preview = subject.preview(wanted)
-    if asked.dry_run:
-        if text and not asked.as_json:
+        former, current = scope.read()
+    text = unified_yaml_diff(former, wanted, scope.name)
+    dry_run = scope.preview(wanted)
+    if options.dry_run:
+        if text and not options.as_json:
             click.echo(text)
-        confirmation.print_dry_run(preview, as_json=asked.as_json)
-        return None
+        confirmation.print_dry_run(dry_run, as_json=options.as_json)
+        return
     is_change = bool(text) and former is not None
     if is_change:
         click.echo(text, err=True)
-    confirmation.confirm_change(preview, yes=asked.yes)
-    chosen = _version(subject.name, version, current, asked) if is_change else version
-    made = subject.put(wanted, ANY_VERSION if asked.force else None if chosen is None else str(chosen))
-    if asked.as_json:
-        printing.print_json(made)
-    return made
+    confirmation.confirm_change(dry_run, yes=options.yes)
+    chosen = _choose_version(scope.name, version, current, options) if is_change else version
+    made = scope.put(wanted, ANY_VERSION if options.force else None if chosen is None else str(chosen))
+    printing.print_json(made) if options.as_json else click.echo(scope.summarize(made))
 
 
-def _version(name: str, given: str | int | None, current: str | None, asked: _SetOptions) -> str | int | None:
-    """Return the version that is replaced: that of the file or, where somebody agrees to the difference, the shown one.
+def _choose_version(
+    name: str, version: str | int | None, current: str | None, options: _SetOptions
+) -> str | int | None:
+    """Return the version to replace: the file's or, after confirmation of the difference, the current one.
 
-    Raise Conflict when the answer is no, BadInput for a file without a version where nobody can be asked.
+    Raise Conflict if the answer is no, BadInput for a file without a version without a terminal.
     """
     if confirmation.is_terminal():
-        confirmation.require_confirmation(f"Change {name}?", yes=asked.yes)
-        return current if given is None else given
-    if given is None and current is not None and not asked.force:
+        confirmation.require_confirmation(f"Change {name}?", yes=options.yes)
+        return current if version is None else version
+    if version is None and current is not None and not options.force:
         raise BadInput(
-            f"{asked.file}: expected the version of the {name} that it was made from, got none; it is {current} now. "
-            "Begin with what 'virtcloud topology show' prints, or pass --force to replace whatever is there"
+            f"{options.file}: expected the version of the {name} that it was made from, got none; it is {current} now. "
+            "Begin with the output of 'virtcloud topology show', or pass --force to replace any version"
         )
-    return given
+    return version

@@ -1,4 +1,4 @@
-"""``virtcloud torque``: the scripts that Torque runs."""
+"""``virtcloud torque``: write the scripts that Torque runs."""
 
 import json
 import os
@@ -9,19 +9,17 @@ import click
 from pbs_hooks.kit.hook_settings import SettingsError
 from pbs_hooks.torque import script_files
 from pbs_hooks.torque.scripts.script_settings import read_script_settings
+from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.model.errors import BadInput
 
-settings_file = click.option(
+settings_option = click.option(
     "--settings",
     type=click.Path(path_type=Path),
     default="/etc/virtcloud/torque.json",
     show_default=True,
     help="File with the scripts' settings.",
 )
-
-
-torque_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(cls=SummaryGroup)
@@ -33,39 +31,41 @@ def torque() -> None:
 
 
 @torque.command()
-@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="A MoM's folder mom_priv.")
-@settings_file
-@torque_json_option
+@click.option("--to", "folder", type=click.Path(path_type=Path), required=True, help="The folder mom_priv of a MoM.")
+@settings_option
+@printing.json_option
 def scripts(folder: Path, settings: Path, as_json: bool) -> None:
     """Write prologue, prologue.parallel, epilogue, epilogue.parallel and epilogue.precancel.
 
-    May be repeated. Scripts that this command did not write are left alone, and then nothing is written.
+    Idempotent. If the folder has a script that this command did not write, nothing is written.
 
     Example: virtcloud torque scripts --to /var/spool/torque/mom_priv
     """
     if not folder.is_dir():
         raise BadInput(f"{folder}: expected the folder mom_priv of a MoM, found none")
-    text = _program(settings)
+    text = _build_program(settings)
     if read_script_settings(str(settings)).sbf is None:
         raise BadInput(f"{settings}: expected the setting sbf, the address that the scripts ask, got none")
     _write(script_files.plan_scripts(folder, text, os.geteuid()), text, as_json=as_json)
 
 
 @torque.command("filter")
-@click.option("--to", "path", type=click.Path(path_type=Path), required=True, help="Where qsub looks for its filter.")
-@settings_file
-@torque_json_option
+@click.option(
+    "--to", "path", type=click.Path(path_type=Path), required=True, help="The path at which qsub expects its filter."
+)
+@settings_option
+@printing.json_option
 def filter_(path: Path, settings: Path, as_json: bool) -> None:
-    """Write the submit filter, on each host where users submit jobs. May be repeated.
+    """Write the submit filter, on each host where users submit jobs. Idempotent.
 
     Example: virtcloud torque filter --to /usr/local/sbin/torque_submitfilter
     """
-    text = _program(settings)
+    text = _build_program(settings)
     _write(script_files.plan_submit_filter(path, text, os.geteuid()), text, as_json=as_json)
 
 
-def _program(settings: Path) -> str:
-    """Give the program, once its settings are as they must be; a host without any has the defaults."""
+def _build_program(settings: Path) -> str:
+    """Check the settings, and return the text of the scripts; a host without settings has the defaults."""
     try:
         read_script_settings(str(settings))
     except SettingsError as error:
@@ -73,9 +73,9 @@ def _program(settings: Path) -> str:
     return script_files.build_program(settings)
 
 
-def _write(found: list[script_files.ScriptFile], text: str, *, as_json: bool) -> None:
+def _write(files: list[script_files.ScriptFile], text: str, *, as_json: bool) -> None:
     if os.geteuid() != 0:
-        raise BadInput("expected to be run by root: Torque runs no script that is another's")
-    script_files.write_files(found, text)
-    told = [{"path": str(one.path), "mode": f"{one.mode:04o}", "written": not one.is_right} for one in found]
-    click.echo(json.dumps(told, indent=2) if as_json else "\n".join(script_files.describe_files(found)))
+        raise BadInput("expected to run as root: Torque runs only scripts that root owns")
+    script_files.write_files(files, text)
+    rows = [{"path": str(one.path), "mode": f"{one.mode:04o}", "written": not one.is_right} for one in files]
+    click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(script_files.describe_files(files)))

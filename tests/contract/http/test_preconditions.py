@@ -47,7 +47,9 @@ def test_a_change_to_an_older_version_is_412(world: World) -> None:
     put(world, "mine", '"1"')
     status, kind, detail = problem(put(world, "yours", '"1"'))
     assert (status, kind) == (412, "precondition-failed")
-    assert detail.startswith("the topology is version 2, and the change was made to version 1: somebody changed it")
+    assert detail.startswith(
+        "the topology is version 2, and the change was made to version 1: it was changed in between"
+    )
     assert ask(world, "GET", "/v1/topology").json()["name"] == "mine"
 
 

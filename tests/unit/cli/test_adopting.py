@@ -55,7 +55,8 @@ def test_a_dry_run_adopts_nothing(run: Run, posted: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "words"), [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "is SBF's already")]
+    ("port", "words"),
+    [("Gi9/0/9", "expected a managed port of switch brno-sw"), ("Gi1/0/2", "is controlled by SBF already")],
 )
 def test_a_port_that_cannot_be_adopted_is_refused(run: Run, posted: list[object], port: str, words: str) -> None:
     ended = run("element", "adopt", "brno-sw", port, "--yes")
@@ -65,7 +66,7 @@ def test_a_port_that_cannot_be_adopted_is_refused(run: Run, posted: list[object]
 
 def test_a_release_names_what_is_put_back(run: Run, posted: list[object]) -> None:
     ended = run("element", "release", "brno-sw", "Gi1/0/1")
-    assert ended.stdout == "released Gi1/0/1 of brno-sw: what was there before is put back\n"
+    assert ended.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
     assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]
 
 

@@ -49,7 +49,7 @@ def test_following_goes_on_past_the_last_row_until_it_is_interrupted(
         asked.append(after)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(audit, "_newer", newer)
+    monkeypatch.setattr(audit, "_follow", newer)
     assert run("audit", "--follow").exit_code == 130
     assert asked == [7]
 
@@ -67,5 +67,5 @@ class Growing:
 
 def test_following_asks_past_the_newest_row_that_it_has_seen() -> None:
     sbf = Growing()
-    seen = [len(rows) for rows in islice(audit._newer(sbf, None, None, 7), 3)]
+    seen = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7), 3)]
     assert (seen, sbf.asked) == ([0, 1, 0], [7, 7, 8])

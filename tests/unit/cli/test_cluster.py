@@ -152,7 +152,7 @@ def test_the_list_has_a_line_for_each_cluster_and_reads_well_in_a_pipe(run: Run)
 def test_a_list_with_ended_ones_says_how_to_see_older_ones(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE)
     ended = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
-    assert ended.stderr == "there may be older ones: --before 4c1f\n"
+    assert ended.stderr == "for older clusters: --before 4c1f\n"
     assert sbf.listed[-1] == {"limit": ["1"], "before": ["77aa"], "ended": ["true"]}
     assert run("cluster", "list", "--ended").stderr == ""
     assert run("cluster", "list", "--limit", "1").stderr == ""
@@ -247,7 +247,7 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
     ended = run("cluster", "delete", "demo")
     assert (ended.exit_code, sbf.clusters["demo"].state) == (2, ClusterState.ACTIVE)
     assert "clusters that joined the network of cluster demo end with it: more of bob\n" in ended.stderr
-    assert "there is no terminal to ask; pass --yes to agree" in ended.stderr
+    assert "there is no terminal for the confirmation; pass --yes to confirm" in ended.stderr
 
 
 @pytest.mark.parametrize(("said", "code"), [("n\n", 1), ("y\n", 0)])
@@ -277,7 +277,7 @@ def test_sharing_says_with_whom_it_is_shared_now(run: Run) -> None:
 
 def test_a_lease_that_is_later_already_is_said_to_stay(run: Run) -> None:
     run(*CREATE)
-    assert "which is later than asked for: unchanged" in run("cluster", "extend", "demo", "1m").stdout
+    assert "which is later than requested: unchanged" in run("cluster", "extend", "demo", "1m").stdout
 
 
 def test_a_site_that_a_network_reaches_is_part_of_its_spec(run: Run, sbf: FakeSbf) -> None:
@@ -317,7 +317,7 @@ def test_ctrl_c_says_that_the_cluster_goes_on_and_how_to_delete_it(run: Run, mon
     monkeypatch.setattr(Cluster, "wait_active", interrupt)
     ended = run(*CREATE)
     assert ended.exit_code == 130
-    assert "cluster demo goes on being set up" in ended.stderr
+    assert "cluster demo continues to be configured" in ended.stderr
     assert "delete it: virtcloud cluster delete demo" in ended.stderr
 
 

@@ -37,7 +37,7 @@ def test_a_pool_is_shown_as_ranges(run: Run) -> None:
 def test_a_pool_is_set(run: Run, sbf: FakeSbf) -> None:
     ended = run("pool", "set", "brno", "100-199, 300")
     assert (ended.stdout, sbf.put) == (
-        "site brno gives 100-199,300\n",
+        "the pool of site brno is 100-199,300\n",
         [("/v1/sites/brno/pool", {"vlans": "100-199,300"})],
     )
 
@@ -65,7 +65,7 @@ def test_what_an_unreachable_switch_carries_has_its_time(run: Run, monkeypatch: 
     monkeypatch.setitem(DOCUMENTS, path, lost)
     monkeypatch.setitem(DOCUMENTS, "/v1/elements", [lost])
     shown = run("element", "show", "brno-sw").stdout
-    assert "\nread at 2026-01-01 08:00:00; it is unreachable, and may have restarted since\n" in shown
+    assert "\nread at 2026-01-01 08:00:00; it is unreachable and may have restarted\n" in shown
     assert "VLAN 100,102 as of 2026-01-01 08:00:00, unreachable" in run("element", "list").stdout
 
 

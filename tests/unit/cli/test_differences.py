@@ -31,14 +31,14 @@ def test_a_dry_run_says_the_number_and_the_change_of_each_element_and_creates_no
     sbf.preview = {"key": "demo", "created": True, "vlans": {"brno": 100}, "elements": [DIFFERENCE, HOST]}
     ended = run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run")
     assert ended.stdout.splitlines() == [
-        "cluster demo would take VLAN 100 at brno; nothing was changed",
+        "cluster demo would get VLAN 100 at brno; nothing was changed",
         "switch brno-sw at brno, never read:",
         "  - p2: VLAN 139",
         "  + VLAN 100",
         "  + p1: VLAN 100",
-        "it would be told:",
+        "commands that would be sent:",
         "  vlan 100",
-        "host brno-h1 at brno, never last heard of:",
+        "host brno-h1 at brno, never reported:",
         "  - cluster old",
         "  + eth0: VLAN 100 for cluster demo",
         "  + guest g1 (busybox, 256 MiB, 1 cpus)",
@@ -87,7 +87,7 @@ def test_what_travels_untagged_is_said_to(run: Run) -> None:
     DOCUMENTS["/v1/elements/brno-sw/difference"] = {**DIFFERENCE, "switch": changed, "lines": []}
     DOCUMENTS["/v1/elements/brno-h1/difference"] = {**HOST, "host": host}
     assert run("element", "diff", "brno-sw").stdout.splitlines()[1:] == [
-        "  ! p3: taken out of all VLANs first",
+        "  ! p3: removed from all VLANs first",
         "  - p2 (untagged): VLAN 99",
         "  + p2 (untagged): VLAN 100",
     ]

@@ -14,8 +14,8 @@ PART = {"transport": "evpn", "service": 10107}
 ALONE = {"transport": "evpn", "service": 0, "port": "ac1", "vlan": 109}
 CHANGE = {"clear": [PART, ALONE], "remove": [CIRCUIT | {"vlan": 101, "service": 10101}], "add": [CIRCUIT]}
 LINES = [
-    "  ! service 10107 of evpn: what is left of it",
-    "  ! ac1: VLAN 109 in no service: what is left of it",
+    "  ! service 10107 of evpn: remnant",
+    "  ! ac1: VLAN 109 in no service: remnant",
     "  - ac1: VLAN 101 in service 10101 of evpn",
     "  + ac1: VLAN 100 in service 10100 of evpn",
 ]
@@ -87,7 +87,7 @@ def test_a_dry_run_says_what_joins_the_sites_and_numbers_that_differ(
     vlans = {"praha": 200, "brno": 100}
     sbf.preview = {"key": "demo", "created": True, "vlans": vlans, "joined": joined, "elements": []}
     assert run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--dry-run").stdout == (
-        f"cluster demo would take VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; nothing was changed\n"
+        f"cluster demo would get VLAN 100 at brno, VLAN 200 at praha, joined by {shown}; nothing was changed\n"
     )
 
 

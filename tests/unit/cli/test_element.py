@@ -41,7 +41,7 @@ def test_the_list_shows_since_when_a_switch_is_unsaved_and_a_troubles_beginning(
 def test_one_element_is_shown_with_its_whole_trouble(run: Run) -> None:
     said = run("element", "show", "brno-sw").stdout
     assert f"trouble: {LONG}\n" in said
-    assert "a restart could bring back what it carried before" in said
+    assert "a restart could bring back the configuration of before" in said
 
 
 @pytest.mark.usefixtures("unsaved")

@@ -83,7 +83,7 @@ def test_an_image_that_is_not_for_the_caller_is_listed_as_such(folder: Path) -> 
 def test_without_a_folder_the_agents_is_listed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "agent.toml"
     settings.write_text(f'element = "h1"\nsbf = "unix:///x"\nimages = "{folder}"\n')
-    monkeypatch.setattr(host, "AGENT_SETTINGS", settings)
+    monkeypatch.setattr(host, "AGENT_SETTINGS_FILE", settings)
     assert [one["name"] for one in json.loads(listed("--json").stdout)] == ["broken", "debian12", "secret"]
 
 

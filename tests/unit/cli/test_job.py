@@ -77,13 +77,13 @@ def test_a_number_that_two_servers_have_is_not(run: Run, sbf_with_job: FakeSbf) 
     ended = run("job", "12")
     assert (ended.exit_code, ended.stderr) == (
         2,
-        "virtcloud: job 12: expected one, got 12.other, 12.pbssrv; give the whole id\n",
+        "virtcloud: job 12: expected one, got 12.other, 12.pbssrv; use the full ID\n",
     )
 
 
 def test_a_job_without_a_cluster_is_told_why_that_may_be(run: Run, sbf_with_job: FakeSbf) -> None:
     ended = run("job", "13.pbssrv")
-    words = "it asked for none (-l vcluster=…), has not been started yet, or is another user's"
+    words = "it requested none (-l vcluster=…), has not started yet, or is another user's"
     assert (ended.exit_code, ended.stderr) == (
         2,
         f"virtcloud: job 13.pbssrv has no cluster: {words}; see 'qstat -f 13.pbssrv'\n",
@@ -93,7 +93,7 @@ def test_a_job_without_a_cluster_is_told_why_that_may_be(run: Run, sbf_with_job:
 def test_a_number_finds_no_job_that_has_ended_and_it_is_said_what_does(run: Run, sbf_with_job: FakeSbf) -> None:
     sbf_with_job.clusters["12.pbssrv"] = view("12.pbssrv", SPEC, ClusterState.RELEASED)
     ended = run("job", "12")
-    assert (ended.exit_code, "has ended (then give its whole id), or is another user's" in ended.stderr) == (2, True)
+    assert (ended.exit_code, "has ended (then use its full ID), or is another user's" in ended.stderr) == (2, True)
     assert run("job", "12.pbssrv").stdout.splitlines()[:2] == [
         "the cluster of job 12.pbssrv (alice, attempt 0) is released",
         "",
@@ -102,7 +102,7 @@ def test_a_number_finds_no_job_that_has_ended_and_it_is_said_what_does(run: Run,
 
 @pytest.mark.parametrize("given", ["mine", "12.pbssrv;x", "12.", "-1", "Foo bar"])
 def test_what_is_no_id_of_a_job_is_refused(given: str) -> None:
-    with pytest.raises(BadInput, match=r"expected the id of a job, such as 12\.pbssrv, got '"):
+    with pytest.raises(BadInput, match=r"expected the ID of a job, such as 12\.pbssrv, got '"):
         parse_job_id(given, {})
 
 
@@ -133,10 +133,10 @@ def test_within_a_job_its_environment_says_which_one(given: str | None, environm
 
 def test_outside_of_a_job_its_id_is_wanted(run: Run, sbf_with_job: FakeSbf) -> None:
     ended = run("job")
-    words = "or to be run within one (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
-    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the id of a job, {words}\n")
+    words = "or to run within a job (neither VCLUSTER_ID nor PBS_JOBID is set); 'qstat' lists your jobs"
+    assert (ended.exit_code, ended.stderr) == (2, f"virtcloud: expected the ID of a job, {words}\n")
 
 
 def test_jobs_of_arrays_have_no_clusters() -> None:
-    with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is of an array: those have no clusters"):
+    with pytest.raises(BadInput, match=r"job 12\[3\]\.pbssrv is part of an array: such jobs have no clusters"):
         parse_job_id(None, {"PBS_JOBID": "12[3].pbssrv"})

@@ -34,7 +34,9 @@ def test_a_number_is_said_clean_with_a_reason(run: Run, sbf: FakeSbf, monkeypatc
 def test_what_still_keeps_a_number_back_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     still = {**KEPT, "elements": {"praha-sw": "praha"}}
     monkeypatch.setitem(DOCUMENTS, PATH, {**SITE, "quarantine": [still]})
-    assert run(*CLEAN).stdout == "VLAN 112 is still kept back by praha-sw at praha: say it is clean there too\n"
+    assert run(*CLEAN).stdout == (
+        "VLAN 112 is still quarantined, unconfirmed by praha-sw at praha: declare it clean there, too\n"
+    )
 
 
 def test_a_word_without_a_reason_is_not_sent(run: Run, sbf: FakeSbf) -> None:

@@ -29,9 +29,9 @@ def test_a_site_whose_cables_are_right_ends_well(run: Run, monkeypatch: pytest.M
     done = run("site", "verify", "brno")
     assert done.exit_code == 0
     assert done.stdout == (
-        "could not be told: brno-gw1:eth0 - brno-sw1:p4\n"
+        "unknown: brno-gw1:eth0 - brno-sw1:p4\n"
         "  brno-sw1:p4 sees no neighbour\n"
-        "site brno: 1 cables are right, 0 wrong, 1 could not be told\n"
+        "site brno: 1 cables are right, 0 wrong, 1 unknown\n"
     )
 
 
@@ -40,9 +40,9 @@ def test_a_wrong_cable_is_printed_with_what_to_do_and_ends_with_1(run: Run, monk
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
     assert done.stdout == (
-        "wrong: brno-h2:eth0 - brno-sw1:p2: it is elsewhere: move the cable, or correct the topology\n"
+        "wrong: brno-h2:eth0 - brno-sw1:p2: connected elsewhere: move the cable, or correct the topology\n"
         "  brno-h2:eth0 is seen at brno-sw1:p3\n"
-        "site brno: 1 cables are right, 1 wrong, 0 could not be told\n"
+        "site brno: 1 cables are right, 1 wrong, 0 unknown\n"
     )
     assert done.stderr == "virtcloud: site brno: 1 cables are not where the topology says\n"
 
@@ -51,8 +51,8 @@ def test_a_switch_that_could_not_be_asked_is_named_and_ends_with_1(run: Run, mon
     answered(monkeypatch, RIGHT, **{"brno-sw2": "switch brno-sw2 does not answer"})
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
-    assert "not asked: switch brno-sw2 does not answer\n" in done.stdout
-    assert done.stderr == "virtcloud: site brno: 1 switches could not be asked: brno-sw2\n"
+    assert "not read: switch brno-sw2 does not answer\n" in done.stdout
+    assert done.stderr == "virtcloud: site brno: 1 switches could not be read: brno-sw2\n"
 
 
 def test_json_is_the_answer_itself_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,12 +32,12 @@ def test_each_side_gets_a_sheet_with_notes_as_comments_and_what_is_to_be_filled_
     done = run("site", "prepare", "brno", "--platform", "cisco_ios")
     assert done.exit_code == 0
     assert done.stdout == (
-        "# the site's own side: brno-sw1:up (linux_bridge), once\n"
+        "# for the site's administrators: brno-sw1:up (linux_bridge), once\n"
         "ip link set up mtu 1504\n"
         "\n"
         "# for the backbone's administrators: the backbone's device at brno-sw1:up (cisco_ios), once\n"
         "# - Look twice.\n"
         "interface <port>\n"
-        "# to be filled in:\n"
+        "# replace:\n"
         "#   <port>  the backbone's port\n"
     )

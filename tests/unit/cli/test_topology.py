@@ -30,8 +30,8 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
     assert ended.stderr.splitlines()[:5] == [
-        "--- topology now",
-        "+++ topology then",
+        "--- topology (current)",
+        "+++ topology (new)",
         "@@ -1,4 +1,4 @@",
         "-name: small",
         "+name: other",
