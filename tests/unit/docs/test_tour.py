@@ -1,0 +1,16 @@
+"""The tour of the source names modules that exist."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+TOUR = (ROOT / "docs/explanation/tour.md").read_text(encoding="utf-8")
+NAMED = sorted(set(re.findall(r"`((?:virtcloud|sbf_service|pbs_hooks)/[\w/.]+)`", TOUR)))
+
+
+def test_every_module_of_the_tour_exists() -> None:
+    assert [name for name in NAMED if not (ROOT / name).exists()] == []
+
+
+def test_the_tour_follows_both_requests() -> None:
+    assert {"sbf_service/http/routes/clusters.py", "pbs_hooks/openpbs/hooks/runjob.py"} <= set(NAMED)
