@@ -15,7 +15,7 @@ def site() -> Iterator[SingleSite]:
         yield made
 
 
-def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: SingleSite) -> None:
+def test_each_run_has_its_own_cluster_until_it_ends(site: SingleSite) -> None:
     started = site.hook.start("image=debian12:subnet=10.0.0.0/24", key="1.PBSsrv", run_version=2)
     assert started.accepted, started
     view = site.cluster("1.pbssrv")
@@ -30,7 +30,7 @@ def test_a_run_has_a_cluster_of_its_own_number_and_its_end_ends_that(site: Singl
     assert site.cluster("1.pbssrv").state is ClusterState.DRAINING
 
 
-def test_a_job_of_a_server_with_a_long_name_has_its_cluster_too(site: SingleSite) -> None:
+def test_a_long_server_name_is_accepted(site: SingleSite) -> None:
     key = f"1234567.{'x' * 63}.{'y' * 63}.{'z' * 63}.{'w' * 63}"
     started = site.hook.start("image=debian12", key=key)
     assert started.accepted, started
@@ -48,7 +48,7 @@ def test_a_run_waits_for_the_network_of_the_one_before(site: SingleSite) -> None
     assert said.endswith(f"{told}); the job will be tried again")
 
 
-def test_a_run_whose_number_was_used_for_other_hosts_goes_to_its_hosts_with_nothing(site: SingleSite) -> None:
+def test_a_reused_run_number_gets_no_cluster(site: SingleSite) -> None:
     assert site.hook.start("image=debian12", key="3.pbssrv").accepted
     assert site.hook.start("image=debian12:guests=2", key="3.pbssrv").accepted
     assert site.cluster("3.pbssrv").state is ClusterState.DRAINING

@@ -50,7 +50,7 @@ def member(*hosts: str, first: int) -> ClusterSpec:
     return spec(*hosts, first=first, joins="ring")
 
 
-def test_no_frame_is_lost_while_members_come_and_go_at_this_site_and_at_others(
+def test_no_frame_is_lost_while_members_join_and_leave(
     lab: Lab, client: SbfClient, network: ClusterView, before: Snapshot
 ) -> None:
     """Two join at once, one leaves while another joins; then all is as without them. The last ends with its network."""
@@ -73,9 +73,7 @@ def test_no_frame_is_lost_while_members_come_and_go_at_this_site_and_at_others(
     assert take_snapshot(lab, lab.topology) == before
 
 
-def test_no_frame_is_lost_while_sbf_is_killed_and_a_host_that_joins_is_dead(
-    lab: Lab, client: SbfClient, network: ClusterView
-) -> None:
+def test_no_frame_is_lost_while_sbf_and_hosts_die(lab: Lab, client: SbfClient, network: ClusterView) -> None:
     """A member's host is dead and the member fails; SBF is killed while another one joins, and then while it leaves."""
     sbf, agent = lab.service("station", "sbf"), lab.service("praha-h1", "agent")
     with pinging(lab, network, 0, "10.0.0.2") as pings:

@@ -48,9 +48,7 @@ def gone(client: SbfClient, wanted: TorqueJob) -> bool:
     return ended(until(client, wanted.key, ended))
 
 
-def test_a_job_has_its_cluster_from_before_its_script_to_its_epilogue(
-    torque: TorqueMoms, lab: Lab, client: SbfClient
-) -> None:
+def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     """The whole life of a job over two sites: nothing is left, and each step may be repeated."""
     mine, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(mine)
@@ -67,9 +65,7 @@ def test_a_job_has_its_cluster_from_before_its_script_to_its_epilogue(
     assert take_snapshot(lab, lab.topology).differs(before) == ""
 
 
-def test_a_prologue_that_is_killed_leaves_nothing_that_the_next_run_does_not_clear(
-    torque: TorqueMoms, client: SbfClient
-) -> None:
+def test_the_next_run_removes_what_a_killed_prologue_left(torque: TorqueMoms, client: SbfClient) -> None:
     """Torque kills a prologue at its time limit, maybe without an epilogue, and runs the job elsewhere."""
     first = job(2, "brno-h1", "brno-h2")
     torque.sisters(first)
@@ -101,9 +97,7 @@ def test_a_job_that_is_deleted_during_set_up_never_runs(torque: TorqueMoms, lab:
     assert gone(client, mine)
 
 
-def test_an_epilogue_ends_the_wait_where_nobody_heard_of_the_deletion(
-    torque: TorqueMoms, lab: Lab, client: SbfClient
-) -> None:
+def test_an_epilogue_ends_the_wait_of_a_deleted_job(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     mine = job(4, "brno-h1", "brno-h2")
     lab.service("brno-h2", "libvirtd").stop()
     try:
@@ -117,9 +111,7 @@ def test_an_epilogue_ends_the_wait_where_nobody_heard_of_the_deletion(
     assert gone(client, mine)
 
 
-def test_a_host_that_does_not_do_its_part_in_time_is_named_and_the_job_goes_back(
-    torque: TorqueMoms, lab: Lab, client: SbfClient
-) -> None:
+def test_a_late_host_is_named_and_the_job_requeued(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     mine = job(5, "brno-h1", "brno-h2")
     torque.sisters(mine)
     torque.set_patience("brno-h1", 4)
@@ -136,9 +128,7 @@ def test_a_host_that_does_not_do_its_part_in_time_is_named_and_the_job_goes_back
     assert gone(client, mine)
 
 
-def test_a_job_brings_a_running_network_to_its_hosts_by_the_old_word(
-    torque: TorqueMoms, lab: Lab, client: SbfClient
-) -> None:
+def test_a_job_joins_a_running_network_with_the_old_resource(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     root = job(6, "brno-h1", request=f"{REQUEST}:name=lab")
     other = job(7, "brno-h2", request="net=lab")
     assert torque.start(root).returncode == 0
@@ -154,7 +144,7 @@ def test_a_job_brings_a_running_network_to_its_hosts_by_the_old_word(
     assert gone(client, root)
 
 
-def test_a_scheduler_of_old_makes_a_network_and_brings_it_to_its_jobs_hosts(lab: Lab, client: SbfClient) -> None:
+def test_an_old_scheduler_creates_a_network_for_a_job(lab: Lab, client: SbfClient) -> None:
     """The old verbs on real switches: a number before any host, hosts that come and go, and nothing left."""
     before = take_snapshot(lab, lab.topology)
 

@@ -45,7 +45,7 @@ def test_installing_again_changes_nothing(batch: LabPbs) -> None:
     assert pbs(batch, "install") == (0, "nothing to do: the hooks are installed and up to date\n", "")
 
 
-def test_what_differs_is_shown_and_mended_and_others_are_left_alone(batch: LabPbs, others: str) -> None:
+def test_differences_are_shown_and_repaired_foreign_hooks_unchanged(batch: LabPbs, others: str) -> None:
     """An administrator had changed an attribute and the settings."""
     batch.root("qmgr", "-c", "set hook virtcloud_mom alarm = 30")
     _, shown, _ = pbs(batch, "install", "--sbf", "http://other.example:8800", "--dry-run")

@@ -26,16 +26,14 @@ def submit(batch: LabPbs, queue: str, *more: str) -> str:
     return batch.user("alice", ["qsub", *shape, "--", "/bin/true"]).stdout.strip()
 
 
-def test_an_array_of_it_is_deleted_and_the_scheduler_goes_on(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
+def test_an_array_is_deleted_and_the_scheduler_continues(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     """It would offer a part of an array that is refused in runjob for ever, and start nothing else."""
     array = submit(batch, queue, "-J", "1-2")
     assert stage.ends(stage.submit()).exit_status == 0
     stage.until(lambda: "job_state = F" in batch.root("qstat", "-xf", array), f"{array} to be deleted")
 
 
-def test_a_job_of_it_that_would_share_its_host_is_held_and_its_user_can_mend_it(
-    stage: ScenarioStage, batch: LabPbs, queue: str
-) -> None:
+def test_a_job_with_shared_hosts_is_held_until_altered(stage: ScenarioStage, batch: LabPbs, queue: str) -> None:
     """A queue's place is as unseen as its request."""
     job = submit(batch, queue)
     stage.jobs.append(job)

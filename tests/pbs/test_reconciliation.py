@@ -22,7 +22,7 @@ def deeds(pbs: LabPbs) -> list[tuple[str, str]]:
     return [(one.what, str(one.cluster)) for one in SchedulerStatus.model_validate_json(text).report.deeds]
 
 
-def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage: ScenarioStage, batch: LabPbs) -> None:
+def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server has never heard of job 999999; the cluster 999998 was made by hand."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
@@ -43,9 +43,7 @@ def test_what_has_no_job_is_ended_and_what_has_one_or_is_a_persons_is_not(stage:
     stage.gone(f"999998.{server}")
 
 
-def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_leaves_nothing(
-    stage: ScenarioStage, batch: LabPbs
-) -> None:
+def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage, batch: LabPbs) -> None:
     """No hook and no agent was left to say so."""
     job = stage.submit(script=FOREVER)
     stage.active(job)
@@ -68,9 +66,7 @@ def test_a_job_that_was_deleted_by_force_while_sbf_was_away_and_its_host_dead_le
     stage.gone(job)
 
 
-def test_a_run_whose_first_mom_died_in_begin_loses_its_cluster_though_the_job_cannot_run_again(
-    stage: ScenarioStage, batch: LabPbs
-) -> None:
+def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server has no obituary of it, and does not offer the job to the hook again."""
     with stage.world.in_begin(stage.world.hosts[0], HostFault.MOM_DIES) as happens:
         job = stage.submit(hosts=3)
@@ -82,7 +78,7 @@ def test_a_run_whose_first_mom_died_in_begin_loses_its_cluster_though_the_job_ca
         stage.drop(job)
 
 
-def test_a_walltime_that_was_extended_while_sbf_was_away_extends_the_lease(stage: ScenarioStage, batch: LabPbs) -> None:
+def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server's hook could not; the job's cluster lasts for the new walltime all the same."""
     job = stage.submit(script=FOREVER)
     before = stage.active(job).lease_ends

@@ -18,7 +18,7 @@ def addresses(
     return [guest["addresses"] for guest in build_cluster_spec(parse_request(line), run, network, plan)["guests"]]
 
 
-def test_guests_are_numbered_host_by_host_with_addresses_in_that_order() -> None:
+def test_guests_and_addresses_are_numbered_host_by_host() -> None:
     spec = ClusterSpec.model_validate(
         build_cluster_spec(parse_request("image=debian12:guests=2:mem=1gb:subnet=10.0.0.0/24"), RUN)
     )
@@ -31,11 +31,11 @@ def test_guests_are_numbered_host_by_host_with_addresses_in_that_order() -> None
     assert (spec.owner, spec.hosts, spec.guests[0].memory_mb) == ("alice", ("n1", "n2"), 1024)
 
 
-def test_the_lease_is_the_walltime_the_set_up_and_five_minutes() -> None:
+def test_the_lease_is_walltime_setup_and_five_minutes() -> None:
     assert build_cluster_spec(parse_request("image=a"), RUN._replace(setup_s=120))["lease_s"] == 3600 + 120 + 300
 
 
-def test_a_cluster_with_a_network_of_its_own_says_name_number_and_who_may_join() -> None:
+def test_a_new_network_has_name_vlan_and_shares() -> None:
     spec = build_cluster_spec(parse_request("image=a:name=mine:vlan=112:share=bob+carol"), RUN)
     assert (spec["name"], spec["vlan"], spec["shares_with"]) == ("mine", 112, ["bob", "carol"])
     assert "joins" not in spec
@@ -68,7 +68,7 @@ def test_a_subnet_says_where_to_begin(subnet: str, first: list[str], second: lis
 @pytest.mark.parametrize(
     ("subnet", "free"), [("10.0.0.0/30", 2), ("10.0.0.254/24", 1), ("10.0.0.255/24", 0), ("10.0.0.0/32", 1)]
 )
-def test_a_subnet_that_is_too_small_is_refused_with_both_numbers(subnet: str, free: int) -> None:
+def test_a_too_small_subnet_is_rejected_with_both_numbers(subnet: str, free: int) -> None:
     with pytest.raises(RequestError) as caught:
         addresses(f"image=a:guests=2:subnet={subnet}")
     said = f"vcluster: subnet: expected room for 4 guests, got {subnet} with {free} free addresses"
@@ -83,23 +83,23 @@ ROOT = cluster("7.pbssrv", ("g1", ["10.0.0.1/24", "fd00::1/64"]), ("g2", ["10.0.
 MEMBER = cluster("9.pbssrv", ("j9-g1", ["10.0.0.40/24"]))
 
 
-def test_a_joining_job_names_the_network_by_its_key_and_its_guests_by_its_own_number() -> None:
+def test_a_joining_job_prefixes_its_guests_with_its_number() -> None:
     spec = build_cluster_spec(parse_request("image=a:net=mine"), RUN, parse_network([ROOT, MEMBER], "12.pbssrv"))
     assert (spec["joins"], [guest["name"] for guest in spec["guests"]]) == ("7.pbssrv", ["j12-g1", "j12-g2"])
     ClusterSpec.model_validate({key: value for key, value in spec.items() if key != "joins"})
 
 
-def test_a_joining_job_continues_after_the_highest_address_in_the_networks_own_subnets() -> None:
+def test_a_joining_job_continues_after_the_highest_address() -> None:
     given = addresses("image=a:net=mine", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
     assert given == [["10.0.0.41/24", "fd00::3/64"], ["10.0.0.42/24", "fd00::4/64"]]
 
 
-def test_a_joining_job_takes_free_addresses_below_once_the_end_is_reached() -> None:
+def test_a_joining_job_reuses_lower_addresses_at_the_end() -> None:
     network = JobNetwork("7.pbssrv", ("10.0.0.0/29",), ("10.0.0.1", "10.0.0.6"))
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.2/29"], ["10.0.0.3/29"]]
 
 
-def test_a_joining_job_with_a_subnet_passes_over_what_is_in_use() -> None:
+def test_a_joining_job_skips_addresses_in_use() -> None:
     given = addresses("image=a:net=mine:subnet=10.0.0.39/24", network=parse_network([ROOT, MEMBER], "12.pbssrv"))
     assert given == [["10.0.0.39/24"], ["10.0.0.41/24"]]
 
@@ -109,7 +109,7 @@ def test_a_network_without_addresses_gets_a_plan() -> None:
     assert addresses("image=a:net=mine", network=network) == [["10.0.0.1/24"], ["10.0.0.2/24"]]
 
 
-def test_asking_again_for_the_same_joining_job_gives_the_same_although_others_joined_meanwhile() -> None:
+def test_a_repeated_join_returns_the_same_addresses() -> None:
     line, before = "image=a:net=mine", [ROOT]
     first = build_cluster_spec(parse_request(line), RUN, parse_network(before, "12.pbssrv"))
     after = [*before, {"key": "12.pbssrv", "spec": first}, MEMBER]

@@ -17,7 +17,7 @@ def refusal(line: str, **changes: object) -> str:
     return str(caught.value)
 
 
-def test_a_job_without_a_place_gets_one_exclusive_host_for_each_chunk() -> None:
+def test_the_default_place_is_one_exclusive_host_per_chunk() -> None:
     assert admit_pbs_job(parse_request("image=a"), GOOD, WEEK_S) == "scatter:excl"
 
 
@@ -31,7 +31,7 @@ def test_a_job_that_may_share_a_host_is_refused(place: str) -> None:
     assert refusal("image=a", place=place) == "vcluster: needs one exclusive host per chunk (place=scatter:excl)"
 
 
-def test_a_job_without_a_select_or_with_the_old_nodes_is_refused() -> None:
+def test_a_job_without_select_is_rejected() -> None:
     wanted = "vcluster: use -l select=N:ncpus=\u2026"
     assert refusal("image=a", select=None) == wanted
     assert refusal("image=a", nodes="3:ppn=4") == wanted
@@ -42,7 +42,7 @@ def test_a_job_array_is_refused() -> None:
     assert refusal("image=a", array=True) == "vcluster: job arrays are not supported"
 
 
-def test_a_guest_larger_than_its_chunk_is_refused_with_both_sizes() -> None:
+def test_a_guest_larger_than_its_chunk_is_rejected() -> None:
     assert refusal("image=a:mem=64gb") == "vcluster: guest wants 64gb, its chunk has 32gb"
     assert refusal("image=a:mem=16gb:guests=3") == "vcluster: 3 guests want 48gb, its chunk has 32gb"
     assert refusal("image=a:ncpus=8") == "vcluster: guest wants ncpus=8, its chunk has ncpus=4"

@@ -14,7 +14,7 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_an_image_alone_is_one_small_guest_on_each_host_in_a_network_of_its_own() -> None:
+def test_an_image_alone_means_one_small_guest_per_host() -> None:
     assert parse_request("image=debian12") == JobRequest(
         ((GuestRequest("debian12", memory_mb=256, cpus=1),),), net=None
     )
@@ -34,7 +34,7 @@ def test_guests_may_have_both_families_of_addresses() -> None:
     assert parse_request("image=a:subnet=[10.0.0.0/24+fd00::/64]").subnet == ("10.0.0.0/24", "fd00::/64")
 
 
-def test_the_parts_of_the_last_host_hold_for_those_that_follow() -> None:
+def test_the_last_part_applies_to_following_hosts() -> None:
     request = parse_request("image=debian12:guests=2")
     assert request.part(7) == (GuestRequest("debian12"), GuestRequest("debian12"))
     assert request.images == ("debian12",)
@@ -109,12 +109,12 @@ def test_a_file_may_say_it_all() -> None:
         ),
     ],
 )
-def test_a_request_that_is_wrong_is_refused_with_key_expectation_and_place(line: str, message: str) -> None:
+def test_an_invalid_request_names_key_expectation_and_position(line: str, message: str) -> None:
     assert refusal(line).startswith(message)
 
 
 @given(st.text(alphabet="abimge=:[]/0129-. \n\u00e9", max_size=40))
-def test_whatever_is_written_is_understood_or_refused_in_one_line_for_its_user(line: str) -> None:
+def test_any_text_parses_or_fails_with_one_line(line: str) -> None:
     try:
         parse_request(line)
     except RequestError as error:

@@ -49,7 +49,7 @@ def test_a_file_says_each_guest_host_by_host() -> None:
     assert read(FILE).images == ("head", "worker")
 
 
-def test_the_last_host_of_a_file_stands_for_all_that_follow() -> None:
+def test_the_last_host_of_a_file_applies_to_following_hosts() -> None:
     spec = build_cluster_spec(read(FILE), JobRun("12.pbssrv", "alice", ("n1", "n2", "n3"), 60))
     assert [(one["name"], one["host"], one["image"], one["addresses"]) for one in spec["guests"]] == [
         ("db", "n1", "head", []),
@@ -74,7 +74,7 @@ def test_the_file_in_the_documentation_is_right() -> None:
     }
 
 
-def test_an_address_that_is_written_out_is_passed_over_by_the_plan() -> None:
+def test_the_address_plan_skips_listed_addresses() -> None:
     document = {"hosts": [{"guests": [{"image": "a"}, {"image": "a", "addresses": "10.0.0.1/24"}]}]}
     spec = build_cluster_spec(read(document), JobRun("12.pbssrv", "alice", ("n1",), 60))
     assert [one["addresses"] for one in spec["guests"]] == [["10.0.0.2/24"], ["10.0.0.1/24"]]
@@ -136,6 +136,6 @@ def test_a_fault_in_a_file_is_named_by_its_place(document: object, message: str)
     assert refusal(document).startswith("vcluster: /home/a/c.yaml: " + message)
 
 
-def test_a_name_on_the_line_to_join_leaves_no_room_for_a_name_in_the_file() -> None:
+def test_net_on_the_line_conflicts_with_the_files_name() -> None:
     said = "vcluster: /home/a/c.yaml: name: expected none, since net=theirs has its own, got 'mine'"
     assert refusal(FILE, LINE + ":net=theirs") == said

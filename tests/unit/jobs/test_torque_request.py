@@ -27,7 +27,7 @@ def refusal(line: str, wanted: str, array: bool = False) -> str:
     return str(caught.value)
 
 
-def test_a_list_of_resources_is_read_with_the_request_in_it() -> None:
+def test_a_resource_list_may_contain_a_request() -> None:
     text = "neednodes=2:ppn=4,nodes=2:ppn=4,vcluster=image=a:subnet=[fd00::/64],walltime=04:00:00"
     assert dict(parse_resources(text)) == {
         "neednodes": "2:ppn=4",
@@ -62,7 +62,7 @@ def test_nodes_are_read_by_number_and_by_name() -> None:
     assert parse_nodes("3:ppn=4+n7:big") == (Chunk(3, {"ncpus": "4"}), Chunk(1, {}))
 
 
-def test_each_host_of_a_node_file_counts_once_the_first_first() -> None:
+def test_each_host_of_a_nodefile_counts_once() -> None:
     assert parse_nodefile("n2\nn2\nn1\nn2\n\nn3\n") == ("n2", "n1", "n3")
 
 
@@ -70,13 +70,13 @@ def test_a_comma_in_brackets_parts_nothing() -> None:
     assert dict(parse_resources("hostlist=n[1,2],mem=1gb")) == {"hostlist": "n[1,2]", "mem": "1gb"}
 
 
-def test_a_file_of_a_request_is_refused_since_it_does_not_travel() -> None:
+def test_a_request_file_is_rejected() -> None:
     assert refusal("spec=/home/alice/c.yaml", "nodes=1,walltime=1:00") == (
         "vcluster: spec: expected the request in one line, got a file: it does not travel with a Torque job"
     )
 
 
-def test_a_walltime_that_a_queue_may_still_give_is_not_asked_for_yet() -> None:
+def test_a_queue_may_still_set_the_walltime() -> None:
     admit_torque_job(parse_request("image=a"), parse_resources("nodes=1"), None)
 
 
@@ -133,7 +133,7 @@ def test_the_command_line_goes_before_the_script() -> None:
     assert found == {"vcluster": "image=b", "walltime": "1:0:0"}
 
 
-def test_an_array_is_seen_on_the_command_line_and_in_the_script() -> None:
+def test_an_array_is_detected_in_arguments_and_scripts() -> None:
     assert parse_submission(["-t", "1-3"], "").array
     assert parse_submission([], "#PBS -t 1-3\n").array
     assert not parse_submission(["-l", "nodes=2", "-N", "t"], "#PBS -l nodes=2\n").array

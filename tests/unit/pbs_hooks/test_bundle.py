@@ -14,7 +14,7 @@ FILES = sorted(Path(pbs_hooks.openpbs.hooks.__file__).parent.glob("*.py"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
-def test_its_parts_are_written_in_the_language_of_python_3_6(file: Path) -> None:
+def test_hook_modules_have_the_syntax_of_python_3_6(file: Path) -> None:
     ast.parse(file.read_text(), feature_version=(3, 6))
 
 
@@ -46,7 +46,7 @@ def test_it_has_the_licence_of_what_is_not_ours() -> None:
     assert "Kirill Simonov" in bundle_hook("server")
 
 
-def test_a_module_is_loaded_when_it_is_needed_and_shows_its_lines() -> None:
+def test_modules_load_on_demand_and_show_their_lines() -> None:
     """Run with no library of ours in reach, as in PBS."""
     last = (
         "import sys, traceback\n"
@@ -63,7 +63,7 @@ def test_a_module_is_loaded_when_it_is_needed_and_shows_its_lines() -> None:
     assert "raise ValueError(text)" in ran.stdout
 
 
-def test_what_is_needed_later_is_found_after_pbs_has_emptied_the_names_of_the_hook() -> None:
+def test_modules_load_after_pbs_cleared_the_hooks_names() -> None:
     """PBS does so after every run of a hook; found on a real server."""
     program = bundle_program("pbs_hooks.openpbs.hooks.user_files", "load(SOURCES, LOADER, ENTRY)\n")
     later = (

@@ -44,18 +44,18 @@ GONE = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE))
 RUNS = seen([cluster("12.pbssrv")], job(12))
 
 
-def test_a_cluster_whose_job_is_gone_is_ended_at_the_second_look_past_the_grace() -> None:
+def test_a_missing_job_ends_its_cluster_after_the_grace_period() -> None:
     assert after([(0, GONE), (100, GONE)]).ends == (ClusterEnd("12.pbssrv", 1, "job 12.pbssrv is gone", "alice"),)
 
 
 @pytest.mark.parametrize("looks", [[(0, GONE)], [(0, GONE), (99, GONE)], [(0, GONE), (50, RUNS), (150, GONE)]])
-def test_a_cluster_is_kept_at_the_first_look_within_the_grace_and_after_its_job_was_seen(
+def test_a_cluster_is_kept_within_the_grace_period(
     looks: list[tuple[float, Observation]],
 ) -> None:
     assert after(looks).ends == ()
 
 
-def test_without_a_grace_it_still_takes_as_many_looks_as_the_rules_say() -> None:
+def test_without_grace_several_observations_are_still_needed() -> None:
     rules, memory, ends = DoubtRules(looks=3, grace_s=0), {}, []
     for now in range(3):
         verdict = decide(GONE, memory, now, rules)
@@ -70,7 +70,7 @@ def test_a_job_without_hosts_has_no_cluster(standing: JobPhase) -> None:
 
 
 @pytest.mark.parametrize("standing", [JobPhase.RUNNING, JobPhase.EXITING, JobPhase.UNREADABLE])
-def test_the_cluster_of_a_job_with_hosts_or_of_which_nothing_can_be_read_is_kept(standing: JobPhase) -> None:
+def test_the_cluster_of_a_running_or_unreadable_job_is_kept(standing: JobPhase) -> None:
     one = seen([cluster("12.pbssrv")], job(12, standing))
     assert after([(0, one), (100, one), (1000, one)]).ends == ()
 
@@ -88,7 +88,7 @@ def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
 
 
 @pytest.mark.parametrize("attempt", [1, 2, None])
-def test_the_cluster_of_the_attempt_or_of_one_that_is_just_starting_is_kept(attempt: int | None) -> None:
+def test_the_cluster_of_this_or_the_next_attempt_is_kept(attempt: int | None) -> None:
     one = seen([cluster("12.pbssrv", attempt=2)], job(12, attempt=attempt))
     assert after([(0, one), (100, one)]).ends == ()
 
@@ -103,20 +103,20 @@ def test_a_cluster_that_is_ending_already_is_left_alone() -> None:
     assert after([(0, one), (100, one)]).ends == ()
 
 
-def test_where_the_scheduler_has_no_job_at_all_the_grace_is_longer() -> None:
+def test_the_grace_period_is_longer_without_any_job() -> None:
     one = seen([cluster("12.pbssrv")], job(12, JobPhase.GONE), empty=True)
     assert [after([(0, one), (now, one)]).ends == () for now in (100, 899, 900)] == [True, True, False]
 
 
 @pytest.mark.parametrize("left", [(), (cluster("12.pbssrv", ClusterState.FAILING),)])
-def test_administrators_are_told_of_a_job_that_runs_without_a_cluster(left: tuple[object, ...]) -> None:
+def test_a_job_without_its_cluster_raises_an_alert(left: tuple[object, ...]) -> None:
     one = seen(left, job(12, words="runs"))
     assert [(alert.name, alert.text) for alert in after([(0, one), (100, one)]).alerts] == [
         (AlertName.JOB_WITHOUT_CLUSTER, "job 12.pbssrv runs, and there is no cluster of it")
     ]
 
 
-def test_administrators_are_told_of_a_script_that_has_not_begun_long_after_any_barrier_has_ended() -> None:
+def test_a_script_that_never_starts_raises_an_alert() -> None:
     """The first host's MoM was started anew while the cluster was being made: PBS never starts the script."""
     one = seen([cluster("12.pbssrv")], job(12, words="runs", begun=False))
     assert [after([(0, one), (now, one)]).alerts == () for now in (100, 899, 900)] == [True, True, False]
@@ -125,18 +125,18 @@ def test_administrators_are_told_of_a_script_that_has_not_begun_long_after_any_b
     assert (alert.name, alert.text) == (AlertName.JOB_NOT_BEGUN, words)
 
 
-def test_a_script_may_wait_as_long_as_its_cluster_is_being_made() -> None:
+def test_a_script_may_wait_while_its_cluster_is_configured() -> None:
     one = seen([cluster("12.pbssrv", ClusterState.CONFIGURING)], job(12, words="runs", begun=False))
     assert after([(0, one), (900, one)]).alerts == ()
 
 
 @pytest.mark.parametrize("other", [job(12, wants_cluster=False), job(12, JobPhase.EXITING), job(12, JobPhase.PENDING)])
-def test_a_job_that_wants_none_or_has_no_use_for_it_may_be_without_a_cluster(other: SchedulerJob) -> None:
+def test_a_job_that_needs_no_cluster_raises_no_alert(other: SchedulerJob) -> None:
     one = seen([], other)
     assert after([(0, one), (100, one)]).alerts == ()
 
 
-def test_administrators_are_told_at_once_of_a_job_that_cannot_be_read() -> None:
+def test_an_unreadable_job_raises_an_alert_at_once() -> None:
     one = seen([cluster("12.pbssrv")], job(12, JobPhase.UNREADABLE, words="it is not JSON"))
     assert [(alert.name, alert.text) for alert in after([(0, one)]).alerts] == [
         (AlertName.JOB_UNREADABLE, "job 12.pbssrv: it is not JSON; its cluster is left alone")
@@ -161,7 +161,7 @@ steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_
 
 @settings(deadline=None)
 @given(steps)
-def test_nothing_is_ended_that_had_a_running_job_in_either_of_the_last_two_good_looks(
+def test_a_job_seen_lately_keeps_its_cluster(
     looked: list[tuple[float, Observation | None]],
 ) -> None:
     memory: DoubtMemory = {}
@@ -232,7 +232,7 @@ def test_a_lease_covers_what_is_left_of_the_walltime(
     assert found == wanted
 
 
-def test_a_lease_that_was_just_extended_is_not_extended_at_the_next_look() -> None:
+def test_an_extended_lease_is_not_extended_again_at_once() -> None:
     held = cluster("12.pbssrv", lease_s=8100)
     assert compute_extension(held, job(12, walltime_s=7200, used_s=0), NOW + timedelta(seconds=600)) is None
 
@@ -242,7 +242,7 @@ def test_only_for_a_running_job(standing: JobPhase) -> None:
     assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, standing), NOW) is None
 
 
-def test_not_for_an_earlier_attempt_nor_for_a_cluster_that_is_ending() -> None:
+def test_former_attempts_and_ending_clusters_are_not_extended() -> None:
     assert compute_extension(cluster("12.pbssrv", lease_s=1), job(12, attempt=2), NOW) is None
     assert compute_extension(cluster("12.pbssrv", ClusterState.DRAINING, lease_s=1), job(12), NOW) is None
 
@@ -256,5 +256,5 @@ def test_times_are_read_as_pbs_writes_them(text: object, read: int) -> None:
     ("key", "number"),
     [("12.pbssrv.example.org", "12"), ("12.pbssrv", None), ("demo", None), ("12.other.example.org", None)],
 )
-def test_a_cluster_is_a_jobs_of_this_server_by_its_key(key: str, number: str | None) -> None:
+def test_the_key_shows_whose_job_a_cluster_belongs_to(key: str, number: str | None) -> None:
     assert parse_job_number(key, PbsServer("PBSsrv.example.org", empty=False)) == number

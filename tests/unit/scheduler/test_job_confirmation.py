@@ -32,7 +32,7 @@ def word(resources: str = VCLUSTER, state: str = "R", more: str = "", code: int 
     return TorqueScheduler(FakeCommands({"qstat -x 7": (code, out, err)})).word("7", SERVER, {"n1": "brno-h1"})
 
 
-def test_a_running_job_is_told_with_its_owner_hosts_and_network() -> None:
+def test_a_running_job_is_confirmed_with_owner_hosts_and_network() -> None:
     assert word() == JobStatement(runs=True, owner="alice", hosts=("brno-h1", "n2"), network="lab", words="runs")
 
 
@@ -68,7 +68,7 @@ def test_a_job_that_may_have_no_cluster_is_told_so(state: str, resources: str, w
     assert (found.runs, found.words[: len(words)]) == (False, words)
 
 
-def test_a_job_that_the_server_does_not_know_is_told_so() -> None:
+def test_an_unknown_job_is_denied() -> None:
     found = word(code=153, err="qstat: Unknown Job Id Error 7.pbssrv\n")
     assert found == JobStatement(runs=False, words="is not known to pbssrv")
 

@@ -47,7 +47,7 @@ def names(report: ReconciliationReport) -> list[AlertName]:
     return [one.name for one in report.alerts]
 
 
-def test_the_cluster_of_a_job_that_is_gone_is_ended_and_no_other(place: Place) -> None:
+def test_only_the_cluster_of_a_missing_job_is_ended(place: Place) -> None:
     report = place.looks(3)
     assert place.sbf.ended == [("2.pbssrv", 1)]
     assert [(one.what, one.cluster, one.why) for one in report.deeds] == [("ended", "2.pbssrv", "job 2.pbssrv is gone")]
@@ -95,7 +95,7 @@ def test_a_service_that_was_started_again_knows_of_no_doubt(place: Place) -> Non
 
 
 @pytest.mark.parametrize("set_by", [-86400.0, 86400.0])
-def test_a_clock_that_is_set_ends_nothing_sooner_and_nothing_later(place: Place, set_by: float) -> None:
+def test_setting_the_clock_does_not_change_grace_periods(place: Place, set_by: float) -> None:
     place.looks(1, pause=50)
     place.clock.set_by = set_by
     place.looks(1, pause=50)
@@ -128,7 +128,7 @@ def test_what_sbf_refuses_is_told_and_tried_again(place: Place) -> None:
     assert place.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_the_lease_of_a_job_with_more_walltime_is_extended_once(place: Place) -> None:
+def test_a_longer_walltime_extends_the_lease_once(place: Place) -> None:
     place.scheduler.known = {"1.pbssrv": job(1, walltime_s=10000)}  # type: ignore[dict-item]
     place.looks(3, pause=10)
     assert place.sbf.extended == [("1.pbssrv", 10900)]
@@ -142,14 +142,14 @@ def test_a_lease_that_sbf_does_not_extend_is_told(place: Place) -> None:
     assert (found.name, found.text) == (AlertName.LEASE_NOT_EXTENDED, text)
 
 
-def test_a_fault_of_ours_is_told_with_its_traceback_and_ends_nothing(place: Place) -> None:
+def test_an_unexpected_error_is_logged_and_ends_nothing(place: Place) -> None:
     place.looks(1)
     place.scheduler.jobs = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
     report = place.looks(1)
     assert (names(report), "fault" in place.log.events, place.sbf.ended) == ([AlertName.FAULT], True, [])
 
 
-def test_an_alert_is_told_when_it_begins_and_when_it_is_over(place: Place) -> None:
+def test_an_alert_is_logged_at_its_start_and_end(place: Place) -> None:
     place.sbf.kept.clear()
     place.looks(3)
     place.scheduler.failing = "away"
@@ -170,7 +170,7 @@ def test_an_alert_is_told_when_it_begins_and_when_it_is_over(place: Place) -> No
     ]
 
 
-def test_a_report_says_what_is_in_doubt_and_for_how_long(place: Place) -> None:
+def test_a_report_lists_doubts_with_their_duration(place: Place) -> None:
     place.looks(1, pause=30)
     (doubt,) = place.looks(1).doubts
     assert (doubt.key, doubt.looks, doubt.seconds, doubt.why) == ("2.pbssrv", 2, 30, "job 2.pbssrv is gone")
@@ -181,7 +181,7 @@ def test_a_cluster_that_is_ended_is_not_ended_again(place: Place) -> None:
     assert (place.sbf.kept["2.pbssrv"].state, len(place.sbf.ended)) == (ClusterState.DRAINING, 1)  # type: ignore[index]
 
 
-def test_a_topology_that_is_not_told_keeps_no_cluster_from_being_ended(place: Place) -> None:
+def test_a_missing_topology_does_not_stop_reconciliation(place: Place) -> None:
     """Whether nodes are known is a second question: without an answer to it the first one is still good."""
 
     def refuse() -> Topology:

@@ -65,12 +65,12 @@ def test_a_running_job_is_read_with_its_attempt_and_times() -> None:
     }
 
 
-def test_a_job_whose_script_was_not_started_yet_is_told_from_one_that_runs() -> None:
+def test_a_job_before_its_script_is_recognized() -> None:
     found = asked(RUNNING.replace('"substate":	42', '"substate":	41'))["7.pbssrv"]
     assert (found.standing, found.begun) == (JobPhase.RUNNING, False)
 
 
-def test_jobs_that_are_gone_are_told_by_name_beside_the_others() -> None:
+def test_missing_jobs_are_parsed_beside_the_others() -> None:
     found = asked(RUNNING, FINISHED + UNKNOWN, 153)
     assert {key: one.words for key, one in found.items()} == {
         "4.pbssrv": "has finished",
@@ -79,7 +79,7 @@ def test_jobs_that_are_gone_are_told_by_name_beside_the_others() -> None:
     }
 
 
-def test_what_is_asked_for_and_passed_over_in_silence_is_no_answer_at_all() -> None:
+def test_an_omitted_job_makes_the_answer_incomplete() -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat -f": (0, NOTHING, "")})
     with pytest.raises(SchedulerUnavailable, match=r"qstat said nothing of job 7 \(1 in all\): it must run as root"):
         OpenPbsScheduler(commands).jobs(SERVER, {"7"})
@@ -101,7 +101,7 @@ def test_any_other_complaint_is_a_failure_of_the_whole(code: int, err: str) -> N
         asked(RUNNING, err, code)
 
 
-def test_a_job_whose_environment_breaks_the_json_is_unreadable_and_the_others_are_read() -> None:
+def test_one_invalid_job_does_not_hide_the_others() -> None:
     broken = RUNNING.replace("7.pbssrv", "8.pbssrv").replace('"BAR":	7', '"BAR":	007')
     both = {"qstat -f -F json 7 8": (0, broken, ""), "qstat -f -F json 8": (0, broken, "")}
     commands = FakeCommands(
@@ -119,12 +119,12 @@ def test_control_characters_within_strings_are_let_pass() -> None:
 
 
 @pytest.mark.parametrize("facts", ['"R"', '{"job_state": "Y"}', '{"job_state": "M"}', '{"Resource_List": "x"}'])
-def test_a_job_that_is_not_as_expected_or_was_moved_away_is_unreadable(facts: str) -> None:
+def test_a_moved_or_malformed_job_is_unreadable(facts: str) -> None:
     commands = FakeCommands({"qselect": (0, "", ""), "qstat": (0, f'{{"Jobs": {{"7.pbssrv": {facts}}}}}', "")})
     assert OpenPbsScheduler(commands).jobs(SERVER, {"7"})["7.pbssrv"].standing is JobPhase.UNREADABLE  # type: ignore[index]
 
 
-def test_jobs_are_asked_for_by_their_numbers_a_hundred_at_once() -> None:
+def test_jobs_are_queried_in_batches_of_a_hundred() -> None:
     gone = "".join(f"qstat: Unknown Job Id {number}.pbssrv\n" for number in range(1, 151))
     commands = FakeCommands({"qselect": (0, "", ""), "qstat": (153, NOTHING, gone)})
     OpenPbsScheduler(commands).jobs(SERVER, {str(number) for number in range(1, 151)})
@@ -142,7 +142,7 @@ def test_a_selection_that_failed_is_no_selection(code: int, out: str, err: str) 
         parse_job_numbers(CommandResult("qselect", code, out, err))
 
 
-def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
+def test_the_server_reports_its_name_and_job_count() -> None:
     assert parse_server(CommandResult("qstat -B", 0, STATUS, "")) == SchedulerServer("pbssrv", empty=False)
     assert parse_server(CommandResult("qstat -B", 0, STATUS.replace("8", "0"), "")).empty
 
@@ -159,7 +159,7 @@ def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
         (0, STATUS.replace('"pbssrv": {', f'"{"x" * 268}": {{'), "expected one server with its state"),
     ],
 )
-def test_a_server_that_is_not_at_work_or_does_not_say_so_is_silent(code: int, out: str, said: str) -> None:
+def test_a_server_that_is_not_at_work_is_unavailable(code: int, out: str, said: str) -> None:
     with pytest.raises(SchedulerUnavailable, match=said):
         parse_server(CommandResult("qstat -B", code, out, ""))
 

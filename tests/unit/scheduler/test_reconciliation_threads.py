@@ -134,7 +134,7 @@ def test_a_day_at_the_schedulers_host(sbf: SbfClient, commands: Path, agent: "su
     assert "cluster_ended cluster=2.pbssrv attempt=1 why='job 2.pbssrv is not known to pbssrv'" in log
 
 
-def test_a_status_is_late_when_the_next_look_should_long_have_been(tmp_path: Path) -> None:
+def test_an_overdue_status_is_late(tmp_path: Path) -> None:
     text = '{"kind":"openpbs","sbf":"x","interval_s":30,"report":{"at":"2026-07-01T12:00:00Z","good":true}}'
     (tmp_path / "s.json").write_text(text)
     found = read_status(tmp_path / "s.json")
@@ -142,7 +142,7 @@ def test_a_status_is_late_when_the_next_look_should_long_have_been(tmp_path: Pat
     assert late == [False, True]
 
 
-def test_a_status_that_is_not_there_or_not_ours_is_told(tmp_path: Path) -> None:
+def test_a_missing_or_foreign_status_file_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no 'virtcloud agent' with \[scheduler\] has run since the start"):
         read_status(tmp_path / "s.json")
     (tmp_path / "s.json").write_text("{}")
@@ -160,9 +160,7 @@ esac
 """
 
 
-def test_an_agent_at_torques_server_answers_for_the_job_that_a_host_begins(
-    address: str, sbf: SbfClient, tmp_path: Path
-) -> None:
+def test_the_agent_at_torques_server_confirms_a_starting_job(address: str, sbf: SbfClient, tmp_path: Path) -> None:
     """The host's call waits for the answer; for another owner's network there is none."""
     for name, script in {"qstat": TORQUE_QSTAT, "pbsnodes": "#!/bin/sh\necho '<Data></Data>'\n"}.items():
         (tmp_path / name).write_text(script)

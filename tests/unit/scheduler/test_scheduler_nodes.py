@@ -13,7 +13,7 @@ TOPOLOGY = Topology.model_validate(
 )
 
 
-def test_nodes_that_sbf_can_give_a_cluster_to_are_passed_over() -> None:
+def test_nodes_that_sbf_can_serve_raise_no_alert() -> None:
     assert find_unfit_nodes({"n1.example.org"}, TOPOLOGY, {"n1.example.org": "brno-h1"}, ()) == []
     assert find_unfit_nodes({"Brno-H1.example.org"}, TOPOLOGY, {}, ()) == []
 

@@ -23,7 +23,7 @@ def look(numbers: set[str], listed: tuple[int, str, str], **single: tuple[int, s
     return {str(key): one for key, one in found.items()}
 
 
-def test_all_jobs_are_listed_and_what_is_not_among_them_is_asked_for() -> None:
+def test_jobs_missing_in_the_list_are_queried() -> None:
     found = look({"7", "9"}, (0, LIST, ""), j9=(153, "", "qstat: Unknown Job Id Error 9.pbssrv\n"))
     assert {key: (one.standing, one.words) for key, one in found.items()} == {
         "7.pbssrv": (JobPhase.RUNNING, "runs"),
@@ -37,7 +37,7 @@ def test_a_job_is_read_with_its_times_and_no_attempt() -> None:
     assert (found.wants_cluster, found.walltime_s, found.used_s, found.attempt) == (True, 600, 27, None)
 
 
-def test_an_empty_list_says_nothing_of_a_job_that_is_not_denied_by_name() -> None:
+def test_an_empty_list_denies_no_job() -> None:
     assert look({"7"}, (0, "", ""), j7=(0, "", ""))["7.pbssrv"].standing is JobPhase.UNREADABLE
 
 
@@ -47,7 +47,7 @@ def test_a_list_that_is_not_whole_is_no_list(listed: tuple[int, str, str]) -> No
         look({"7"}, listed)
 
 
-def test_the_server_says_its_name_and_whether_it_has_any_job() -> None:
+def test_the_server_reports_its_name_and_job_count() -> None:
     assert parse_server(CommandResult("qstat -B", 0, STATUS, "")) == SchedulerServer("pbssrv", empty=False)
 
 
@@ -79,7 +79,7 @@ def test_control_characters_in_one_users_environment_blind_nobody() -> None:
     assert set(look(set(), (0, listed, ""))) == {"7.pbssrv", "8.pbssrv"}
 
 
-def test_a_job_of_another_server_is_not_taken_for_ours_of_the_same_number() -> None:
+def test_a_foreign_job_with_our_number_is_ignored() -> None:
     """A queue may route jobs here from elsewhere; one that has finished would end another's cluster."""
     found = look(
         {"8"}, (0, LIST.replace("8.pbssrv", "8.elsewhere"), ""), j8=(153, "", "qstat: Unknown Job Id 8.pbssrv\n")
@@ -88,7 +88,7 @@ def test_a_job_of_another_server_is_not_taken_for_ours_of_the_same_number() -> N
 
 
 @pytest.mark.parametrize("suffix", ["", ".pbssrv.alias", ".pbssrv.example.org"])
-def test_jobs_that_are_not_called_by_the_servers_name_are_told(suffix: str) -> None:
+def test_job_ids_without_the_server_name_are_an_error(suffix: str) -> None:
     """As of a server with ``display_job_server_suffix`` or ``job_suffix_alias``: their clusters would not be seen."""
     with pytest.raises(SchedulerUnavailable, match=r"expected ids of jobs that end in \.pbssrv, got '7"):
         look({"7"}, (0, LIST.replace(".pbssrv", suffix), ""))

@@ -74,7 +74,7 @@ def finished(made: FakeBatch, job: str) -> bool:
     return made.status(job).state is BatchJobState.FINISHED
 
 
-def test_a_deleted_job_whose_script_begins_within_the_kill_delay_is_killed_after_it(tmp_path: Path) -> None:
+def test_a_script_within_the_kill_delay_is_killed(tmp_path: Path) -> None:
     """The MoM kills whatever runs at that time, and all ends as ever."""
     with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=3)) as made:
         job = deleted_while_it_waits(made, tmp_path, "echo ran; exec sleep 600").id
@@ -83,7 +83,7 @@ def test_a_deleted_job_whose_script_begins_within_the_kill_delay_is_killed_after
         assert [one.event for one in made.seen][-3:] == ["execjob_launch", "execjob_epilogue", "execjob_end"]
 
 
-def test_a_deleted_job_whose_script_begins_later_runs_to_its_end(tmp_path: Path) -> None:
+def test_a_script_after_the_kill_delay_runs_on(tmp_path: Path) -> None:
     """As if nothing had happened."""
     with one_host(tmp_path, WAITS % "e.accept()", pace=Pace(kill_delay=0.1)) as made:
         job = made.submit(BatchSubmission("echo ran; exit 3"))
@@ -170,7 +170,7 @@ def test_a_first_host_that_dies_in_begin_was_never_there(tmp_path: Path) -> None
     assert seen[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 
 
-def test_another_host_that_dies_in_begin_is_as_one_that_refuses(tmp_path: Path) -> None:
+def test_a_sister_dying_in_begin_counts_as_rejecting(tmp_path: Path) -> None:
     """The first host takes the start back, and the server has an obituary."""
     seen = begun_again(FakeHost("n1"), DiesInBegin("n2"), tmp_path)
     assert [(host, event) for host, event, run in seen if run == 1 and event != "runjob"] == [

@@ -242,7 +242,7 @@ def test_a_launch_can_change_program_and_environment() -> None:
     assert outcome.env == {"PBS_JOBID": "y", "A": "1,2 \\\\d"}
 
 
-def test_a_mom_hook_asks_for_rerun_and_a_server_hook_cannot() -> None:
+def test_only_a_mom_hook_can_request_a_rerun() -> None:
     """``rerun()`` and ``delete()`` are for hooks of MoMs."""
     assert run_hook("import pbs; pbs.event().job.rerun()", HookEvent("execjob_launch", job=JOB)).rerun
     assert said("attempt(e.job.rerun)") == ["NotImplementedError: rerun(): only for mom hooks"]

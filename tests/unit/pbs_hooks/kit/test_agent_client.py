@@ -42,7 +42,7 @@ def test_an_agent_that_does_not_run_is_away(tmp_path: Path) -> None:
     )
 
 
-def test_an_agent_that_hangs_is_away_when_the_time_is_over(tmp_path: Path) -> None:
+def test_an_agent_that_hangs_is_unreachable_after_the_timeout(tmp_path: Path) -> None:
     enough = threading.Event()
 
     def hang(_: FakeRequest) -> FakeAnswer:

@@ -85,7 +85,7 @@ def test_an_answer_stops_nothing(sbf: ScriptedSbf) -> None:
         assert HookSbfClient(SbfAddress(sbf.url), Deadline(2.0), 2.0, 60).network("x").slug == "not-found"
 
 
-def test_it_is_known_to_an_interpreter_that_starts_in_the_same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_survives_a_restart_of_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """PBS does so every hundred hooks: modules are gone then, the environment of the process is not."""
     sbf_client.record_failed_call(ALLOWED, ALLOWED, 60)
     assert sbf_client.seconds_until_retry() > 30

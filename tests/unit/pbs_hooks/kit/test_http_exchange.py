@@ -86,7 +86,7 @@ def test_the_token_is_that_of_the_file(tmp_path: Path) -> None:
         assert sbf.tokens == ["Bearer vc_abc"]
 
 
-def test_a_file_with_more_than_a_token_is_named_and_not_told(tmp_path: Path) -> None:
+def test_an_invalid_token_file_is_named_without_its_content(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("vc_abc\nvc_def\n")
     words = refused("http://127.0.0.1:1", tmp_path / "token")
     assert words == f"expected one token in {tmp_path}/token, got 2 words"

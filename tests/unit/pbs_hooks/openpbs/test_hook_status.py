@@ -27,7 +27,7 @@ def element(name: str, *, seen: timedelta | None = timedelta(), trouble: str | N
     )
 
 
-def test_a_host_waits_for_its_copy_until_the_server_notes_that_it_was_sent() -> None:
+def test_a_host_lacks_its_copy_until_the_transfer_is_done() -> None:
     """Other hooks' copies do not matter, of a host's lines the last one does."""
     assert hook_status.find_hosts_without_copy(TRACKING, "virtcloud_mom") == ["n2"]
 
@@ -37,7 +37,7 @@ def test_a_server_that_sent_nothing_yet_waits_for_nobody() -> None:
     assert hook_status.find_hosts_without_copy("\nrubbish\n", "virtcloud_mom") == []
 
 
-def test_hosts_are_known_to_sbf_up_to_their_first_dot_in_lower_case() -> None:
+def test_hosts_have_lower_case_names_up_to_the_dot() -> None:
     """Unless the setting says another name."""
     names = {"node7": "brno-h1"}
     assert [hook_status.element_of(one, names) for one in ("N1.example.org", "node7")] == ["n1", "brno-h1"]

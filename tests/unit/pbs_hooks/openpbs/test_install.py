@@ -140,7 +140,7 @@ def test_a_new_program_is_told_by_its_digest(place: PbsInstallation) -> None:
     assert len(set(said[0].split(": program ")[1].split(" becomes "))) == 2
 
 
-def test_a_setting_that_is_given_replaces_one_and_keeps_the_others(place: PbsInstallation) -> None:
+def test_a_new_setting_keeps_the_others(place: PbsInstallation) -> None:
     """What is not named stays as it is on the server."""
     said = [
         one.says
@@ -175,7 +175,7 @@ def test_a_resource_of_another_type_is_refused_and_left_alone(place: PbsInstalla
     assert server.told == []
 
 
-def test_a_hook_of_our_name_that_another_wrote_is_refused_and_left_alone(place: PbsInstallation) -> None:
+def test_a_foreign_hook_of_our_name_is_left_unchanged(place: PbsInstallation) -> None:
     """At installation and at removal."""
     server = with_program(FakePbsServer(), "virtcloud_mom", "import pbs\n")
     with pytest.raises(Unsafe, match="hook virtcloud_mom: expected one that 'virtcloud pbs install' wrote"):
@@ -193,7 +193,7 @@ def test_a_program_that_the_servers_python_cannot_read_is_refused(tmp_path: Path
     assert server.told == []
 
 
-def test_a_server_with_a_python_that_is_too_old_is_refused(tmp_path: Path) -> None:
+def test_a_server_with_an_old_python_is_refused(tmp_path: Path) -> None:
     """OpenPBS before 20 embeds Python 2."""
     with pytest.raises(Refused, match=r"expected an OpenPBS with Python 3\.6 or later, got 2\.7"):
         changes(FakePbsServer(), with_python(tmp_path, "echo 2.7"))
@@ -221,7 +221,7 @@ def test_removal_is_refused_while_jobs_run_with_a_cluster(place: PbsInstallation
     assert len(install.plan_removal(server, lambda: ["12.pbssrv"], force=True)) == 4
 
 
-def test_a_server_without_our_resource_is_not_asked_for_jobs_with_one(place: PbsInstallation) -> None:
+def test_jobs_are_not_listed_without_our_resource(place: PbsInstallation) -> None:
     """It would say that it knows no such resource."""
     server = installed(place)
     del server.resources["vcluster"]
@@ -230,7 +230,7 @@ def test_a_server_without_our_resource_is_not_asked_for_jobs_with_one(place: Pbs
     assert asked == []
 
 
-def test_a_resource_that_old_jobs_still_name_is_kept_and_said(place: PbsInstallation) -> None:
+def test_a_resource_of_finished_jobs_is_kept_and_reported(place: PbsInstallation) -> None:
     """PBS keeps ended jobs for two weeks."""
     server = installed(place)
     server.busy = True
@@ -253,9 +253,7 @@ def test_jobs_with_a_cluster_are_those_that_qselect_names(place: PbsInstallation
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo 'qselect: cannot connect to server s (errno=111)' >&2; exit 111"])
-def test_a_server_that_does_not_say_which_jobs_run_is_not_taken_for_one_without_jobs(
-    place: PbsInstallation, script: str
-) -> None:
+def test_a_failed_list_of_jobs_stops_the_removal(place: PbsInstallation, script: str) -> None:
     """Their clusters would be left to nobody."""
     with pytest.raises(SchedulerUnavailable, match="it cannot be told which jobs run with a cluster"):
         list_jobs_with_cluster(with_script(place, "qselect", script))

@@ -99,7 +99,7 @@ def test_a_refusing_sister_leaves_the_reason_to_the_first_host(tmp_path: Path) -
     assert reason(hook("execjob_abort", tmp_path)) == f"3 {text}{AGAIN}"
 
 
-def test_an_abortion_does_not_hide_a_reason_of_the_first_host(tmp_path: Path) -> None:
+def test_an_abort_keeps_the_reason_of_the_first_host(tmp_path: Path) -> None:
     """Nor has another host a word in it."""
     refused = replace(job(tmp_path), variables={"VCLUSTER_LAST": "3 vcluster: mine"})
     assert hook("execjob_abort", tmp_path, job=refused).changed == {}
@@ -185,7 +185,7 @@ def test_the_agent_may_be_started_anew_while_the_barrier_waits(tmp_path: Path, a
     assert "host n1: this host's agent does not answer" in said(outcome)[0]
 
 
-def test_a_run_that_the_agent_does_not_know_sends_the_job_back(tmp_path: Path, agent: FakeAgent) -> None:
+def test_a_run_unknown_to_the_agent_is_requeued(tmp_path: Path, agent: FakeAgent) -> None:
     """Such as an earlier attempt's: it must not be let through, and not be asked for again."""
     agent.refuses["state"] = "gone"
     outcome = hook("execjob_prologue", tmp_path)
@@ -283,7 +283,7 @@ def test_an_end_without_an_agent_is_left_to_others(tmp_path: Path, kind: str) ->
     assert said(outcome)[0].startswith(words)
 
 
-def test_a_deletion_of_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
+def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> None:
     """No barrier waits; what PBS does next removes the rest."""
     with agent_socket(tmp_path / "agent.sock", lambda _: []) as silent:
         assert hook("execjob_preterm", tmp_path, job=job(tmp_path, substate=42)).accepted

@@ -79,7 +79,7 @@ def test_a_job_runs_with_its_facts_and_leaves_nothing(site: Site) -> None:
     assert [agent.asked("up")[0]["head"] for agent in site.agents.values()] == [True, False]
 
 
-def test_a_job_that_is_deleted_while_it_waits_ends_at_once(site: Site) -> None:
+def test_a_waiting_job_that_is_deleted_ends_at_once(site: Site) -> None:
     """Once, with its owner told, and nothing of it left to any agent."""
     site.agents["n1"].say("waiting", "host n2 at brno has not confirmed")
     job = site.batch.submit(WANTED)

@@ -21,7 +21,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
     return {"key": key, "spec": {"owner": "bob", "guests": guests}}
 
 
-def test_its_cluster_is_asked_for_with_the_number_of_the_coming_run(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     """A hook sees the run before; hosts and the obituary will see one more (tests/pbs_recordings/qrerun)."""
     sbf.say(PUT, MADE)
     found = server_hook.start("image=debian12:subnet=10.0.0.0/24", run_version=1)
@@ -143,7 +143,7 @@ def test_a_file_is_that_of_the_submission(server_hook: ServerHook, sbf: Scripted
     ],
     ids=lambda value: value[1]["type"].rpartition(":")[2] if isinstance(value, tuple) else "",
 )
-def test_a_job_that_cannot_have_its_network_now_goes_back_with_the_reason(  # noqa: PLR0913, PLR0917 - a table
+def test_a_job_without_a_network_is_requeued_with_the_reason(  # noqa: PLR0913, PLR0917 - a table
     server_hook: ServerHook,
     sbf: ScriptedSbf,
     answer: tuple[int, object],
@@ -158,7 +158,7 @@ def test_a_job_that_cannot_have_its_network_now_goes_back_with_the_reason(  # no
     assert waited(found.changed.get("Execution_Time")) == wait
 
 
-def test_a_run_that_its_hosts_could_not_start_is_told_and_waits(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_failed_start_is_reported_and_delays_the_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     """Its first host leaves the reason with the job, which PBS offers again in the same second; it is told once.
 
     Its cluster is ended, of which nobody else may have heard.
@@ -198,7 +198,7 @@ def test_a_job_joins_a_network_with_addresses_that_are_free(server_hook: ServerH
     assert [guest["addresses"] for guest in spec["guests"]] == [["10.0.0.4/24"], ["10.0.0.5/24"]]
 
 
-def test_two_jobs_that_join_at_once_do_not_get_the_same_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_jobs_that_join_at_once_get_different_addresses(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     root = member("11.pbssrv", "10.0.0.1/24")
     sbf.say(NETWORK, (200, [root]), (200, [root, member("13.pbssrv", "10.0.0.2/24", "10.0.0.3/24")]))
     sbf.say(PUT, problem(409, "guest-taken", "10.0.0.2 is taken"), MADE)
@@ -213,7 +213,7 @@ def test_a_network_that_has_ended_meanwhile(server_hook: ServerHook, sbf: Script
     assert "Execution_Time" in found.changed
 
 
-def test_a_network_that_is_not_shared_is_the_users_to_change(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [member("11.pbssrv", "10.0.0.1/24")]))
     sbf.say(PUT, problem(403, "forbidden", "alice may not join"))
     found = server_hook.start("image=debian12:net=mine")
@@ -231,7 +231,7 @@ def test_a_network_that_is_not_shared_is_the_users_to_change(server_hook: Server
     ],
     ids=["another spec", "a later attempt", "released", "failing"],
 )
-def test_a_number_that_was_used_before_goes_to_the_hosts_to_be_counted(
+def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
     """PBS counts runs when it sends a job to its hosts: refused here, it would come with the same number for ever."""
@@ -247,7 +247,7 @@ def test_what_was_made_with_such_a_number_is_ended(server_hook: ServerHook, sbf:
     assert sbf.asked[1] == ("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", None)
 
 
-def test_a_request_that_does_not_fit_its_hosts_is_the_users_to_change(server_hook: ServerHook) -> None:
+def test_an_unfitting_request_holds_the_job_for_its_user(server_hook: ServerHook) -> None:
     found = server_hook.start("image=debian12:subnet=10.0.0.0/31:guests=2", select="2:ncpus=2")
     assert found.message == "vcluster: subnet: expected room for 4 guests, got 10.0.0.0/31 with 2 free addresses"
     assert found.changed == {"Hold_Types": "u"}
@@ -261,7 +261,7 @@ def test_a_request_that_does_not_fit_its_hosts_is_the_users_to_change(server_hoo
         ("spec=/x", {}, "vcluster: spec: /x was not read when the job came in; submit it again"),
     ],
 )
-def test_what_came_in_past_the_hook_is_the_users_to_change(
+def test_an_unchecked_request_holds_the_job_for_its_user(
     server_hook: ServerHook, sbf: ScriptedSbf, line: str, shape: dict[str, str], message: str
 ) -> None:
     """A queue gives jobs a request or a place, or the hook was switched off when they were submitted."""
@@ -289,14 +289,14 @@ def test_settings_that_are_wrong_hold_no_job(server_hook: ServerHook) -> None:
     assert list(server_hook.start("image=debian12").changed) == ["Execution_Time"]
 
 
-def test_the_end_of_a_run_ends_the_cluster_of_exactly_that_run(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_end_of_a_run_ends_exactly_its_cluster(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", (202, {}))
     assert server_hook.end(3).accepted
     assert sbf.asked == [("DELETE /v1/clusters/12.pbssrv?attempt=3&owner=alice", None)]
 
 
 @pytest.mark.parametrize("answer", [problem(404, "not-found", "never seen"), problem(410, "gone", "a later one")])
-def test_the_end_of_a_run_that_has_no_cluster_is_nothing_to_tell(
+def test_the_end_of_a_run_without_cluster_is_silent(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
     sbf.say("DELETE /v1/clusters/12.pbssrv?attempt=1&owner=alice", answer)

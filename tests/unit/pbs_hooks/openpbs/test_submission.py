@@ -79,7 +79,7 @@ def test_a_user_whose_name_sbf_cannot_keep_is_refused(server_hook: ServerHook) -
     assert found.message == r"vcluster: expected a user whose name SBF can keep, got 'CAMPUS\\alice'"
 
 
-def test_a_name_that_is_active_is_refused_with_the_job_that_has_it(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_name_in_use_is_rejected_with_its_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say("GET /v1/clusters?network=x", (200, [{"key": "12.server", "spec": {"owner": "bob"}}]))
     found = server_hook.submit("image=a:name=x")
     assert found.message == "vcluster: 'x' is already running as job 12.server"
@@ -96,14 +96,14 @@ def test_a_network_that_does_not_run_cannot_be_joined(server_hook: ServerHook, s
     assert found.message == "vcluster: network 'mine' is not running; start it first, or leave net out"
 
 
-def test_a_network_of_another_is_joined_by_those_it_is_shared_with(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_a_shared_network_can_be_joined(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     sbf.say(NETWORK, (200, [ROOT]))
     assert server_hook.submit("image=a:net=mine", user="carol").accepted
     found = server_hook.submit("image=a:net=mine", user="alice")
     assert found.message == "vcluster: network 'mine' is not shared with alice"
 
 
-def test_with_sbf_away_a_job_is_accepted_on_its_words_alone(server_hook: ServerHook) -> None:
+def test_without_sbf_a_job_is_accepted_on_its_syntax(server_hook: ServerHook) -> None:
     server_hook.sbf = "http://127.0.0.1:1"
     found = server_hook.submit("image=a:name=mine")
     assert found.accepted
@@ -128,7 +128,7 @@ def test_a_surprise_is_told_to_the_administrators_with_a_traceback(server_hook: 
 
 
 @as_root
-def test_an_image_that_is_not_there_or_not_readable_by_the_user_is_refused(server_hook: ServerHook, home: Path) -> None:
+def test_a_missing_or_unreadable_image_is_rejected(server_hook: ServerHook, home: Path) -> None:
     for name, mode in (("open", 0o644), ("closed", 0o600)):
         (home / name).mkdir()
         (home / name / "image.yaml").write_text("kind: lxc\n")
@@ -149,7 +149,7 @@ def test_an_image_that_is_not_there_or_not_readable_by_the_user_is_refused(serve
         (0o711, "x", "image 'x' not found; see 'virtcloud image list'"),
     ],
 )
-def test_a_folder_of_images_may_be_closed_to_the_user_or_not_be_listed(
+def test_the_image_folder_may_be_unreadable_or_unset(
     server_hook: ServerHook, home: Path, mode: int, name: str, message: str
 ) -> None:
     (home / "open").mkdir()
@@ -160,7 +160,7 @@ def test_a_folder_of_images_may_be_closed_to_the_user_or_not_be_listed(
 
 
 @as_root
-def test_a_file_is_read_as_its_user_and_kept_with_the_job(server_hook: ServerHook, home: Path) -> None:
+def test_a_file_is_read_as_its_user_and_stored(server_hook: ServerHook, home: Path) -> None:
     """YAML by PyYAML's own sources, since the hook's Python has no packages."""
     path = home / "c.yaml"
     path.write_text("subnet: 10.1.0.0/24\nhosts:\n  - guests: [{image: a, mem: 1gb}]\n")
@@ -218,7 +218,7 @@ def test_a_file_is_not_read_as_root(server_hook: ServerHook, home: Path) -> None
 
 
 @as_root
-def test_a_file_is_not_read_for_somebody_who_may_be_somebody_else(server_hook: ServerHook, home: Path) -> None:
+def test_a_file_is_not_read_for_a_remote_caller(server_hook: ServerHook, home: Path) -> None:
     """On another host anybody can have that name; what is wrong with the file would tell of it."""
     (home / "c.yaml").write_text("password")
     job = HookJob("", {}, {**SHAPE, "vcluster": f"spec={home}/c.yaml"})
@@ -229,7 +229,7 @@ def test_a_file_is_not_read_for_somebody_who_may_be_somebody_else(server_hook: S
 
 
 @as_root
-def test_a_file_is_not_read_for_somebody_who_alters_the_job_of_its_user(server_hook: ServerHook, home: Path) -> None:
+def test_a_file_is_not_read_for_another_caller(server_hook: ServerHook, home: Path) -> None:
     (home / "c.yaml").write_text("password")
     before = HookJob("12.pbssrv", {"euser": NOBODY, "job_state": "Q"}, {**SHAPE, "vcluster": "image=a"})
     change = HookJob("12.pbssrv", {}, {"vcluster": f"spec={home}/c.yaml"})
@@ -238,16 +238,14 @@ def test_a_file_is_not_read_for_somebody_who_alters_the_job_of_its_user(server_h
 
 
 @as_root
-def test_a_job_that_says_it_comes_from_another_server_does_not_have_a_file_read(
-    server_hook: ServerHook, home: Path
-) -> None:
+def test_no_file_is_read_for_a_job_from_elsewhere(server_hook: ServerHook, home: Path) -> None:
     (home / "c.yaml").write_text("password")
     attributes = {"Job_Owner": "nobody@elsewhere"}
     found = server_hook.submit(f"spec={home}/c.yaml", user="alice", attributes=attributes)
     assert found.message == "vcluster: spec: expected nobody, whose file it is, got alice"
 
 
-def test_a_job_that_another_server_sends_keeps_what_its_file_said(server_hook: ServerHook) -> None:
+def test_a_moved_job_keeps_the_content_of_its_file(server_hook: ServerHook) -> None:
     attributes = {"Job_Owner": "alice@elsewhere"}
     kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
     found = server_hook.submit("spec=/gone", user="root", attributes=attributes, vcluster_spec=kept)
@@ -265,13 +263,13 @@ def test_a_running_job_cannot_get_a_request(server_hook: ServerHook) -> None:
     assert found.message == "vcluster: the request cannot change while the job runs"
 
 
-def test_a_longer_walltime_of_a_running_job_is_not_ours_to_act_upon(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+def test_the_hook_ignores_a_longer_walltime(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
     """PBS has not looked yet whether the caller may do this; the reconciliation sees it when it is done."""
     assert server_hook.alter("image=a", state="R", walltime="2:00:00").accepted
     assert sbf.asked == []
 
 
-def test_a_changed_request_of_a_queued_job_is_checked_as_at_submission(server_hook: ServerHook) -> None:
+def test_a_changed_request_is_checked_as_at_submission(server_hook: ServerHook) -> None:
     found = server_hook.alter("image=a", vcluster="image=a:mem=16gb")
     assert found.message == "vcluster: guest wants 16gb, its chunk has 8gb"
 
@@ -287,7 +285,7 @@ def test_a_job_that_gets_a_request_gets_its_place(server_hook: ServerHook) -> No
     assert found.changed["Resource_List.place"] == "scatter:excl"
 
 
-def test_a_job_that_has_no_file_any_more_has_nothing_of_it(server_hook: ServerHook) -> None:
+def test_a_removed_file_leaves_no_content(server_hook: ServerHook) -> None:
     kept = '{"hosts":[{"guests":[{"image":"a"}]}]}'
     found = server_hook.alter("spec=/x", former={"vcluster_spec": kept}, vcluster="image=a")
     assert found.changed["Resource_List.vcluster_spec"] == ""
@@ -311,6 +309,6 @@ def test_a_job_without_a_cluster_passes_untouched(server_hook: ServerHook, sbf: 
     assert sbf.asked == []
 
 
-def test_a_server_that_has_lost_our_resources_goes_on_with_all_other_jobs(server_hook: ServerHook) -> None:
+def test_other_jobs_run_without_our_resources(server_hook: ServerHook) -> None:
     found = server_hook.run("queuejob", HookJob("", {}, dict(SHAPE)), requestor="alice", custom_resources={})
     assert (found.accepted, found.changed) == (True, {}), found

@@ -57,7 +57,7 @@ def test_where_the_agent_is_away_sbf_is_told_itself(bench: TorqueHost) -> None:
     assert bench.heard == [SbfCall("DELETE", f"/v1/clusters/7.torque?owner={USER}", None)]
 
 
-def test_where_nobody_can_be_told_it_is_said_that_the_lease_ends_it(bench: TorqueHost) -> None:
+def test_without_agent_and_sbf_the_lease_is_mentioned(bench: TorqueHost) -> None:
     bench.settings(socket=NOT_THERE, sbf="http://127.0.0.1:1")
     ran = bench.run("epilogue")
     assert ran.code == 2
@@ -76,7 +76,7 @@ def test_qdel_tells_the_barrier(bench: TorqueHost) -> None:
     assert bench.asked == [{"do": "cancel", "cluster": "7.torque", "attempt": 0, "user": USER, "reason": "qdel"}]
 
 
-def test_qdel_is_not_held_up_by_an_agent_that_refuses_its_user(bench: TorqueHost) -> None:
+def test_qdel_does_not_wait_for_a_refusing_agent(bench: TorqueHost) -> None:
     """Torque runs this script as the job's user, whom an agent need not hear."""
     bench.agent_says = lambda _: {"ok": False, "error": "forbidden", "detail": "uid 1000 may not ask"}
     assert bench.run("epilogue.precancel") == ScriptResult(0, "")
@@ -101,7 +101,7 @@ def test_where_sbf_never_heard_of_it_all_is_well(bench: TorqueHost) -> None:
     assert bench.run("epilogue") == ScriptResult(0, "")
 
 
-def test_a_file_of_facts_that_cannot_be_removed_keeps_no_cluster(bench: TorqueHost) -> None:
+def test_an_undeletable_environment_file_keeps_no_cluster(bench: TorqueHost) -> None:
     (bench.folder / "environments/7.Torque").mkdir(parents=True)
     ran = bench.run("epilogue")
     assert (ran.code, [one["do"] for one in bench.asked]) == (2, ["remove"])
@@ -117,30 +117,28 @@ def knows(bench: TorqueHost, answer: FakeAnswer) -> None:
 
 
 @pytest.mark.parametrize("answer", OVER, ids=["cancelled", "leaving", "gone"])
-def test_a_job_that_is_deleted_while_sbf_is_away_is_not_put_back_into_its_queue(
-    bench: TorqueHost, answer: FakeAnswer
-) -> None:
+def test_a_job_deleted_without_sbf_is_not_requeued(bench: TorqueHost, answer: FakeAnswer) -> None:
     """Seen on a real Torque: a job whose prologue asked for another try after a qdel was run again."""
     bench.settings(sbf="http://127.0.0.1:1")
     knows(bench, answer)
     assert bench.run("prologue") == DELETED
 
 
-def test_a_job_that_is_deleted_in_the_moment_of_a_refusal_is_not_either(bench: TorqueHost) -> None:
+def test_a_job_deleted_during_a_refusal_is_not_requeued(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
     knows(bench, OVER[0])
     assert bench.run("prologue") == DELETED
 
 
-def test_an_agent_in_trouble_says_of_no_job_that_it_was_deleted(bench: TorqueHost) -> None:
+def test_a_failing_agent_reports_no_job_as_deleted(bench: TorqueHost) -> None:
     refused = problem(409, "no-vlan-free", "no VLAN is free at brno")
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else refused
     knows(bench, {"ok": False, "error": "fault", "detail": "the agent stops"})
     assert bench.run("prologue").code == 2
 
 
-def test_what_is_left_of_a_former_run_makes_no_job_deleted(bench: TorqueHost) -> None:
+def test_leftovers_of_a_former_run_delete_no_job(bench: TorqueHost) -> None:
     """SBF says of the cluster that it has ended, which is so of the former run's."""
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)

@@ -38,39 +38,39 @@ def test_a_job_without_a_request_runs_and_nobody_is_asked(bench: TorqueHost) -> 
     assert (bench.asked, bench.heard) == ([], [])
 
 
-def test_a_job_whose_scheduler_asked_for_its_network_is_left_to_it(bench: TorqueHost) -> None:
+def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> None:
     assert bench.run("prologue", MAGRATHEA_VLANID="lab1") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([], [])
 
 
-def test_a_sister_leaves_nothing_with_its_agent_that_only_an_epilogue_would_take_away(bench: TorqueHost) -> None:
+def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
     """A real Torque runs no epilogue.parallel of a job that did not come to its script."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.asked, bench.heard) == ([{"do": "list"}], [])
 
 
-def test_a_sister_waits_until_a_former_run_is_gone_from_it(bench: TorqueHost) -> None:
+def test_a_sister_waits_for_the_removal_of_former_runs(bench: TorqueHost) -> None:
     answers = [listed(("7.torque", True)), listed(("6.torque", True), ("7.torque", False))]
     bench.agent_says = lambda _: answers.pop(0)
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert answers == []
 
 
-def test_a_sister_that_does_not_come_clear_in_time_says_why(bench: TorqueHost) -> None:
+def test_a_sister_with_leftovers_names_them(bench: TorqueHost) -> None:
     bench.settings(patience=1)
     bench.agent_says = lambda _: listed(("7.torque", True))
     text = "vcluster: cluster 7.torque is still being removed from its former run; the job will be tried again\n"
     assert bench.run("prologue.parallel") == ScriptResult(2, text)
 
 
-def test_a_sister_whose_agent_is_away_sends_the_job_back_before_anything_is_asked_for(bench: TorqueHost) -> None:
+def test_a_sister_without_agent_requeues_the_job_early(bench: TorqueHost) -> None:
     bench.settings(socket="/nonexistent/agent.sock", patience=1)
     ran = bench.run("prologue.parallel")
     assert ran.code == 2
     assert "this host's agent does not answer" in ran.stderr
 
 
-def test_the_first_host_asks_for_the_cluster_and_waits_for_it(bench: TorqueHost) -> None:
+def test_the_first_host_requests_the_cluster_and_waits(bench: TorqueHost) -> None:
     assert bench.run("prologue") == ScriptResult(0, "")
     assert bench.heard == [
         SbfCall("GET", "/v1/clusters/7.torque", None),
@@ -86,14 +86,14 @@ def test_a_job_that_runs_again_is_a_later_attempt(bench: TorqueHost) -> None:
     assert bench.heard[-1].document["attempt"] == 4
 
 
-def test_what_a_dead_host_left_of_a_former_run_goes_first(bench: TorqueHost) -> None:
+def test_leftovers_of_a_dead_host_are_removed_first(bench: TorqueHost) -> None:
     answers = [problem(409, "attempt-waits", "attempt 1 is still there"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == ScriptResult(0, "")
     assert [one.method for one in bench.heard] == ["GET", "PUT", "PUT"]
 
 
-def test_the_job_finds_what_it_must_know_in_a_file_that_only_its_user_reads(bench: TorqueHost) -> None:
+def test_only_the_user_can_read_the_environment_file(bench: TorqueHost) -> None:
     bench.run("prologue")
     file = bench.folder / "environments/7.Torque"
     assert file.read_text().splitlines() == [
@@ -171,14 +171,14 @@ def test_what_sbf_refuses_is_told_and_undone(bench: TorqueHost, slug: str, detai
     assert [one["do"] for one in bench.asked if one["do"] != "list"] == ["up", "remove"]
 
 
-def test_an_sbf_that_is_away_is_asked_again_until_the_patience_is_over(bench: TorqueHost) -> None:
+def test_requests_to_sbf_are_repeated_until_time_runs_out(bench: TorqueHost) -> None:
     bench.settings(sbf="http://127.0.0.1:1", patience=1)
     ran = bench.run("prologue")
     assert ran.code == 2
     assert ran.stderr == "vcluster: SBF at http://127.0.0.1:1: Connection refused; the job will be tried again\n"
 
 
-def test_a_service_that_was_away_for_a_moment_costs_no_job(bench: TorqueHost) -> None:
+def test_a_short_outage_fails_no_job(bench: TorqueHost) -> None:
     answers = [problem(503, "database-unavailable", "the database does not answer"), (201, {})]
     bench.sbf_says = lambda heard: UNKNOWN if heard.method == "GET" else answers.pop(0)
     assert bench.run("prologue") == ScriptResult(0, "")
@@ -189,7 +189,7 @@ def test_the_barrier_waits_as_long_as_something_is_missing(bench: TorqueHost) ->
     assert bench.run("prologue") == ScriptResult(0, "")
 
 
-def test_what_is_missing_when_the_patience_is_over_is_told_and_all_is_undone(bench: TorqueHost) -> None:
+def test_a_timeout_names_what_is_missing_and_withdraws(bench: TorqueHost) -> None:
     bench.settings(patience=1)
     usual = bench.agent_says
     waiting = {"ok": True, "state": "waiting", "missing": ["guest g2 does not answer at 10.0.0.2"]}
@@ -222,7 +222,7 @@ def test_a_cluster_that_will_not_be_ends_the_wait(
     assert bench.asked[-1]["do"] == "remove"
 
 
-def test_a_network_is_brought_to_a_jobs_hosts_without_guests_by_the_old_word(bench: TorqueHost) -> None:
+def test_the_old_resource_connects_hosts_without_guests(bench: TorqueHost) -> None:
     assert bench.run("prologue", "nodes=2:ppn=2,net=private,walltime=01:00:00") == ScriptResult(0, "")
     assert bench.heard[-1].document["spec"] == {**SPEC, "guests": []}
 
@@ -241,7 +241,7 @@ def test_a_network_that_does_not_run_cannot_be_joined(bench: TorqueHost) -> None
     assert ran == ScriptResult(1, "vcluster: net: expected the name of a running network, got 'lab'\n")
 
 
-def test_a_host_that_sbf_calls_otherwise_is_told_by_the_settings(bench: TorqueHost) -> None:
+def test_settings_map_host_names(bench: TorqueHost) -> None:
     bench.settings(hosts={"brno-h2.example": "b2"})
     bench.run("prologue")
     assert bench.heard[-1].document["spec"]["hosts"] == ["b2", "brno-h1"]
@@ -269,7 +269,7 @@ def test_a_wrong_setting_sends_the_job_back_and_is_named(bench: TorqueHost, key:
     assert ran.stderr.endswith("; the job will be tried again\n")
 
 
-def test_a_user_unknown_on_the_host_is_a_fault_that_undoes_all(bench: TorqueHost) -> None:
+def test_a_user_unknown_on_the_host_withdraws_the_cluster(bench: TorqueHost) -> None:
     bench.user = "nobody-of-this-name"
     ran = bench.run("prologue")
     assert (ran.code, bench.asked[-1]["do"]) == (2, "remove")

@@ -58,7 +58,7 @@ def test_what_is_no_text_any_more_is_put_right(written: Path, text: str) -> None
     assert [one.path.name for one in plan_scripts(written, text, OWNER) if not one.is_right] == ["prologue"]
 
 
-def test_a_script_of_the_sites_own_is_left_alone_and_nothing_is_written(tmp_path: Path, text: str) -> None:
+def test_a_foreign_script_stops_the_installation(tmp_path: Path, text: str) -> None:
     theirs = tmp_path / "epilogue"
     theirs.write_text("#!/bin/sh\nlogger done\n")
     with pytest.raises(BadInput, match="epilogue: not written by this command, and left alone"):
@@ -92,7 +92,7 @@ def test_scripts_without_an_address_to_ask_are_not_written(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_not_put_down_to_rights(tmp_path: Path, text: str) -> None:
+def test_a_missing_folder_is_not_reported_as_missing_rights(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput, match="cannot be written: No such file or directory; look at its folder"):
         write_files(plan_submit_filter(tmp_path / "none" / "submit_filter", text, OWNER), text, OWNER)
 
@@ -105,6 +105,6 @@ def test_the_filter_runs_alone_and_twice_is_once(tmp_path: Path, text: str) -> N
     assert run(path, "-l", "vcluster=image=a", stdin=once.stdout).stdout == once.stdout
 
 
-def test_a_filter_under_another_name_would_not_know_what_it_is(tmp_path: Path, text: str) -> None:
+def test_a_filter_needs_one_of_its_file_names(tmp_path: Path, text: str) -> None:
     with pytest.raises(BadInput, match="expected one of the names submit_filter, qsub_filter, torque_submitfilter"):
         plan_submit_filter(tmp_path / "filter", text, OWNER)
