@@ -1,5 +1,5 @@
-"""SBF: the service that owns sites, pools, clusters and claims, and converges switches and edges.
+"""SBF: the service that owns sites, pools, clusters and claims, and reconciles switches and edges.
 
-One request walks one way: ``http/clusters.py -> store (claim + revisions, one transaction) -> converge.py ->
-drivers/<kind> -> store (confirm) -> http (long poll answers)``.
+The path of a request: ``http/routes/clusters -> store (claim + revisions, one transaction) -> reconcile -> drivers ->
+store (confirm) -> http (long poll answers)``.
 """

@@ -1,6 +1,6 @@
-"""``sbf serve`` runs the service, ``sbf token create`` makes its first token, ``sbf openapi`` describes its API.
+"""The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
 
-Exit codes: 0 well, 2 what was given cannot be right (settings, an address in use, a database that cannot be written).
+Exit codes: 0 done, 2 bad input (invalid settings, an address in use, a database that cannot be written).
 """
 
 import getpass
@@ -34,7 +34,7 @@ EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 
 CONFIG = click.option(
-    "--config", type=click.Path(path_type=Path), help=f"Settings (TOML); {DEFAULT_CONFIG} when it is there."
+    "--config", type=click.Path(path_type=Path), help=f"Settings file (TOML). Default: {DEFAULT_CONFIG}, if it exists."
 )
 
 log = get_log("sbf_service")
@@ -82,7 +82,7 @@ def openapi() -> None:
 def platforms() -> None:
     """List the switch platforms that a topology may name, and plug-ins that cannot be used.
 
-    Exit code 1 when a plug-in cannot be used; SBF works without it.
+    Exit code 1 when a plug-in cannot be used; SBF works without the plug-in.
 
     Example: sbf platforms
     """
@@ -106,22 +106,22 @@ def _log_plugins() -> None:
 
 @main.group()
 def token() -> None:
-    """Make tokens on the service's own machine, in its database: the first operator's, for one.
+    """Create tokens on the service's own machine, in its database, such as the first operator's token.
 
-    Everything else about tokens is done with ``virtcloud token``.
+    For everything else about tokens use ``virtcloud token``.
     """
 
 
 @token.command()
 @click.argument("name")
-@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="What it may do.")
-@click.option("--site", "sites", multiple=True, metavar="SITE", help="A site administrator's site; may be repeated.")
+@click.option("--role", type=click.Choice([str(one) for one in Role]), required=True, help="Role of the token.")
+@click.option("--site", "sites", multiple=True, metavar="SITE", help="Site of a site administrator; may be repeated.")
 @click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
     """Create a token for NAME and print it, or write it to a file. SBF may be running or not.
 
-    The token is shown this once. A database that root's call creates belongs to the owner of its folder.
+    The token is shown only once. A database that root creates here belongs to the owner of its folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """
@@ -168,7 +168,7 @@ def _load_settings(config: Path | None) -> ServiceSettings:
 
 
 def _describe_database(settings: ServiceSettings) -> str:
-    """Show which database is used, without its password."""
+    """Return the address of the database without its password."""
     scheme, _, rest = settings.database.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 

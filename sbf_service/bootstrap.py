@@ -1,4 +1,4 @@
-"""The composition: the one place where the parts of the service are put together."""
+"""The composition root: builds the service from its parts."""
 
 import socket
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
 
 MAX_REPLICA_NAME = 59
-"""With ``sbf@`` before it, it fits into the column of a lease's holder."""
+"""With the prefix ``sbf@`` a name of this length fits into the column of a lease's holder."""
 
 
 @dataclass(frozen=True)
 class SbfService:
-    """Everything that HTTP needs, and what works behind it."""
+    """The parts of the service that HTTP uses, and the reconciler behind them."""
 
     settings: ServiceSettings
     store: Store
@@ -37,22 +37,22 @@ class SbfService:
     token_cache: TokenCache
     rate_limiter: RateLimiter
     device_threads: BoundedThreads
-    """For calls that read devices: these can take long, and must take no thread from other calls."""
+    """Threads for calls that read devices. Such calls can take long, and must not use the threads of other calls."""
 
     def reserved(self, device: Device) -> VlanSet:
-        """Say which numbers a switch or a provider edge keeps for itself."""
+        """Return the VLAN IDs that a switch or a provider edge reserves for itself."""
         return self.platforms.reserved(device)
 
     def prepare(self) -> None:
-        """Bring the database to this version. Raises BadInput when it cannot be opened or written."""
+        """Migrate the database to this version. Raise BadInput when it cannot be opened or written."""
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Start converging."""
+        """Start the reconciler."""
         self.converger.start()
 
     def stop(self) -> None:
-        """Wake everybody who waits, and stop; takes a second at most."""
+        """Wake all waiting calls and stop, within a second."""
         self.change_feed.close()
         self.converger.stop()
         self.store.close()
@@ -64,7 +64,7 @@ def build_service(
     clock: Clock = read_database_clock,
     edge_platforms: EdgePlatformOf = find_edge_platform,
 ) -> SbfService:
-    """Put the parts together; nothing is opened and no thread started."""
+    """Build the service. Nothing is opened and no thread is started."""
     engine = make_engine(settings.database)
     change_feed, found = ChangeFeed(), Platforms(platforms, edge_platforms)
     store = Store(engine, publish=change_feed.publish, clock=clock)
@@ -87,5 +87,5 @@ def build_service(
 
 
 def replica_name(settings: ServiceSettings) -> str:
-    """Name this replica: as set, or as the machine is called (its first characters, where the name is very long)."""
+    """Return the name of this replica: the setting, or the first characters of the machine's name."""
     return settings.replica or socket.gethostname()[:MAX_REPLICA_NAME]

@@ -1,4 +1,4 @@
-"""Waking those who wait for a change, within this process; other replicas' changes are found by looking again."""
+"""The change feed: wakes those who wait for a change in this process."""
 
 import asyncio
 from collections import defaultdict
@@ -19,7 +19,7 @@ class _Waiter:
 
 @dataclass
 class ChangeFeed:
-    """Tells listeners and waiters what changed: names such as ``cluster:demo`` or ``element:sw1``. Thread-safe."""
+    """Wakes waiters of topics such as ``cluster:demo`` or ``element:sw1``, and calls listeners. Thread-safe."""
 
     closed: bool = False
     _lock: Lock = field(default_factory=Lock)
@@ -27,11 +27,11 @@ class ChangeFeed:
     _listeners: list[Callable[[frozenset[str]], None]] = field(default_factory=list)
 
     def listen(self, listener: Callable[[frozenset[str]], None]) -> None:
-        """Call ``listener``, in the thread that made the change, after every change."""
+        """Call ``listener`` after every change, in the thread that made the change."""
         self._listeners.append(listener)
 
     def publish(self, changed: frozenset[str]) -> None:
-        """Say what changed, after it was committed."""
+        """Wake the waiters of these topics. Call this after the commit."""
         with self._lock:
             woken = [waiter for name in changed for waiter in self._waiters.get(name, ())]
             for waiter in woken:
@@ -40,13 +40,13 @@ class ChangeFeed:
             listener(changed)
 
     def close(self) -> None:
-        """Wake everybody: the service stops."""
+        """Wake all waiters because the service stops."""
         self.closed = True
         self.publish(frozenset(self._waiters))
 
     @contextmanager
     def watch(self, name: str) -> Iterator[asyncio.Event]:
-        """Give an event that is set whenever ``name`` changes; no thread waits."""
+        """Yield an event that is set whenever ``name`` changes; no thread waits."""
         waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiters[name].add(waiter)
@@ -60,7 +60,7 @@ class ChangeFeed:
 
 
 async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
-    """Wait until ``event`` is set, at most ``seconds``; leaves it unset."""
+    """Wait until ``event`` is set, at most ``seconds``, and clear it."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

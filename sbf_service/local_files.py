@@ -1,7 +1,7 @@
-"""Files of the service's own machine: a token that only its owner can read, and a database that the service can open.
+"""Files on the service's own machine: token files for their owner only, and a database file that the service can open.
 
 An administrator runs ``sbf token create`` as root, often before the service's first start. The service could not open
-a database file of root's.
+a database file that belongs to root.
 """
 
 import os
@@ -21,7 +21,7 @@ PRIVATE_MODE = 0o600
 def private_file(path: Path) -> Iterator[TextIO]:
     """Open a file that replaces ``path`` when the block succeeds, with mode 0600 from its creation on.
 
-    Raise BadInput when it cannot be written. When the block fails, ``path`` is unchanged.
+    Raise BadInput when the file cannot be written. When the block fails, ``path`` is unchanged.
     """
     fresh = path.with_name(f".{path.name}.new")
     try:
@@ -37,23 +37,23 @@ def private_file(path: Path) -> Iterator[TextIO]:
 
 
 def ensure_database_file(database: str) -> None:
-    """Create the SQLite file ``database`` as its folder's owner, when root calls and it does not exist. Idempotent.
+    """Create a missing SQLite file ``database`` for the owner of its folder, when root calls. Idempotent.
 
-    SQLite gives the files that it creates beside the database to the database's owner. Raise BadInput when there is
-    no folder.
+    SQLite gives the files that it creates beside the database to the database's owner. Raise BadInput for a missing
+    folder.
     """
     file = _sqlite_file(database)
     if file is None or os.geteuid() != 0:
         return
     fresh = file.with_name(f".{file.name}.new")
     try:
-        fresh.unlink(missing_ok=True)  # of a call that was killed
+        fresh.unlink(missing_ok=True)  # left by a call that was killed
         if file.exists():
             return
         owner = file.parent.stat()
         fresh.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(fresh, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service was quicker
+        with suppress(FileExistsError):  # the service created it first
             file.hardlink_to(fresh)
         fresh.unlink()
     except OSError as error:

@@ -1,4 +1,7 @@
-"""Log lines: one event with its fields, no prose; a secret is never among them because its repr is ``***``."""
+"""The event log: one event with its fields on each line (decision 42).
+
+A :class:`~pydantic.SecretStr` in a field is shown as asterisks.
+"""
 
 import logging
 import traceback
@@ -14,15 +17,15 @@ class ServiceLog:
     logger: logging.Logger
 
     def info(self, event: str, **fields: object) -> None:
-        """Say what happened."""
+        """Log an event."""
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Say what somebody should look at."""
+        """Log an event that somebody should look at."""
         self._write(logging.WARNING, event, fields)
 
     def fault(self, event: str, error: BaseException, **fields: object) -> None:
-        """Say what must not happen, and where in the code it did."""
+        """Log an internal error with its traceback."""
         self._write(logging.ERROR, event, fields, error)
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
@@ -32,17 +35,17 @@ class ServiceLog:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a traceback that every handler can write: an error may quote what a device sent, in whatever bytes."""
+    """Return a printable traceback, since an error may quote arbitrary bytes that a device sent."""
     return printable("".join(traceback.format_exception(error)).rstrip())
 
 
 def get_log(name: str) -> ServiceLog:
-    """Give the event log of a module."""
+    """Return the event log of a module."""
     return ServiceLog(logging.getLogger(name))
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's events to standard error, and other libraries' warnings."""
+    """Send the service's events, and warnings of other libraries, to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
@@ -52,13 +55,13 @@ def log_to_stderr(level: int = logging.INFO) -> None:
 
 
 class OneLineFormatter(logging.Formatter):
-    """A formatter that writes control characters as escapes; only a traceback has more than one line.
+    """Escapes control characters; only a traceback has more than one line.
 
-    A path, a device's words or a library's message could otherwise forge lines, or move a reader's cursor.
+    Otherwise a path, a device's message or a library's message could forge lines, or move a reader's cursor.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, and a traceback's lines."""
+        """Return the escaped line, with the lines of a traceback."""
         return "".join(one if one.isprintable() or one in "\n\t" else _escape(one) for one in super().format(record))
 
 
@@ -67,6 +70,6 @@ def _escape(character: str) -> str:
 
 
 def _format_value(value: object) -> str:
-    """Return a field's value; one that is empty, or has blanks, quotes, '=' or a control character, as a literal."""
+    """Return a field's value; as a literal if it is empty or contains blanks, quotes, '=' or a control character."""
     text = str(value)
     return text if text.isprintable() and text and not any(mark in text for mark in " \"'=") else repr(text)

@@ -1,4 +1,4 @@
-"""What this process counts and times, for Prometheus; what the database knows is added in ``http/metrics.py``."""
+"""The metrics that this process counts, for Prometheus. The metrics route adds counts from the database."""
 
 from dataclasses import dataclass
 
@@ -19,21 +19,21 @@ class ServiceMetrics:
     denials: Counter
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
-        """Count one try to converge a switch or a provider edge."""
+        """Count one attempt to reconcile a switch or a provider edge."""
         self.reconciliations.labels(platform, outcome).inc()
         self.reconciliation_seconds.labels(platform).observe(seconds)
 
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Time one call of the HTTP API; ``route`` is a template such as ``/v1/clusters/{key}``."""
+        """Record the duration of one request; ``route`` is a template such as ``/v1/clusters/{key}``."""
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
 
     def record_denial(self, problem: str) -> None:
-        """Count a call that was denied; ``problem`` is the slug of its answer."""
+        """Count a denied call; ``problem`` is the slug of its answer."""
         self.denials.labels(problem).inc()
 
 
 def make_metrics() -> ServiceMetrics:
-    """Make a set of its own, so that several services may live in one process."""
+    """Create metrics with a registry of their own, so that one process may contain several services."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     return ServiceMetrics(

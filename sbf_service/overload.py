@@ -1,8 +1,6 @@
-"""Blocking calls in threads of their own, at most so many at once, so that they take none from other calls.
+"""Overload protection: bounded threads for blocking calls, and rate limits of callers in this replica.
 
-The threads are daemons: a call that hangs does not hold the service back when it stops.
-
-Rate limits on what can hurt, in this replica: failed tokens by address, new clusters and device reads by caller.
+Bounded threads are daemons: a call that hangs does not delay the stop of the service.
 """
 
 import asyncio
@@ -43,10 +41,10 @@ class BoundedThreads:
         object.__setattr__(self, "_free", BoundedSemaphore(self.size))
 
     async def run(self, work: Callable[[], T], patience: float = 0) -> T:
-        """Run ``work`` in a thread and return what it returns, or raise what it raises.
+        """Run ``work`` in a thread; return its result or raise its exception.
 
-        Raise ServiceBusy when no thread is free within ``patience`` seconds. When the caller is cancelled, the call
-        goes on in its thread, which is free once that has ended.
+        Raise ServiceBusy when no thread is free within ``patience`` seconds. If the caller is cancelled, the call
+        continues in its thread, which is free again afterwards.
         """
         until = time.monotonic() + patience
         while not self._free.acquire(blocking=False):
@@ -98,27 +96,27 @@ def _set_outcome(found: "asyncio.Future[T]", result: list[T], error: Exception |
 
 @dataclass(frozen=True)
 class RateLimiter:
-    """Counts in memory; thread-safe. Each method raises TooManyRequests, which says when to try again."""
+    """Counts in memory; thread-safe. The methods raise TooManyRequests with the time of the next try."""
 
     rates: RateLimits
 
     def check_address(self, address: str) -> None:
-        """Refuse an address from which too many tokens were not valid; counts nothing."""
+        """Raise TooManyRequests for an address that sent too many invalid tokens; counts nothing."""
         rate = self.rates.failed_tokens
         if not self._limiter.test(_parse_rate(rate), "failed", address):
             raise self._too_many(rate, "failed", address, f"too many tokens from {address} were not valid")
 
     def record_failure(self, address: str) -> None:
-        """Count a token that was not valid."""
+        """Count an invalid token."""
         self._limiter.hit(_parse_rate(self.rates.failed_tokens), "failed", address)
 
     def count_cluster(self, caller: Principal) -> None:
-        """Count a cluster, or a dry run, that a user asks for; schedulers and operators know what they do."""
+        """Count a user's request for a cluster or a dry run. Schedulers and operators are not limited."""
         if caller.role is Role.USER:
             self._count(self.rates.clusters, "cluster", caller, "asked for clusters")
 
     def count_device_read(self, caller: Principal) -> None:
-        """Count a reading of devices that somebody asks for."""
+        """Count a caller's request to read devices."""
         self._count(self.rates.device_reads, "read", caller, "had devices read")
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Listening: on TCP and, when set, on an AF_UNIX socket; one process, one event loop.
+"""The server: TCP with TLS, and an AF_UNIX socket if configured; one process, one event loop.
 
-TLS on the TCP address: the certificate, read anew on SIGHUP, and who of the callers must show one.
+SIGHUP reloads the certificate and checks the files of device credentials.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Network, IPv6Network, ip_address
+from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from types import FrameType
 
@@ -20,14 +20,14 @@ from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
 from sbf_service.log import get_log
-from sbf_service.settings import ServiceSettings
+from sbf_service.settings import ListenAddress, ServiceSettings
 from virtcloud.model.errors import BadInput
 
 log = get_log(__name__)
 
 
 def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
-    """Make the server's side of TLS 1.2 or later; None where no certificate is set. Raises BadInput."""
+    """Return the server's context for TLS 1.2 or later, or None without a certificate. Raise BadInput."""
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -39,9 +39,9 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
-    """Take the certificate that the files hold now, for connections to come; one that cannot be is not taken."""
+    """Load the certificate files again, for new connections. An unusable pair is logged, and the old one stays."""
     try:
-        make_tls_context(settings)  # so that a pair that does not fit leaves the old one whole
+        make_tls_context(settings)  # an unusable pair raises here and leaves the loaded pair intact
         if settings.tls_certificate is not None and settings.tls_key is not None:
             _load_pair(context, settings.tls_certificate, settings.tls_key)
     except BadInput as error:
@@ -71,7 +71,7 @@ def _load_authority(context: ssl.SSLContext, authority: Path) -> None:
 
 
 def _no_password() -> str:
-    """Give a password that fits nothing: OpenSSL would ask at the terminal."""
+    """Return a wrong password, because OpenSSL would otherwise ask at the terminal."""
     return ""
 
 
@@ -82,16 +82,16 @@ def _describe_tls_error(error: OSError) -> str:
 BACKLOG = 1024
 SOCKET_MODE = 0o660
 SHUTDOWN_GRACE_S = 1
-"""Answers that are under way get this long when the service stops."""
+"""Seconds that requests in progress have when the service stops."""
 
 
 class SbfServer(uvicorn.Server):
-    """Speaks TLS on TCP only; ends long polls as soon as a signal comes, and in peace: no signal is raised again."""
+    """A uvicorn server with TLS on TCP only. A signal ends long polls at once, and is not raised again."""
 
     service: SbfService
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; uvicorn would speak TLS on every socket or on none."""
+        """Start listening. uvicorn alone would use TLS on every socket or on none."""
         every = sockets or []
         await super().startup([one for one in every if one.family != socket.AF_UNIX])
         loop = asyncio.get_running_loop()
@@ -109,15 +109,15 @@ class SbfServer(uvicorn.Server):
             reload_certificate(self.config.ssl, self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Stop."""
+        """Stop the server and wake long polls."""
         self.should_exit = True
         self.service.change_feed.close()
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:
-    """Open the sockets that the settings ask for, TCP last: who gets through there finds the other open, too.
+    """Open the configured sockets, TCP last, so that a client that reaches TCP finds the AF_UNIX socket open, too.
 
-    Raises BadInput when one cannot be had.
+    Raise BadInput for a socket that cannot be opened.
     """
     settings = service.settings
     _check_plaintext(settings)
@@ -127,8 +127,8 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
 
 
 def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
-    """Answer until SIGTERM or SIGINT; on SIGHUP the certificate is read anew."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it: a reload must not end a start
+    """Serve until SIGTERM or SIGINT; reload the certificate on SIGHUP."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it: a reload must not end the start
     log_credential_faults(service.settings)
     context = make_tls_context(service.settings)
     config = uvicorn.Config(
@@ -152,7 +152,7 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:
-    """Yield each trusted network, an IPv4 network also as an IPv6 socket names it (RFC 4291, 2.5.5.2)."""
+    """Yield each trusted network, an IPv4 network also as an IPv6 socket reports it (RFC 4291, 2.5.5.2)."""
     for network in trusted:
         yield str(network)
         if network.version == 4:  # noqa: PLR2004 - the version of IP
@@ -160,34 +160,25 @@ def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str
 
 
 def _check_plaintext(settings: ServiceSettings) -> None:
-    host = settings.listen.rpartition(":")[0].strip("[]")
-    if settings.tls_certificate is None and not settings.allow_plaintext and not _is_loopback(host):
+    if settings.tls_certificate is None and not settings.allow_plaintext and not settings.listen.is_loopback:
         raise BadInput(
             f"listen = {str(settings.listen)!r}: tokens would cross a network unencrypted; set tls_certificate and "
-            "tls_key, listen on the loopback, or say allow_plaintext = true where the network is wholly yours"
+            "tls_key, listen on the loopback, or set allow_plaintext = true if the network is wholly yours"
         )
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _listen_tcp(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Named so, asyncio knows it for TCP and sends small answers at once, instead of 40 ms later (Nagle, RFC 1122).
+def _listen_tcp(address: ListenAddress) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    # With the protocol named, asyncio recognises TCP and disables Nagle's algorithm (RFC 1122): small answers leave
+    # 40 ms earlier.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((host, int(port)))
+        opened.bind((address.host, address.port))
         opened.listen(BACKLOG)
     except OSError as error:
         opened.close()
-        raise BadInput(f"listen = {address!r}: {_describe_socket_error(error)}") from error
+        raise BadInput(f"listen = {str(address)!r}: {_describe_socket_error(error)}") from error
     return opened
 
 
@@ -206,7 +197,7 @@ def _listen_unix(path: Path) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Take away a socket that nobody answers on any more; one in use is left, and binding fails."""
+    """Remove a socket without a listener. A socket in use stays, and binding fails."""
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -218,5 +209,5 @@ def _remove_stale(path: Path) -> None:
 
 def _describe_socket_error(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "in use by another process: stop that one, or set another address"
+        return "in use by another process: stop that process, or set another address"
     return f"{error.strerror or error}"

@@ -2,7 +2,7 @@
 
 import tomllib
 from datetime import timedelta
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -27,6 +27,24 @@ class ListenAddress(PatternText):
     __slots__ = ()
     pattern = r".+:[0-9]{1,5}"
     meaning = "an address and a port such as 127.0.0.1:8800"
+
+    @property
+    def host(self) -> str:
+        """The address without brackets and port."""
+        return self.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return int(self.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches the address."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 class SecretSource(Document):

@@ -1,7 +1,7 @@
-"""Tries a dialect against one switch, read-only, without SBF: ``python -m sbf_service.trial`` for ``element try``.
+"""A read-only trial of a dialect against one switch, without SBF: ``python -m sbf_service.trial``, for ``element try``.
 
-The trial comes as JSON on standard input, since it may have passwords; the record goes to standard output.
-Exit codes: 0 a record was written, 2 what was given cannot be right.
+The trial arrives as JSON on standard input, since it may contain passwords. The record goes to standard output.
+Exit codes: 0 a record was written, 2 bad input.
 """
 
 import re
@@ -35,16 +35,16 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch
 
 TRIAL_SWITCH = Name("tried")
-"""The switch's name in messages; it is in no topology."""
+"""The switch's name in messages; no topology contains the switch."""
 ANSWER_END = "<the answer ends here>"
 EXIT_BAD_INPUT = 2
 
 
 class RecordingLine:
-    """A command line that notes every question and its answer."""
+    """A command line that records every command and its answer."""
 
     def __init__(self, line: CommandLine) -> None:
-        """Note what is asked over ``line``."""
+        """Record the exchanges over ``line``."""
         self._line = line
         self.asked: list[TrialCommand] = []
 
@@ -54,7 +54,7 @@ class RecordingLine:
         return self._line.prompt
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
-        """Ask, and note the answer without echo and prompt."""
+        """Send a command, and record the answer without echo and prompt."""
         said = self._line.exchange(command, until, times, patience)
         answer = re.split(self._line.prompt, said, flags=re.MULTILINE)[0].partition("\n")[2]
         self.asked.append(TrialCommand(command=command, answer=tuple(map(printable, answer.splitlines()))))
@@ -71,11 +71,11 @@ class ReplayLine:
     prompt = f"^{ANSWER_END}"
 
     def __init__(self, recorded: TrialRecord) -> None:
-        """Answer what was asked then."""
+        """Answer the commands of ``recorded``."""
         self._answers = {one.command: "".join(f"{line}\n" for line in one.answer) for one in recorded.asked}
 
-    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's
-        """Return the recorded answer. Raise BadInput for a command that was not asked then."""
+    def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:  # noqa: ARG002 - the protocol's signature
+        """Return the recorded answer. Raise BadInput for a command that is not in the record."""
         if command not in self._answers:
             known = ", ".join(map(repr, self._answers)) or "no command"
             raise BadInput(f"the record has no answer to {command!r}, it has {known}: record the conversation again")
@@ -86,7 +86,7 @@ class ReplayLine:
 
 
 def run_trial(trial: TrialRequest) -> TrialRecord:
-    """Try a dialect, sending show commands only, and return the record. Raise BadInput for a platform without one."""
+    """Try a dialect with show commands only, and return the record. Raise BadInput for a platform without a dialect."""
     dialect = _find_dialect(trial)
     tap = RecordingLine(ReplayLine(trial.replayed) if trial.replayed else _open_line(trial, dialect))
     driver = CommandLineSwitch(TRIAL_SWITCH, dialect, tap)
@@ -105,7 +105,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
         faults.append(str(error))
     except BadInput:
         raise
-    except Exception as error:  # noqa: BLE001 - what a dialect's own code raises is what its author wants to read
+    except Exception as error:  # noqa: BLE001 - the author of a dialect must see what the dialect's own code raises
         at = extract_tb(error.__traceback__)[-1]
         faults.append(f"{type(error).__name__} at {at.filename}:{at.lineno}, expected ValueError: {error}")
     finally:
@@ -114,7 +114,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 
 
 def describe_reading(seen: SwitchReading) -> ParsedSwitch:
-    """Return what was read of a switch as a document."""
+    """Return the parsed state of a switch as a document."""
     vlans = {int(vlan): printable(seen.names.get(vlan, "")) for vlan in seen.vlans}
     ports = {printable(name): _describe_port(port) for name, port in seen.ports.items()}
     return ParsedSwitch(vlans=vlans, reserved=seen.reserved, ports=ports)
@@ -145,7 +145,7 @@ def _describe_neighbour(heard: Neighbour) -> ParsedNeighbour:
 
 
 def _format_example(trial: TrialRequest, dialect: Dialect, seen: SwitchReading, faults: list[str]) -> tuple[str, ...]:
-    """Return what SBF would send for one VLAN on the trial's ports, and note why it would refuse to."""
+    """Return the commands that SBF would send for one VLAN on the trial's ports, and record why SBF would refuse."""
     access = trial.ports if trial.access else ()
     vlans = VlanSet() if trial.vlan is None else VlanSet([trial.vlan])
     try:
@@ -190,7 +190,7 @@ def _open_line(trial: TrialRequest, dialect: Dialect) -> SshCommandLine:
 
 
 def main() -> None:
-    """Read a trial, write its record."""
+    """Read a trial from standard input and write its record."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         record = run_trial(TrialRequest.model_validate_json(sys.stdin.read()))

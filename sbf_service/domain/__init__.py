@@ -1,1 +1,1 @@
-"""PURE. Who may do what: principals, the table of rights, what a token looks like, quotas."""
+"""PURE. The rules of the service, such as allocation, lifecycle, paths, wanted states, idempotency and rights."""

@@ -1,5 +1,5 @@
-"""What has to be configured once, on the site's uplinks and in the backbone, as text for its administrators. Pure.
+"""Preparation sheets: the one-time configuration of uplinks and of the backbone, as text for administrators. Pure.
 
-Texts are data, one small file per platform in ``platforms``; ``sheets.py`` chooses and fills them. A new platform is
-one file and one line in ``platforms/__init__.py``.
+Texts are data, one file for each platform in ``platforms``; ``sheets.py`` selects the texts and fills them in. A new
+platform is one file and one line in ``platforms/__init__.py``.
 """

@@ -1,12 +1,13 @@
-"""Which sheets a site needs, and what stands on them. Pure.
+"""The preparation sheets of a site. Pure.
 
-For each attachment of the site: its own uplink, and the other side of it. Where the transport is made at provider edges
-these are the site's own edges; else it is a device of the backbone, of which SBF knows only what it is told.
+Each attachment of the site has two sheets: one for the site's uplink, and one for the other side. The other side is the
+site's own provider edge, or a device of the backbone, of which SBF knows only what the administrators state.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sbf_service.domain.wanted import find_edge_peers
 from sbf_service.drivers.registry import find_dialect
 from sbf_service.drivers.switch.dialect import Commands
 from sbf_service.preparation.platforms import PLATFORMS
@@ -33,12 +34,12 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Platforms whose texts stand under another name."""
+"""Platforms that use the texts of another platform."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackboneDevice:
-    """What the administrators say of the backbone's device; ``transport`` limits the sheets to one transport."""
+    """The backbone's device, as the administrators state it; ``transport`` limits the sheets to one transport."""
 
     platform: str | None = None
     port: str | None = None
@@ -48,7 +49,7 @@ class BackboneDevice:
 
 @dataclass(frozen=True, slots=True)
 class _AttachmentContext:
-    """One attachment of a site, with all that is known around it."""
+    """One attachment of a site, with everything that its sheets need."""
 
     topology: Topology
     site: Site
@@ -60,10 +61,10 @@ class _AttachmentContext:
 
 
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, asked: BackboneDevice) -> SitePreparation:
-    """Give all sheets of a site, its own side first.
+    """Return all sheets of a site, its own side first.
 
-    Raises BadInput for an unknown platform, or one that no sheet is for, NotFound for an unknown transport, and
-    Conflict for a site without any attachment and for a platform that must not be used there, with the reason.
+    Raise BadInput for an unknown platform or unused options, NotFound for an unknown transport, and Conflict for a site
+    without an attachment and for a platform that must not be used, with the reason.
     """
     if asked.platform is not None and asked.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {asked.platform}")
@@ -80,7 +81,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, asked: BackboneD
 
 
 def _check_options_used(site: Site, places: list[_AttachmentContext], asked: BackboneDevice) -> None:
-    """Raise BadInput for a platform or port of the backbone where nothing there is told: it would be passed over."""
+    """Raise BadInput for a platform or port of the backbone at a site with provider edges only."""
     given = [word for word, value in (("platform", asked.platform), ("port", asked.port)) if value is not None]
     if given and all(one.transport.on_edges for one in places):
         edges = ", ".join(sorted({str(one.attachment.port.element) for one in places}))
@@ -114,7 +115,7 @@ def _format_vlans(vlans: VlanSet, platform: str | None) -> str | None:
 
 
 def _make_uplink_sheet(place: _AttachmentContext) -> PreparationSheet:
-    """Write the site's own side: the switch's port that the attachment is, or is linked to."""
+    """Return the site's own side: the switch's port that the attachment is, or is linked to."""
     port = place.attachment.port
     if isinstance(place.topology.element(port.element), Edge):
         port = place.topology.peers[port]
@@ -143,10 +144,12 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Name the lines that only some models know; what matters does not depend on them."""
+    """Return a note about lines that only some models accept; the important lines do not depend on them."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     found = [line for line in lines if dialect is not None and line in dialect.may_fail]
-    return (f"Not every model knows {' and '.join(map(repr, found))}: go on where it says no.",) if found else ()
+    return (
+        (f"Not every model knows {' and '.join(map(repr, found))}: continue where a line is refused.",) if found else ()
+    )
 
 
 def _make_backbone_side(place: _AttachmentContext) -> PreparationSheet:
@@ -155,7 +158,7 @@ def _make_backbone_side(place: _AttachmentContext) -> PreparationSheet:
 
 
 def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Write a provider edge's one-time part; SBF adds services and circuits to it at run time."""
+    """Return a provider edge's one-time configuration; SBF adds services and circuits at run time."""
     words = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: words.evpn, TransportKind.VPLS: words.vpls}.get(
         place.transport.kind, words.services
@@ -163,7 +166,9 @@ def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
     services_port = edge.core_port if place.transport.kind is TransportKind.QINQ else None
     own = {"ac": place.attachment.port.port, "loopback": edge.loopback, "core_port": services_port}
     filled = fill_templates(
-        templates, {**place.known, **{k: v for k, v in own.items() if v is not None}}, _find_loopbacks(place, edge)
+        templates,
+        {**place.known, **{k: v for k, v in own.items() if v is not None}},
+        find_edge_peers(place.topology, edge.name, [place.transport])[place.transport.name],
     )
     service = describe_service(place.transport)
     needs = f"{place.transport.name}: {service}. SBF makes each cluster's service, and removes it."
@@ -180,7 +185,7 @@ def _make_edge_sheet(place: _AttachmentContext, edge: Edge) -> PreparationSheet:
 
 
 def _make_backbone_sheet(place: _AttachmentContext) -> PreparationSheet:
-    """Write the backbone's side of a switch's port: exact lines for a platform, what they must do for none."""
+    """Return the backbone's side of a switch's port: lines for a known platform, requirements in words otherwise."""
     platform = place.asked.platform
     words = PlatformTemplates(title="any") if platform is None else PLATFORMS[platform]
     if words.no_tunnel and place.transport.kind is TransportKind.QINQ:
@@ -207,24 +212,16 @@ def _make_backbone_sheet(place: _AttachmentContext) -> PreparationSheet:
 
 
 class _KnownWords(dict[str, object]):
-    """Words of a note; those that are not known stay visible."""
+    """The values for a note; unknown placeholders stay visible."""
 
     def __missing__(self, key: str) -> str:
         return f"<{key}>"
 
 
 def _note_no_template(templates: Commands, platform: str) -> Commands:
-    return () if templates else (f"There is no text for {platform} here: what is said above in words must hold.",)
+    return () if templates else (f"There is no text for {platform} here: configure what the requirements above say.",)
 
 
 def _note_platforms() -> str:
     able = sorted(name for name, words in PLATFORMS.items() if words.tunnel)
     return f"With --platform the lines for the device are printed: {', '.join(able)}."
-
-
-def _find_loopbacks(place: _AttachmentContext, edge: Edge) -> list[str]:
-    """Give the loopbacks of the other edges on the same transport, as far as the topology has them."""
-    attached = [one for site in place.topology.sites for one in site.attachments]
-    ends = sorted({one.port for one in attached if one.transport == place.transport.name})
-    others = [place.topology.element(end.element) for end in ends]
-    return [str(one.loopback) for one in others if isinstance(one, Edge) and one.loopback and one.name != edge.name]

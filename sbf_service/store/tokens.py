@@ -121,23 +121,23 @@ MAX_CACHED = 10_000
 
 @dataclass
 class TokenCache:
-    """Knows tokens. Thread-safe: its dictionary is only read, set and replaced."""
+    """The principals of recently checked tokens. Thread-safe: its dictionary is only read, set and replaced."""
 
     store: Store
     clock: Callable[[], float] = time.monotonic
     _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
 
     def find(self, token: Token) -> Principal | None:
-        """Give whose a token is if that was asked a moment ago; asks nobody."""
+        """Return the principal of a token that was checked recently, or None, without a query."""
         found = self._cached.get(token.digest)
         return found[0] if found and self.clock() < found[1] else None
 
     def was_valid(self, token: Token) -> bool:
-        """Say whether this replica has seen the token valid before."""
+        """Return whether this replica has seen the token valid before."""
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
-        """Ask the database whose a token is. Raises Unauthenticated with the reason."""
+        """Return the principal of a token from the database. Raise Unauthenticated with the reason."""
         try:
             with self.store.read() as unit:
                 found = authenticate_token(unit, token)
@@ -154,6 +154,6 @@ class TokenCache:
         return found
 
     def on_change(self, changed: frozenset[str]) -> None:
-        """Believe nothing any more when tokens changed."""
+        """Empty the cache when tokens changed."""
         if TOKENS_TOPIC in changed:
             self._cached = {}
