@@ -14,7 +14,8 @@ TREES = (
 )
 OWN_PORT = (
     "These lines are for a port that carries nothing else. They make it a trunk without VLANs; SBF adds and "
-    "removes the VLANs of clusters. If the port is in use already, do not enter them, and remove the pool's VLAN IDs from the port."
+    "removes the VLANs of clusters. If the port is in use already, do not enter them, and remove the "
+    "pool's VLAN IDs from the port."
 )
 ROOM = "A guest's largest frame has 1500 bytes, and its tag 4 more. 802.1ad adds 4, VXLAN 50, MPLS 22 to 30 bytes."
 STRANGERS = "Connect nothing else to this service: whatever is connected reaches the networks of all clusters."
@@ -66,7 +67,6 @@ class PlatformTemplates:
 
     Where the dialect prepares ports, these lines contain only what the dialect omits, such as the MTU, in the same
     mode.
-    
     """
     tunnel: Commands = ()
     """The backbone's port of a port-based 802.1ad service: all frames of the site go into one service VLAN."""

@@ -151,7 +151,7 @@ def test_a_port_in_use_is_refused_with_code_2(tmp_path: Path) -> None:
         done = run("serve", "--config", str(settings(tmp_path, listen=address)))
     assert done.returncode == 2
     assert done.stderr == (
-        f"sbf: listen = '{address}': in use by another process: stop that one, or set another address\n"
+        f"sbf: listen = '{address}': in use by another process: stop that process, or set another address\n"
     )
 
 

@@ -67,7 +67,8 @@ def test_the_sites_uplink_is_a_trunk_whose_list_is_empty_with_room_for_the_tag()
         "end",
         "write memory",
     )
-    unknown = "Not every model knows 'switchport' and 'switchport trunk encapsulation dot1q': continue where a line is refused."
+    lines = "'switchport' and 'switchport trunk encapsulation dot1q'"
+    unknown = f"Not every model knows {lines}: continue where a line is refused."
     assert unknown in ours.notes
 
 
