@@ -14,7 +14,7 @@ from benchmarks.installation import request, serving, sqlite, topology
 from benchmarks.measurement import Measurement
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.elements import confirm_revision, make_element_views
 from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import put_topology

@@ -4,10 +4,10 @@ The longest unused ID wins, so that stale state on a device does not meet a new 
 counts as the oldest, and among equals the lowest wins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import reduce
+from functools import lru_cache, reduce
 
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.values import Name, VlanId
@@ -15,6 +15,12 @@ from virtcloud.model.vlans import VlanSet
 
 ALWAYS_RESERVED = VlanSet([1])
 """VLAN 1 is the default VLAN of nearly every switch and is never allocated (SWITCHES.md, pitfalls 2 and 11)."""
+
+
+@lru_cache(maxsize=64)
+def find_excluded(reserved: frozenset[VlanSet]) -> VlanSet:
+    """Return the VLAN IDs that no cluster may have at a site whose devices have these reservations."""
+    return ALWAYS_RESERVED | frozenset().union(*reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,23 +61,41 @@ def find_free_at_all(pools: Sequence[SitePool]) -> VlanSet:
     return left
 
 
+FindOldest = Callable[[Sequence[Name]], VlanId | None]
+"""Returns the VLAN ID free at all of some sites whose last use is longest ago, the lowest of equals; None if none is.
+
+An ID that was never used counts as the oldest, so that stale state on a device never meets a new cluster.
+"""
+
+
+def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
+    """Choose the same VLAN ID for all sites; where the transport ``translates``, else one for each. None: none free."""
+    if (same := find_oldest(sites)) is not None:
+        return dict.fromkeys(sites, same)
+    own = {site: find_oldest([site]) for site in sites} if translates else {}
+    found = {site: vlan for site, vlan in own.items() if vlan is not None}
+    return found if found and len(found) == len(sites) else None
+
+
 def allocate_vlan_ids(pools: Sequence[SitePool], *, translates: bool = False) -> dict[Name, VlanId]:
-    """Return the VLAN ID that a new cluster gets at each site: the same at all sites, if one is free.
+    """Choose the VLAN IDs of a new cluster from pools, by :func:`choose_vlan_ids`. Raise NoVlanFree."""
+    by_site = {pool.site: pool for pool in pools}
 
-    Otherwise, where the transport ``translates``, each site gets its own. Raise NoVlanFree.
-    """
-    if free := find_free_at_all(pools):
-        chosen = _longest_unused(pools, free)
-        return {pool.site: chosen for pool in pools}
-    own = {pool.site: pool.free for pool in pools}
-    if translates and all(own.values()):
-        return {pool.site: _longest_unused([pool], own[pool.site]) for pool in pools}
-    raise NoVlanFree(_no_vlan_free_message(pools))
+    def find_oldest(sites: Sequence[Name]) -> VlanId | None:
+        return _find_longest_unused([by_site[site] for site in sites])
+
+    found = choose_vlan_ids(list(by_site), find_oldest, translates=translates)
+    if found is None:
+        raise NoVlanFree(_no_vlan_free_message(pools))
+    return found
 
 
-def _longest_unused(pools: Sequence[SitePool], free: VlanSet) -> VlanId:
+def _find_longest_unused(pools: Sequence[SitePool]) -> VlanId | None:
+    free = find_free_at_all(pools)
     never_used = free.difference(*(pool.freed for pool in pools))
-    return min(never_used) if never_used else min(free, key=lambda number: (_last_use(pools, number), number))
+    if never_used:
+        return min(never_used)
+    return min(free, key=lambda vlan: (_last_use(pools, vlan), vlan), default=None)
 
 
 def _last_use(pools: Sequence[SitePool], number: VlanId) -> datetime:

@@ -39,12 +39,12 @@ class ErrorReport:
 
 
 class ReconcileStoppedError(Exception):
-    """A try ended with trouble."""
+    """A worker stopped with an error report."""
 
-    def __init__(self, trouble: ErrorReport) -> None:
-        """Store the trouble."""
-        super().__init__(trouble.message)
-        self.trouble = trouble
+    def __init__(self, report: ErrorReport) -> None:
+        """Store the report."""
+        super().__init__(report.message)
+        self.report = report
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:

@@ -1,12 +1,11 @@
-"""Looking at a device because somebody asks: to say what would be changed, or to put it right now.
+"""Reads of devices that a caller asks for: differences, ports in use, reconciliation now, and the cable check.
 
-Reading the neighbours of a site's switches, all at once, because somebody asks whether the cables are right.
-
-Reading devices for a caller: one that cannot be read is reported with the reason, and hides no other answer.
+A read never runs while a worker of any replica talks to the same device (:func:`hold_device`).
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +17,7 @@ from sbf_service.log import get_log
 from sbf_service.overload import BoundedThreads
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import PlatformOf
-from sbf_service.reconcile.task import C, D, M, ReconcilableDriver, ReconcileTask, W
+from sbf_service.reconcile.task import DeviceReading, ReconcilableDriver, SwitchTask
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.audit_log import find_last_change, find_newest_id
 from sbf_service.store.elements import make_element_view
@@ -33,75 +32,87 @@ from virtcloud.model.site import SiteCables
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.values import Name, PortName
 
+log = get_log(__name__)
+
 MAX_ROUNDS = 3
-"""A change that arrives meanwhile is taken along so often; what comes later is the workers' own."""
+"""How often ``reconcile`` starts over for a newer revision; later revisions are left to the workers."""
+READ_LIMIT_S = 60.0
+"""A device that has not answered within this time is reported as unread; other answers do not wait for it."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextmanager
+def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
+    """Exclude the workers of all replicas from a device; yield the fencing token.
+
+    Raise Conflict while a worker is busy with the device. End the device's session when the context ends in an error.
+    """
+    worker = scheduler.worker
+    with scheduler.alone(name), worker.leased(name) as fence:
+        if fence is None:
+            raise Conflict(f"{kind}{name} is being worked on by another replica: ask again")
+        try:
+            yield fence
+        except Exception:
+            worker.sessions.drop(name)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
 class OnDemandReader:
-    """Reads devices beside the converger, and never while a worker talks to the same one."""
+    """Reads and reconciles single devices."""
 
     store: Store
     converger: WorkerScheduler
 
     def difference(self, name: Name) -> ElementDifference:
-        """Read a device now and say what would be changed on it; changes nothing.
+        """Read a device and return what would be changed on it; change nothing.
 
-        Raises NotFound, Conflict (no device, or being worked on), and what the driver raises.
+        Raise NotFound, Conflict (an element with an agent, or a busy device), and the errors of the driver.
         """
         self._require_device(name)
         worker = self.converger.worker
-        with self.converger.alone(name), worker.leased(name) as fence:
-            task = worker.transactions.read_task(name, _require_lease(name, fence))
-            try:
-                return self._read(task, worker.sessions.driver(task.device, task.backbone))
-            except Exception:
-                worker.sessions.drop(name)
-                raise
+        with hold_device(self.converger, name) as fence:
+            task = worker.transactions.read_task(name, fence)
+            driver = worker.sessions.driver(task.device, task.backbone)
+            reading = task.read(driver)
+            reading.check_scope()
+            reading.check_not_in_use()
+            return make_element_difference(reading, driver, self._read_clock())
 
     def ports(self, name: Name) -> tuple[PortView, ...]:
-        """Read a switch now and return its managed ports with their uses; changes nothing. Raise as difference()."""
+        """Read a switch and return its managed ports with their uses; change nothing. Raise as ``difference``."""
         self._require_device(name)
         worker = self.converger.worker
-        with self.converger.alone(name), worker.leased(name) as fence:
-            task = worker.transactions.read_task(name, _require_lease(name, fence))
-            if not isinstance(task.managed, SwitchScope):
+        with hold_device(self.converger, name) as fence:
+            task = worker.transactions.read_task(name, fence)
+            if not isinstance(task, SwitchTask):
                 raise Conflict(f"{name} is no switch: only ports of switches are adopted")
-            try:
-                return tuple(read_port_views(worker.sessions.driver(task.device), task.device.ports, task.managed))
-            except Exception:
-                worker.sessions.drop(name)
-                raise
+            return tuple(read_port_views(worker.sessions.driver(task.device), task.device.ports, task.scope))
 
     def reconcile(self, name: Name) -> ElementReconciliation:
-        """Reconcile a device now; idempotent. An error of the device becomes the element's trouble.
+        """Reconcile a device now; idempotent. An error of the device becomes the element's error report.
 
-        Raises NotFound, Conflict (no device, or being worked on).
+        Raise NotFound, Conflict (an element with an agent, or a busy device).
         """
         self._require_device(name)
-        worker = self.converger.worker
         with self.store.read() as unit:
             before = find_newest_id(unit)
         with self.converger.alone(name):
             outcome = ReconcileOutcome.OVERTAKEN
             for _ in range(MAX_ROUNDS):
-                outcome = worker.converge(name, save_now=True) if outcome is ReconcileOutcome.OVERTAKEN else outcome
-        _require_lease(name, None if outcome is ReconcileOutcome.BUSY else 0)
+                if outcome is ReconcileOutcome.OVERTAKEN:
+                    outcome = self.converger.worker.converge(name, save_now=True)
+        if outcome is ReconcileOutcome.BUSY:
+            raise Conflict(f"{name} is being worked on by another replica: ask again")
         with self.store.read() as unit:
-            return ElementReconciliation(
-                element=make_element_view(unit, name), mended=find_last_change(unit, name, before)
-            )
+            element, mended = make_element_view(unit, name), find_last_change(unit, name, before)
+            return ElementReconciliation(element=element, mended=mended)
 
-    def _read(self, task: ReconcileTask[W, M, C, D], driver: ReconcilableDriver[M, C, D]) -> ElementDifference:
-        carried = task.read(driver)
-        difference = task.kind.difference(task.wanted, carried)
-        task.kind.refuse_outside(task.name, task.managed, difference)
-        task.kind.refuse_in_use(task.name, task.managed, carried, difference)
+    def _read_clock(self) -> datetime:
         with self.store.read() as unit:
-            now = unit.now
-        lines = driver.list_commands(difference) if isinstance(driver, ListsCommands) else ()
-        made = ElementDifference(element=task.name, kind=task.kind.element, site=task.site, read_at=now, lines=lines)
-        return made.model_copy(update={task.kind.element.value: difference})
+            return unit.now
 
     def _require_device(self, name: Name) -> None:
         with self.store.read() as unit:
@@ -112,56 +123,61 @@ class OnDemandReader:
             )
 
 
-def _require_lease(name: Name, fence: int | None) -> int:
-    if fence is None:
-        raise Conflict(f"{name} is being worked on by another replica: ask again")
-    return fence
+def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> ElementDifference:
+    """Return what would be changed on a device, with the command lines where the driver can list them."""
+    task = reading.task
+    lines = driver.list_commands(reading.difference) if isinstance(driver, ListsCommands) else ()
+    made = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)
+    return made.model_copy(update={task.kind.value: reading.difference})
 
 
-def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], managed: SwitchScope) -> Iterator[PortView]:
-    """Read all ports as if SBF had taken none, so that the use of each is seen."""
-    everything = tuple(ports)
+def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
+    """Read all ports as if SBF had taken over none, so that the use of each is visible."""
+    every = tuple(ports)
     asked = replace(
-        managed,
-        ports=everything,
-        access=tuple(port for port in managed.access if port in everything),
+        scope,
+        ports=every,
+        access=tuple(port for port in scope.access if port in every),
         taken=frozenset(),
-        adopted=dict.fromkeys(everything, PortUse()),
+        adopted=dict.fromkeys(every, PortUse()),
         returned={},
     )
-    carried = driver.read(asked)
-    for port, use in carried.untaken.items():
-        state = _port_state(port, managed, in_use=port in carried.in_use)
-        effect = (
-            describe_effect(use, access=port in asked.access)
-            if state not in (PortState.TAKEN, PortState.LEAVING)
-            else ""
-        )
-        before = managed.returned.get(port) or managed.adopted.get(port)
+    observed = driver.read(asked)
+    for port, use in observed.untaken.items():
+        state = _port_state(port, scope, in_use=port in observed.in_use)
+        is_ours = state in {PortState.TAKEN, PortState.LEAVING}
+        effect = "" if is_ours else describe_effect(use, access=port in asked.access)
+        before = scope.returned.get(port) or scope.adopted.get(port)
         yield PortView(port=port, state=state, use=use, before=before, effect=effect)
 
 
-def _port_state(port: PortName, managed: SwitchScope, *, in_use: bool) -> PortState:
-    if port in managed.returned:
+def _port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> PortState:
+    if port in scope.returned:
         return PortState.LEAVING
-    if port in managed.taken:
+    if port in scope.taken:
         return PortState.TAKEN
-    if port in managed.adopted:
+    if port in scope.adopted:
         return PortState.ADOPTED
     return PortState.IN_USE if in_use else PortState.UNUSED
 
 
-log = get_log(__name__)
+async def read_all(
+    threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], named: Callable[[T], str], limit_s: float
+) -> list[tuple[T, R | str]]:
+    """Read devices in parallel, as many as there are threads; return each with its answer or why it was not read.
 
-READ_LIMIT_S = 60.0
-"""A device that has not answered by then is reported as not read; the others' answers do not wait for it."""
-T = TypeVar("T")
+    Raise ServiceBusy when no thread is free now.
+    """
+    if devices:
+        threads.require_one()
+    reads = (read_or_explain(threads, partial(read, one), named(one), limit_s) for one in devices)
+    return list(zip(devices, await asyncio.gather(*reads), strict=True))
 
 
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], named: str, limit_s: float) -> T | str:
-    """Return what ``read`` returns, run in a thread of ``threads``, or the reason why the device was not read.
+    """Run ``read`` in a thread of ``threads``; return its answer, or the reason why the device was not read.
 
-    ``named`` is the device in that reason; ``limit_s`` are the seconds for a free thread and the answer together.
+    ``named`` is the device in that reason; ``limit_s`` limits the wait for a thread and the answer together.
     """
     try:
         return await asyncio.wait_for(threads.run(read, patience=limit_s), limit_s)
@@ -180,26 +196,26 @@ UnreadDevices = Mapping[Name, str]
 
 @dataclass(frozen=True, slots=True)
 class CableCheckPlan:
-    """The site whose cables are to be verified, as the topology has it at ``at``."""
+    """The site whose cables are checked, from the topology in force at ``at``."""
 
     topology: Topology
     site: Site
     at: datetime
     platform_of: PlatformOf
 
-    def compare(self, heard: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
-        """Return the site's cables, compared with what its switches hear."""
-        cables = check_cables(self.topology, self.site, heard, self._form)
+    def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
+        """Return the site's cables, compared with the neighbours that its switches reported."""
+        cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))
 
-    def _form(self, element: Name, port: str) -> str:
+    def _canonical_port(self, element: Name, port: str) -> str:
         found = self.topology.element(element)
         return self.platform_of(found).port(port) if isinstance(found, Switch) else port.strip()
 
 
 @dataclass(frozen=True, slots=True)
 class CableChecker:
-    """Compares a site's cables with its topology; reads switches beside the converger, never at the same time."""
+    """Compares a site's cables with the topology, by the neighbours (LLDP) of its switches."""
 
     store: Store
     converger: WorkerScheduler
@@ -208,38 +224,26 @@ class CableChecker:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, name: Name) -> CableCheckPlan:
-        """Read a site. Raise NotFound."""
+        """Return the plan for a site. Raise NotFound."""
         with self.store.read() as unit:
             topology = read_topology(unit)
             return CableCheckPlan(topology, topology.site(name), unit.now, self.platform_of)
 
     async def ask(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
-        """Ask every switch of the site whom it hears: as many at once as there are threads; no thread waits for them.
+        """Read the neighbours of all switches of the site, in parallel.
 
-        Return what each heard, and why the others could not be read. Raise ServiceBusy when no thread is free now.
+        Return the neighbours of each switch, and why the other switches were not read. Raise ServiceBusy when no thread
+        is free now.
         """
         self.threads.require_one()
         switches = plan.site.switches
-        found = await asyncio.gather(
-            *(
-                read_or_explain(self.threads, partial(self._neighbours, one), f"switch {one.name}", self.limit_s)
-                for one in switches
-            )
-        )
-        answers = {one.name: answer for one, answer in zip(switches, found, strict=True)}
-        heard = {name: answer for name, answer in answers.items() if not isinstance(answer, str)}
-        return heard, {name: answer for name, answer in answers.items() if isinstance(answer, str)}
+        found = await read_all(self.threads, switches, self._neighbours, lambda one: f"switch {one.name}", self.limit_s)
+        read = {one.name: answer for one, answer in found if not isinstance(answer, str)}
+        return read, {one.name: answer for one, answer in found if isinstance(answer, str)}
 
     def _neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
-        worker = self.converger.worker
-        with self.converger.alone(switch.name), worker.leased(switch.name) as fence:
-            if fence is None:
-                raise Conflict(f"switch {switch.name} is being worked on by another replica: ask again")
-            driver = worker.sessions.driver(switch)
+        with hold_device(self.converger, switch.name, "switch "):
+            driver = self.converger.worker.sessions.driver(switch)
             if not isinstance(driver, ReadsNeighbours):
                 raise Refused(f"switch {switch.name}: SBF cannot read the neighbours of platform {switch.platform}")
-            try:
-                return driver.read_neighbours(tuple(member for port in switch.ports for member in switch.members(port)))
-            except Exception:
-                worker.sessions.drop(switch.name)
-                raise
+            return driver.read_neighbours(tuple(member for port in switch.ports for member in switch.members(port)))

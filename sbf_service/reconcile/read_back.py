@@ -1,10 +1,11 @@
-"""What a read-back means. Pure.
+"""The checks around a change of a device: what SBF may change before it, and the read-back check after it. Pure.
 
-What the read-back of a provider edge means, and what may be touched on one. Pure.
+``check_*_scope`` and ``check_*_ownership`` are the last guards before a device. ``check_read_back`` and ``has_drifted``
+are the same for switches and edges; the faults that they report are listed separately for each kind.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sbf_service.domain.ownership import find_owned_vlans
 from sbf_service.drivers.contract import EdgeScope, SwitchScope
@@ -13,103 +14,110 @@ from virtcloud.model.edge import (
     NO_SERVICE,
     Circuit,
     CircuitRemnant,
+    DeviceDifference,
     EdgeDifference,
     EdgeObserved,
     EdgeWanted,
-    compare_edge,
 )
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch
+from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
 ADOPT_COMMAND = "'virtcloud element adopt {} {}'"
 _PORT_SHUT = (
     "expected it enabled, since it must carry a cluster, found it shut down: enable it on the switch; SBF enables only "
     "ports that it shut down itself"
 )
+_CIRCUIT_SHUT = (
+    "expected it enabled, since it must carry a cluster, found it or its port shut down: enable it on the edge; SBF "
+    "enables nothing there"
+)
 _WANTED_LIST = "a list of allowed VLANs, found all allowed"
 _WANTED_UNTAGGED = "one VLAN of ours untagged or none at all, found something else"
 
 
-def check_switch_scope(name: Name, managed: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe for a difference that touches what is not managed: the last guard before a device (DESIGN §7.4)."""
+def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
+    """Raise Refused when a device does not carry what is wanted after it accepted a change.
+
+    ``shut`` are wanted ports or circuits that are shut down: these are reported alone. ``missing`` are all other
+    differences between the read-back and the wanted state.
+    """
+    if faults := list(shut):
+        raise build_refusal(device, faults)
+    if faults := list(missing):
+        raise build_refusal(device, faults, ": read back after the change; look at its configuration")
+
+
+def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
+    """Return whether a device no longer carries what it was confirmed to carry.
+
+    ``lost`` is the difference from the confirmed state. A port or circuit that was shut down carries nothing. A device
+    that is ``behind`` its wanted revision may carry more than the confirmed state, or half of a change; any other
+    device may not.
+    """
+    return any(True for _ in shut) or bool(lost.add if behind else lost)
+
+
+def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
+    """Raise Unsafe for a difference that touches unmanaged ports or VLANs: the last guard (DESIGN.md §7.4)."""
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
-        if port not in managed.ports or vlans - managed.vlans:
-            raise Unsafe(f"switch {name}, port {port}: VLAN {vlans} is not all ours to change (ours: {managed.vlans})")
-    strangers = [port for port in difference.close if port not in managed.ports]
-    strangers += [port for port in difference.put_back if port not in managed.returned]
-    if strangers:
-        raise Unsafe(
-            f"switch {name}, port {', '.join(strangers)}: not ours to change (ours: {', '.join(managed.ports)})"
-        )
-    outside = (difference.create | difference.delete) - managed.vlans
+        if port not in scope.ports or vlans - scope.vlans:
+            raise Unsafe(f"switch {name}, port {port}: VLAN {vlans} is not all ours to change (ours: {scope.vlans})")
+    unmanaged = [port for port in difference.close if port not in scope.ports]
+    unmanaged += [port for port in difference.put_back if port not in scope.returned]
+    if unmanaged:
+        raise Unsafe(f"switch {name}, port {', '.join(unmanaged)}: not ours to change (ours: {', '.join(scope.ports)})")
+    outside = (difference.create | difference.delete) - scope.vlans
     if outside:
-        raise Unsafe(f"switch {name}: VLAN {outside} is not ours to create or delete (ours: {managed.vlans})")
+        raise Unsafe(f"switch {name}: VLAN {outside} is not ours to create or delete (ours: {scope.vlans})")
 
 
 def check_ports_not_in_use(
-    name: Name, managed: SwitchScope, carried: SwitchObserved, difference: SwitchDifference
+    name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a port in other use that the difference changes, unless an administrator adopted that use.
+    """Raise Unsafe when the difference changes a port in other use that no administrator adopted with this use.
 
-    Raise Unsafe also for an access port that somebody shut down: SBF enables only what it shut down itself.
+    Raise Unsafe also for an access port that somebody shut down: SBF enables only ports that it shut down itself.
     """
     for port, use in difference.take.items():
-        agreed = managed.adopted.get(port)
-        if port in carried.in_use and (agreed is None or not agreed.same_configuration(use)):
+        agreed = scope.adopted.get(port)
+        if port in observed.in_use and (agreed is None or not agreed.same_configuration(use)):
             since = "" if agreed is None else f", which is not how it was adopted ({agreed})"
-            cure = f"it was left alone; adopt it ({ADOPT_COMMAND.format(name, port)}), or take it out of the topology"
-            raise Unsafe(f"switch {name}, port {port}: expected a port without other use, found {use}{since}: {cure}")
-    for port in set(difference.access) & difference.add.keys() & set(carried.down):
+            remedy = f"it was left alone; adopt it ({ADOPT_COMMAND.format(name, port)}), or take it out of the topology"
+            raise Unsafe(f"switch {name}, port {port}: expected a port without other use, found {use}{since}: {remedy}")
+    for port in set(difference.access) & difference.add.keys() & set(observed.down):
         raise Unsafe(f"switch {name}, port {port}: {_PORT_SHUT}")
 
 
 def check_switch_ownership(
-    name: Name, managed: SwitchScope, carried: SwitchObserved, difference: SwitchDifference
+    name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a difference that touches a VLAN of others: the last guard (DESIGN §3, Ownership).
+    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN.md §3, Ownership).
 
-    It looks at what was read and recorded, not at what the difference was computed from.
+    The check uses what was read and recorded, not the data from which the difference was computed.
     """
-    owned = find_owned_vlans(carried, managed.created)
-    used = VlanSet(number for vlans in carried.elsewhere.values() for number in vlans)
-    unowned = VlanSet(carried.names or ()) - owned
-    removed = VlanSet(number for vlans in difference.remove.values() for number in vlans)
+    owned = find_owned_vlans(observed, scope.created)
+    used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
+    unowned = VlanSet(observed.names or ()) - owned
+    removed = VlanSet(vlan for vlans in difference.remove.values() for vlan in vlans)
     wrong = ((difference.added_vlan_ids | difference.delete) & (used | unowned)) | (
-        removed & ((used | unowned) - owned - managed.created)
+        removed & ((used | unowned) - owned - scope.created)
     )
     if wrong:
         raise Unsafe(f"switch {name}: VLAN {wrong} is in other use and not SBF's to change (SBF's: {owned or 'none'})")
 
 
-def has_switch_drifted(kept: SwitchWanted, carried: SwitchObserved, *, behind: bool) -> bool:
-    """Say whether a switch lost what it was confirmed to carry (``kept``).
-
-    A port that was shut down carries nothing. One that is behind may carry something else beside it; one that is not
-    must carry nothing else.
-    """
-    found = compare_switch(kept, carried)
-    return bool(found.add) or any(_find_shut_ports(kept, carried)) or (bool(found) and not behind)
+def list_shut_ports(wanted: SwitchWanted, observed: SwitchObserved) -> Iterator[ChangeFault]:
+    """Yield a fault for each port that must carry a VLAN and is shut down."""
+    for port in observed.down:
+        if wanted.ports.get(port):
+            yield ChangeFault(f"port {port}: {_PORT_SHUT}", wanted.ports[port])
 
 
-def check_switch_read_back(name: Name, wanted: SwitchWanted, carried: SwitchObserved) -> None:
-    """Raise Refused when a switch that said yes does not carry what it was told to."""
-    shut = [ChangeFault(f"port {port}: {_PORT_SHUT}", wanted.ports[port]) for port in _find_shut_ports(wanted, carried)]
-    if shut:
-        raise build_refusal(f"switch {name}, ", shut)
-    faults = list(_list_switch_faults(compare_switch(wanted, carried)))
-    if faults:
-        raise build_refusal(f"switch {name}, ", faults, ": read back after the change; look at its configuration")
-
-
-def _find_shut_ports(wanted: SwitchWanted, carried: SwitchObserved) -> Iterator[PortName]:
-    """Yield the ports that must carry a VLAN and were shut down."""
-    yield from (port for port in carried.down if wanted.ports.get(port))
-
-
-def _list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
+def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
+    """Yield a fault for each difference that a read-back shows on a switch."""
     tagged = defaultdict(lambda: "tagged", dict.fromkeys(left.access, "untagged"))
     for port, vlans in left.add.items():
         yield ChangeFault(f"port {port}: wanted VLAN {vlans} {tagged[port]}, found none", vlans)
@@ -119,91 +127,60 @@ def _list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
         wanted = left.add.get(port, VlanSet())
         yield ChangeFault(f"port {port}: wanted {_WANTED_UNTAGGED if port in left.access else _WANTED_LIST}", wanted)
     for port, use in left.put_back.items():
-        yield ChangeFault(
-            f"port {port}: wanted it as before SBF took it ({use}), found another configuration", VlanSet()
-        )
+        text = f"port {port}: wanted it as before SBF took it ({use}), found another configuration"
+        yield ChangeFault(text, VlanSet())
     if left.create:
         yield ChangeFault(f"wanted VLAN {left.create} to exist, found none", left.create)
     if left.delete:
         yield ChangeFault(f"wanted no VLAN {left.delete}, found it", left.delete)
 
 
-_CIRCUIT_SHUT = (
-    "expected it enabled, since it must carry a cluster, found it or its port shut down: enable it on the edge; SBF "
-    "enables nothing there"
-)
-
-
-def check_edge_scope(name: Name, managed: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches what is not managed: the last guard before a device (DESIGN §7.4)."""
+def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
+    """Raise Unsafe for a difference that touches unmanaged VLANs or services: the last guard (DESIGN.md §7.4)."""
     for one in difference.subjects:
-        if not _is_managed(one, managed):
-            ports = ", ".join(managed.ports)
+        if not _is_managed(one, scope):
             raise Unsafe(
-                f"edge {name}: {_describe_circuit(one)} is not ours to change "
-                f"(ours: VLAN {managed.vlans or 'none'} on {ports}, "
-                f"{', '.join(map(_describe_services, managed.transports)) or 'no transport'})"
+                f"edge {name}: {_describe_circuit(one)} is not ours to change (ours: VLAN {scope.vlans or 'none'} on "
+                f"{', '.join(scope.ports)}, {', '.join(map(_describe_services, scope.transports)) or 'no transport'})"
             )
 
 
-def check_edge_ownership(name: Name, _managed: EdgeScope, carried: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN §3, Ownership)."""
-    if wrong := difference.vlan_ids & carried.foreign_vlans:
+def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
+    """Raise Unsafe for a difference that touches a VLAN in other use: the last guard (DESIGN.md §3, Ownership)."""
+    if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use and not SBF's to change")
 
 
-def has_edge_drifted(kept: EdgeWanted, carried: EdgeObserved, *, behind: bool) -> bool:
-    """Say whether an edge lost what it was confirmed to carry (``kept``).
-
-    A circuit that was shut down carries nothing. One that is behind may carry something else beside it, or half of it;
-    one that is not must carry nothing else.
-    """
-    found = compare_edge(kept, carried)
-    return any(_find_shut_circuits(kept, carried)) or bool(found.add if behind else found)
+def list_shut_circuits(wanted: EdgeWanted, observed: EdgeObserved) -> Iterator[ChangeFault]:
+    """Yield a fault for each wanted circuit that is shut down."""
+    for one in wanted.circuits:
+        if one in observed.down:
+            yield ChangeFault(f"{_describe_circuit(one)}: {_CIRCUIT_SHUT}", VlanSet([one.vlan]))
 
 
-def check_edge_read_back(name: Name, wanted: EdgeWanted, carried: EdgeObserved) -> None:
-    """Raise Refused when an edge that said yes does not carry what it was told to."""
-    shut = [
-        ChangeFault(f"{_describe_circuit(one)}: {_CIRCUIT_SHUT}", VlanSet([one.vlan]))
-        for one in _find_shut_circuits(wanted, carried)
-    ]
-    if shut:
-        raise build_refusal(f"edge {name}: ", shut)
-    faults = list(_list_edge_faults(compare_edge(wanted, carried)))
-    if faults:
-        raise build_refusal(f"edge {name}: ", faults, ": read back after the change; look at its configuration")
-
-
-def _find_shut_circuits(wanted: EdgeWanted, carried: EdgeObserved) -> tuple[Circuit, ...]:
-    """Return the wanted circuits that were shut down."""
-    return tuple(one for one in wanted.circuits if one in carried.down)
-
-
-def _list_edge_faults(left: EdgeDifference) -> Iterator[ChangeFault]:
-    yield from (ChangeFault(f"wanted {_describe_circuit(one)}, found none", VlanSet([one.vlan])) for one in left.add)
-    yield from (
-        ChangeFault(f"wanted no {_describe_circuit(one)}, found it", VlanSet([one.vlan])) for one in left.remove
-    )
+def list_edge_faults(left: EdgeDifference) -> Iterator[ChangeFault]:
+    """Yield a fault for each difference that a read-back shows on an edge."""
+    for one in left.add:
+        yield ChangeFault(f"wanted {_describe_circuit(one)}, found none", VlanSet([one.vlan]))
+    for one in left.remove:
+        yield ChangeFault(f"wanted no {_describe_circuit(one)}, found it", VlanSet([one.vlan]))
     for part in left.clear:
-        yield ChangeFault(
-            f"found {_describe_circuit(part)}, incomplete", VlanSet() if part.vlan is None else VlanSet([part.vlan])
-        )
+        vlans = VlanSet() if part.vlan is None else VlanSet([part.vlan])
+        yield ChangeFault(f"found {_describe_circuit(part)}, incomplete", vlans)
 
 
-def _is_managed(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
-    services = {transport.name: transport for transport in managed.transports}
-    transport = services.get(one.transport)
+def _is_managed(one: Circuit | CircuitRemnant, scope: EdgeScope) -> bool:
+    transport = {transport.name: transport for transport in scope.transports}.get(one.transport)
     return (
         transport is not None
         and (one.service in transport.numbers or _is_unbound(one))
-        and (one.port is None or one.port in managed.ports)
-        and (one.vlan is None or one.vlan in managed.vlans)
+        and (one.port is None or one.port in scope.ports)
+        and (one.vlan is None or one.vlan in scope.vlans)
     )
 
 
 def _is_unbound(one: Circuit | CircuitRemnant) -> bool:
-    """Say whether it is a managed VLAN on a managed port that nothing joins to a service."""
+    """Return whether ``one`` is a VLAN on a port that belongs to no service."""
     return one.service == NO_SERVICE and one.port is not None and one.vlan is not None
 
 

@@ -1,30 +1,20 @@
-"""What tells one kind of device from another while it is converged; all else is the same (DESIGN.md §3).
+"""What a worker has to do on one device, and what it read there.
 
-Switches, as a kind of device.
-
-Provider edges, as a kind of device.
-
-What one look at a device is about, read from the database in one transaction.
+A :class:`ReconcileTask` is read from the database in one transaction. Its ``read()`` returns a :class:`DeviceReading`:
+the observed state, compared with the task's wanted state. Switches and edges differ only in the subclasses.
 """
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
 
 from sbf_service.domain.ownership import find_owned_vlans, mark_foreign_vlans
 from sbf_service.domain.wanted import find_edge_peers
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
-from sbf_service.reconcile.read_back import (
-    check_edge_ownership,
-    check_edge_read_back,
-    check_edge_scope,
-    check_ports_not_in_use,
-    check_switch_ownership,
-    check_switch_read_back,
-    check_switch_scope,
-    has_edge_drifted,
-    has_switch_drifted,
-)
+from sbf_service.drivers.transport.conversation import ChangeFault
+from sbf_service.reconcile import read_back
 from sbf_service.store.elements import read_confirmed_state, read_wanted_revision
 from sbf_service.store.observed_state import (
     is_save_allowed,
@@ -50,183 +40,58 @@ from virtcloud.model.edge import (
 from virtcloud.model.element import Device, ElementKind, Switch, kind_of
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted, compare_switch, find_blocked_vlans
+from virtcloud.model.wanted import (
+    HostWanted,
+    SwitchDifference,
+    SwitchObserved,
+    SwitchWanted,
+    compare_switch,
+    find_blocked_vlans,
+)
 
-W = TypeVar("W", bound=SwitchWanted | EdgeWanted)
-M = TypeVar("M", bound=SwitchScope | EdgeScope)
-C = TypeVar("C", bound=DeviceObserved)
-D = TypeVar("D", bound=DeviceDifference)
-M_contra = TypeVar("M_contra", contravariant=True)
-C_co = TypeVar("C_co", covariant=True)
-D_contra = TypeVar("D_contra", contravariant=True)
+DeviceScope = SwitchScope | EdgeScope
 
 
-class ReconcilableDriver(Protocol[M_contra, C_co, D_contra]):
-    """A driver, of whichever kind: ``drivers/driver.py`` and ``drivers/edge.py`` say what each must do."""
+class ReconcilableDriver(Protocol):
+    """A driver of a switch or of an edge, as the workers use it (``drivers/contract.py``)."""
 
-    def read(self, managed: M_contra) -> C_co:
-        """Read what is carried of what is managed."""
+    def read(self, scope: Any) -> Any:  # noqa: ANN401 - the scope and the observed state of the device's kind
+        """Return the observed state within ``scope``."""
 
-    def apply(self, difference: D_contra) -> None:
-        """Make a change."""
+    def apply(self, difference: Any) -> None:  # noqa: ANN401 - the difference of the device's kind
+        """Change the running configuration."""
 
     def save(self) -> bool:
-        """Make the running configuration the startup configuration. Return whether that was a step of its own."""
+        """Copy the running configuration to the startup configuration. Return False when no such step exists."""
 
     def close(self) -> None:
         """End the session."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceKind(Generic[W, M, C, D]):
-    """A kind of device: its wanted set, and the pure decisions about it.
+class ReconcileTask(ABC):
+    """A device, its wanted state and the scope in which SBF may change it, with the fencing token of its lease.
 
-    ``managed`` reads what may be touched on a device of a site. ``backbone`` says what its driver must know of others.
-    ``refuse_in_use`` guards what others use on the device. ``announced`` records what a change takes from others before
-    the device is changed; it raises Unsafe when an adoption ended since ``managed`` was read. ``settled`` records what
-    is known once the device was read as wanted.
-    ``judge`` completes a reading with what is in other use. ``owning`` is what may be touched once a difference is
-    recorded; ``owned`` are SBF's VLANs by a reading and the record; ``blocked`` are those that are in other use and
-    wanted, and cannot be set up.
+    ``kept`` is the part of the wanted state that was confirmed before. ``users`` are the keys of the clusters, by VLAN
+    ID. ``saved`` are the items that the startup configuration was last verified to contain; ``unsaved`` is true when
+    the running configuration may have changed since. ``may_save`` is false during the pause after a failed save.
     """
 
-    element: ElementKind
-    wanted: type[W]
-    difference: Callable[[W, C], D]
-    judge: Callable[[M, C], C]
-    owning: Callable[[M, D], M]
-    owned: Callable[[M, W, C], VlanSet]
-    blocked: Callable[[W, C], VlanSet]
-    refuse_outside: Callable[[Name, M, D], None]
-    refuse_in_use: Callable[[Name, M, C, D], None]
-    refuse_foreign: Callable[[Name, M, C, D], None]
-    refuse_leftover: Callable[[Name, W, C], None]
-    has_drifted: Callable[[W, C, bool], bool]
-    managed: Callable[[Unit, Device, Name, W], M]
-    backbone: Callable[[Unit, Name], Backbone | None]
-    announced: Callable[[Unit, Name, M, D], None]
-    settled: Callable[[Unit, Name, M, C], None]
+    kind: ClassVar[ElementKind]
 
-
-def _managed_switch(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
-    aggregates = device.aggregates if isinstance(device, Switch) else {}
-    ports = read_port_records(unit, device.name)
-    returned = {port: one.before for port, one in ports.items() if one.is_returned(wanted) and one.before is not None}
-    return SwitchScope(
-        ports=tuple(port for port in device.ports if port not in returned),
-        vlans=read_managed_vlans(unit, site),
-        access=tuple(port for port in wanted.access if port not in returned),
-        taken=frozenset(port for port, one in ports.items() if one.taken),
-        adopted={port: one.before for port, one in ports.items() if one.before is not None},
-        returned=returned,
-        members=tuple(member for members in aggregates.values() for member in members),
-        created=read_created_vlans(unit, device.name),
-        shut=frozenset(port for port, one in ports.items() if one.shut),
-    )
-
-
-def _with_created_on_switch(managed: SwitchScope, difference: SwitchDifference) -> SwitchScope:
-    return replace(managed, created=managed.created | difference.added_vlan_ids)
-
-
-def _owned_on_switch(managed: SwitchScope, wanted: SwitchWanted, carried: SwitchObserved) -> VlanSet:
-    on_ports = VlanSet(number for vlans in carried.ports.values() for number in vlans)
-    return find_owned_vlans(carried, managed.created) | (managed.created & (wanted.vlans | on_ports))
-
-
-SWITCHES: DeviceKind[SwitchWanted, SwitchScope, SwitchObserved, SwitchDifference] = DeviceKind(
-    ElementKind.SWITCH,
-    SwitchWanted,
-    compare_switch,
-    judge=lambda managed, carried: mark_foreign_vlans(carried, managed.created),
-    owning=_with_created_on_switch,
-    owned=_owned_on_switch,
-    blocked=find_blocked_vlans,
-    refuse_outside=check_switch_scope,
-    refuse_in_use=check_ports_not_in_use,
-    refuse_foreign=check_switch_ownership,
-    refuse_leftover=check_switch_read_back,
-    has_drifted=lambda kept, carried, behind: has_switch_drifted(kept, carried, behind=behind),
-    managed=_managed_switch,
-    backbone=lambda _unit, _name: None,
-    announced=lambda unit, name, managed, difference: record_change(unit, name, managed.adopted, difference),
-    settled=lambda unit, name, managed, carried: record_reading(unit, name, managed.returned, carried),
-)
-
-
-def _managed_edge(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> EdgeScope:
-    transports = read_edge_transports(unit, read_topology(unit), device.name)
-    return EdgeScope(device.ports, read_managed_vlans(unit, site), transports, read_created_vlans(unit, device.name))
-
-
-def _with_created_on_edge(managed: EdgeScope, difference: EdgeDifference) -> EdgeScope:
-    return replace(managed, created=managed.created | difference.added_vlan_ids)
-
-
-def _owned_on_edge(managed: EdgeScope, wanted: EdgeWanted, carried: EdgeObserved) -> VlanSet:
-    return VlanSet(one.vlan for one in carried.circuits) | (managed.created & wanted.vlans)
-
-
-def _backbone(unit: Unit, name: Name) -> Backbone:
-    topology = read_topology(unit)
-    transports = read_edge_transports(unit, topology, name)
-    return Backbone(transports, find_edge_peers(topology, name, transports))
-
-
-EDGES: DeviceKind[EdgeWanted, EdgeScope, EdgeObserved, EdgeDifference] = DeviceKind(
-    ElementKind.EDGE,
-    EdgeWanted,
-    compare_edge,
-    judge=lambda _managed, carried: carried,
-    owning=_with_created_on_edge,
-    owned=_owned_on_edge,
-    blocked=find_blocked_circuits,
-    refuse_outside=check_edge_scope,
-    refuse_in_use=lambda _name, _managed, _carried, _difference: None,
-    refuse_foreign=check_edge_ownership,
-    refuse_leftover=check_edge_read_back,
-    has_drifted=lambda kept, carried, behind: has_edge_drifted(kept, carried, behind=behind),
-    managed=_managed_edge,
-    backbone=_backbone,
-    announced=lambda _unit, _name, _managed, _difference: None,
-    settled=lambda _unit, _name, _managed, _carried: None,
-)
-
-
-RECONCILED_KINDS: Mapping[ElementKind, DeviceKind[Any, Any, Any, Any]] = {one.element: one for one in (SWITCHES, EDGES)}
-
-
-@dataclass(frozen=True, slots=True)
-class ReconcileTask(Generic[W, M, C, D]):
-    """A device, what it must carry and may be touched of it, and under which fencing number.
-
-    ``kept`` is what it was confirmed to carry already, of what is wanted. ``saved`` is what its startup configuration
-    was last verified to have, ``unsaved`` that it may be another one since, ``may_save`` that no failed save asks for a
-    pause.
-    """
-
-    kind: DeviceKind[W, M, C, D]
     device: Device
     site: Name
     fence: int
     revision: int
     confirmed: int
-    wanted: W
-    kept: W
-    managed: M
+    wanted: SwitchWanted | EdgeWanted
+    kept: SwitchWanted | EdgeWanted
+    scope: DeviceScope
     backbone: Backbone | None
     users: Mapping[VlanId, str]
     saved: frozenset[object] = frozenset()
     unsaved: bool = False
     may_save: bool = True
-
-    def read(self, driver: ReconcilableDriver[M, C, D]) -> C:
-        """Read the device, with what is in other use there."""
-        return self.kind.judge(self.managed, driver.read(self.managed))
-
-    def is_saved(self, carried: C) -> bool:
-        """Return whether the startup configuration has what the device carries, as far as the database knows."""
-        return not self.unsaved and list_observed_items(carried) == self.saved
 
     @property
     def name(self) -> Name:
@@ -235,37 +100,305 @@ class ReconcileTask(Generic[W, M, C, D]):
 
     @property
     def change(self) -> str:
-        """The event of a change to this device, in the audit and in the log."""
-        return f"{self.kind.element}_change"
+        """The name of the event of a change to this device, in the audit log and in the log."""
+        return f"{self.kind}_change"
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the device has not confirmed the wanted revision."""
+        return self.confirmed < self.revision
+
+    def read(self, driver: ReconcilableDriver) -> "DeviceReading":
+        """Read the device and compare it with the wanted state."""
+        return self.interpret(driver.read(self.scope))
+
+    def owning(self, vlans: VlanSet) -> Self:
+        """Return the task after ``vlans`` were recorded as created by SBF."""
+        return replace(self, scope=replace(self.scope, created=self.scope.created | vlans))
+
+    @abstractmethod
+    def interpret(self, observed: Any) -> "DeviceReading":  # noqa: ANN401 - of the device's kind
+        """Compare an observed state with the wanted state."""
+
+    @staticmethod
+    @abstractmethod
+    def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - of the device's kind
+        """Return what SBF may change on a device now."""
+
+    @staticmethod
+    def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
+        """Return what the device's driver must know of other edges; None for switches."""
+        return None
+
+    def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
+        """Record what a change takes over, before the device receives it. Raise Unsafe when an adoption ended since."""
+
+    def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
+        """Record what follows from a reading that shows the wanted state."""
 
 
-def read_task(store: Store, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
-    """Read it all in one snapshot. Raises NotFound."""
+@dataclass(frozen=True)
+class DeviceReading(ABC):
+    """The observed state of a device beside the wanted state of its task."""
+
+    task: ReconcileTask
+    observed: DeviceObserved
+
+    @cached_property
+    @abstractmethod
+    def difference(self) -> DeviceDifference:
+        """What has to change on the device."""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the startup configuration contains what was read, as far as the database records it."""
+        return not self.task.unsaved and list_observed_items(self.observed) == self.task.saved
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the device no longer carries what it was confirmed to carry."""
+        shut = self._list_shut(self.task.kept)
+        return read_back.has_drifted(self._compare(self.task.kept), shut, behind=self.task.is_behind)
+
+    @property
+    @abstractmethod
+    def owned(self) -> VlanSet:
+        """The VLAN IDs that are SBF's by this reading and by the record of created VLANs."""
+
+    @property
+    @abstractmethod
+    def blocked(self) -> VlanSet:
+        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+
+    def check_allowed(self) -> None:
+        """Raise Unsafe for a difference that SBF must not apply."""
+        self.check_scope()
+        self.check_not_in_use()
+        self.check_ownership()
+
+    @abstractmethod
+    def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - of the device's kind
+        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+
+    def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
+        """Raise Unsafe for a difference that changes a port in other use."""
+
+    @abstractmethod
+    def check_ownership(self) -> None:
+        """Raise Unsafe for a difference that touches a VLAN in other use."""
+
+    def check_read_back(self) -> None:
+        """Raise Refused unless the device carries the wanted state."""
+        read_back.check_read_back(self._prefix, self._list_shut(self.task.wanted), self._list_faults())
+
+    @property
+    @abstractmethod
+    def _prefix(self) -> str: ...
+
+    @abstractmethod
+    def _compare(self, wanted: Any) -> DeviceDifference: ...  # noqa: ANN401 - of the device's kind
+
+    @abstractmethod
+    def _list_shut(self, wanted: Any) -> Iterator[ChangeFault]: ...  # noqa: ANN401 - of the device's kind
+
+    @abstractmethod
+    def _list_faults(self) -> Iterator[ChangeFault]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchTask(ReconcileTask):
+    """A switch: managed ports with VLANs, some of them taken over from another use."""
+
+    kind = ElementKind.SWITCH
+
+    wanted: SwitchWanted
+    kept: SwitchWanted
+    scope: SwitchScope
+
+    def interpret(self, observed: SwitchObserved) -> "SwitchReading":
+        """Compare an observed state with the wanted state; add the VLANs in other use to the observed state."""
+        return SwitchReading(self, mark_foreign_vlans(observed, self.scope.created))
+
+    @staticmethod
+    def read_scope(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
+        """Return the ports and VLAN IDs that SBF may change, with the ports' former uses."""
+        aggregates = device.aggregates if isinstance(device, Switch) else {}
+        ports = read_port_records(unit, device.name)
+        returned = {
+            port: one.before for port, one in ports.items() if one.is_returned(wanted) and one.before is not None
+        }
+        return SwitchScope(
+            ports=tuple(port for port in device.ports if port not in returned),
+            vlans=read_managed_vlans(unit, site),
+            access=tuple(port for port in wanted.access if port not in returned),
+            taken=frozenset(port for port, one in ports.items() if one.taken),
+            adopted={port: one.before for port, one in ports.items() if one.before is not None},
+            returned=returned,
+            members=tuple(member for members in aggregates.values() for member in members),
+            created=read_created_vlans(unit, device.name),
+            shut=frozenset(port for port, one in ports.items() if one.shut),
+        )
+
+    def record_announced(self, unit: Unit, difference: SwitchDifference) -> None:
+        """Record the uses of the ports that are taken over."""
+        record_change(unit, self.name, self.scope.adopted, difference)
+
+    def record_confirmed(self, unit: Unit, observed: SwitchObserved) -> None:
+        """Record the ports that are as before SBF took them over."""
+        record_reading(unit, self.name, self.scope.returned, observed)
+
+
+class SwitchReading(DeviceReading):
+    """What was read of a switch."""
+
+    task: SwitchTask
+    observed: SwitchObserved
+
+    @cached_property
+    def difference(self) -> SwitchDifference:
+        """What has to change on the switch."""
+        return self._compare(self.task.wanted)
+
+    @property
+    def owned(self) -> VlanSet:
+        """The VLAN IDs that are SBF's by their names, or by the record while a port still carries them."""
+        created = self.task.scope.created
+        on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
+        return find_owned_vlans(self.observed, created) | (created & (self.task.wanted.vlans | on_ports))
+
+    @property
+    def blocked(self) -> VlanSet:
+        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+        return find_blocked_vlans(self.task.wanted, self.observed)
+
+    def check_scope(self, scope: SwitchScope | None = None) -> None:
+        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+        read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
+
+    def check_not_in_use(self) -> None:
+        """Raise Unsafe for a difference that changes a port in other use."""
+        read_back.check_ports_not_in_use(self.task.name, self.task.scope, self.observed, self.difference)
+
+    def check_ownership(self) -> None:
+        """Raise Unsafe for a difference that touches a VLAN in other use."""
+        read_back.check_switch_ownership(self.task.name, self.task.scope, self.observed, self.difference)
+
+    @property
+    def _prefix(self) -> str:
+        return f"switch {self.task.name}, "
+
+    def _compare(self, wanted: SwitchWanted) -> SwitchDifference:
+        return compare_switch(wanted, self.observed)
+
+    def _list_shut(self, wanted: SwitchWanted) -> Iterator[ChangeFault]:
+        return read_back.list_shut_ports(wanted, self.observed)
+
+    def _list_faults(self) -> Iterator[ChangeFault]:
+        return read_back.list_switch_faults(self.difference)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeTask(ReconcileTask):
+    """A provider edge: circuits between managed ports and the services of transports."""
+
+    kind = ElementKind.EDGE
+
+    wanted: EdgeWanted
+    kept: EdgeWanted
+    scope: EdgeScope
+
+    def interpret(self, observed: EdgeObserved) -> "EdgeReading":
+        """Compare an observed state with the wanted state."""
+        return EdgeReading(self, observed)
+
+    @staticmethod
+    def read_scope(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> EdgeScope:
+        """Return the ports, VLAN IDs and transports that SBF may change."""
+        transports = read_edge_transports(unit, read_topology(unit), device.name)
+        return EdgeScope(
+            device.ports, read_managed_vlans(unit, site), transports, read_created_vlans(unit, device.name)
+        )
+
+    @staticmethod
+    def read_backbone(unit: Unit, name: Name) -> Backbone:
+        """Return the edge's transports, with the addresses of the other edges on each."""
+        topology = read_topology(unit)
+        transports = read_edge_transports(unit, topology, name)
+        return Backbone(transports, find_edge_peers(topology, name, transports))
+
+
+class EdgeReading(DeviceReading):
+    """What was read of a provider edge."""
+
+    task: EdgeTask
+    observed: EdgeObserved
+
+    @cached_property
+    def difference(self) -> EdgeDifference:
+        """What has to change on the edge."""
+        return self._compare(self.task.wanted)
+
+    @property
+    def owned(self) -> VlanSet:
+        """The VLAN IDs of all circuits that were read, and those recorded as created that are still wanted."""
+        return VlanSet(one.vlan for one in self.observed.circuits) | (self.task.scope.created & self.task.wanted.vlans)
+
+    @property
+    def blocked(self) -> VlanSet:
+        """The wanted VLAN IDs that cannot be set up because they are in other use."""
+        return find_blocked_circuits(self.task.wanted, self.observed)
+
+    def check_scope(self, scope: EdgeScope | None = None) -> None:
+        """Raise Unsafe for a difference outside ``scope``, by default the scope of the task."""
+        read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
+
+    def check_ownership(self) -> None:
+        """Raise Unsafe for a difference that touches a VLAN in other use."""
+        read_back.check_edge_ownership(self.task.name, self.observed, self.difference)
+
+    @property
+    def _prefix(self) -> str:
+        return f"edge {self.task.name}: "
+
+    def _compare(self, wanted: EdgeWanted) -> EdgeDifference:
+        return compare_edge(wanted, self.observed)
+
+    def _list_shut(self, wanted: EdgeWanted) -> Iterator[ChangeFault]:
+        return read_back.list_shut_circuits(wanted, self.observed)
+
+    def _list_faults(self) -> Iterator[ChangeFault]:
+        return read_back.list_edge_faults(self.difference)
+
+
+TASKS: Mapping[ElementKind, type[ReconcileTask]] = {one.kind: one for one in (SwitchTask, EdgeTask)}
+
+
+def read_task(store: Store, name: Name, fence: int) -> ReconcileTask:
+    """Return a device's task from one snapshot. Raise NotFound."""
     with store.read() as unit:
         return make_task(unit, name, fence)
 
 
-def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
-    """Return a device's task as this unit of work sees the database. Raises NotFound."""
+def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
+    """Return a device's task as this unit of work sees the database. Raise NotFound."""
     row = require_element(unit, name)
-    if (left := parse_removed_switch(row)) is not None:
-        return _leaving_task(unit, row, left, fence)
+    if (removed := parse_removed_switch(row)) is not None:
+        return _make_removed_task(unit, row, removed, fence)
     target, topology = read_wanted_revision(unit, name), read_topology(unit)
     device, site = topology.element(name), topology.site_of[name].name
-    kind = RECONCILED_KINDS.get(kind_of(device))
-    if kind is None or not isinstance(device, Device):
+    task, wanted, kept = TASKS.get(kind_of(device)), target.wanted, read_confirmed_state(unit, name)
+    if task is None or not isinstance(device, Device) or isinstance(wanted, HostWanted) or isinstance(kept, HostWanted):
         raise TypeError(f"{name} is no device that SBF configures itself")
-    return ReconcileTask(
-        kind=kind,
+    return task(
         device=device,
         site=site,
         fence=fence,
         revision=target.revision,
         confirmed=target.confirmed,
-        wanted=target.wanted,
-        kept=read_confirmed_state(unit, name),
-        managed=kind.managed(unit, device, site, target.wanted),
-        backbone=kind.backbone(unit, name),
+        wanted=wanted,
+        kept=kept,
+        scope=task.read_scope(unit, device, site, wanted),
+        backbone=task.read_backbone(unit, name),
         users=read_cluster_keys(unit, site),
         saved=list_saved_items(row),
         unsaved=row.unsaved_since is not None,
@@ -273,20 +406,19 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask[Any, Any, Any
     )
 
 
-def _leaving_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
-    """Return the task of a switch that left the topology: its ports are put back, and nothing else is touched."""
-    nothing = SwitchWanted(ports={})
-    managed = SWITCHES.managed(unit, switch, Name(row.site), nothing)
-    return ReconcileTask(
-        kind=SWITCHES,
+def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
+    """Return the task of a switch that left the topology: the former uses of its ports are restored."""
+    none = SwitchWanted(ports={})
+    scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
+    return SwitchTask(
         device=switch,
         site=Name(row.site),
         fence=fence,
         revision=row.wanted_revision,
         confirmed=row.confirmed_revision,
-        wanted=nothing,
-        kept=nothing,
-        managed=replace(managed, ports=(), vlans=VlanSet(), access=()),
+        wanted=none,
+        kept=none,
+        scope=replace(scope, ports=(), vlans=VlanSet(), access=()),
         backbone=None,
         users={},
         saved=list_saved_items(row),

@@ -7,14 +7,14 @@ The worker knows :class:`Transactions` only, so that it runs in the fault schedu
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from sqlalchemy import select
 
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.error_report import ErrorReport, describe_blocked_vlans, describe_shared_vlans
 from sbf_service.log import get_log
-from sbf_service.reconcile.task import C, D, M, ReconcileTask, W, read_task
+from sbf_service.reconcile.task import DeviceReading, ReconcileTask, read_task
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.elements import ElementClusterErrors, confirm_revision, record_error, reset_confirmation
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease
@@ -110,30 +110,30 @@ class WorkerTransactions(Protocol):
         """The name under which leases are held."""
 
     def take_lease(self, name: Name) -> int | None:
-        """Take an element's lease. Return the fencing token, or None while another holder has it."""
+        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
 
     def give_up_lease(self, name: Name, fence: int) -> None:
-        """End a lease; no effect when a newer one was taken."""
+        """Release a lease; no effect when a newer lease was acquired."""
 
-    def read_task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
-        """Read what a device must carry, from one snapshot. Raise NotFound."""
+    def read_task(self, name: Name, fence: int) -> ReconcileTask:
+        """Return a device's task from one snapshot. Raise NotFound."""
 
-    def announce(self, task: ReconcileTask[W, M, C, D], difference: D, why: str, *, drifted: bool) -> bool:
-        """Record a change, and that it is to be saved, before the device receives it; extend the lease.
+    def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
+        """Record a change and its pending save before the device receives it; renew the lease.
 
-        Return False when the difference is no longer within what may be touched: nothing is recorded then. A drifted
-        device's confirmed revision is reset, also when there is nothing to change: a port was shut down. Raise
+        Return False, and record nothing, when the difference is outside the current scope. The confirmed revision of a
+        device that has ``drifted`` is reset, also when its difference is empty (a port was shut down). Raise
         LeaseLostError.
         """
 
-    def confirm(self, task: ReconcileTask[W, M, C, D], carried: C, *, changed: bool) -> bool:
-        """Record that a device carries what the task wants, and has saved it. Return whether more is wanted by now.
+    def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
+        """Record that a device carries the wanted state and has saved it. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError; a device that was ``changed`` without its lease is then read again by the next worker.
+        Raise LeaseLostError; the next worker then reads a device again that was ``changed`` without its lease.
         """
 
-    def fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
-        """Record an element's trouble; without its lease, have the element read again by the next worker instead."""
+    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
+        """Record an element's error report. Without the lease, have the next worker read the element again instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +145,33 @@ class StoreWorkerTransactions:
     holder: str
 
     def take_lease(self, name: Name) -> int | None:
-        """Take an element's lease. Return the fencing token, or None while another holder has it."""
-        with self.store.touch(who=self.holder) as unit:
+        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
+        with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
     def keep_lease(self, name: Name, fence: int) -> bool:
-        """Renew a lease. Return false when a newer one was taken."""
-        with self.store.touch(who=self.holder) as unit:
+        """Renew a lease. Return False when a newer lease was acquired."""
+        with self.store.change_row(who=self.holder) as unit:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def give_up_lease(self, name: Name, fence: int) -> None:
-        """End a lease; no effect when a newer one was taken."""
-        with self.store.touch(who=self.holder) as unit:
+        """Release a lease; no effect when a newer lease was acquired."""
+        with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
-    def read_task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
-        """Read what a device must carry, from one snapshot. Raise NotFound."""
+    def read_task(self, name: Name, fence: int) -> ReconcileTask:
+        """Return a device's task from one snapshot. Raise NotFound."""
         return read_task(self.store, name, fence)
 
-    def announce(self, task: ReconcileTask[W, M, C, D], difference: D, why: str, *, drifted: bool) -> bool:
-        """Record a change, unless what may be touched shrank since the task was read. Raise LeaseLostError."""
+    def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
+        """Record a change, unless the scope shrank since the task was read. Raise LeaseLostError."""
+        task, difference = reading.task, reading.difference
         with self.store.change(who=self.holder) as unit:
-            self._require_lease(unit, task.name, task.fence)
+            if not renew_lease(unit, task.name, task.fence, self.timing.lease):
+                raise LeaseLostError(task.name)
             try:
-                managed = task.kind.managed(unit, task.device, task.site, task.wanted)
-                task.kind.refuse_outside(task.name, managed, difference)
-                task.kind.announced(unit, task.name, task.managed, difference)
+                reading.check_scope(task.read_scope(unit, task.device, task.site, task.wanted))
+                task.record_announced(unit, difference)
             except Unsafe:
                 return False
             if drifted:
@@ -181,57 +182,56 @@ class StoreWorkerTransactions:
                 record_audit(unit, task.change, why=why, element=task.name, difference=difference)
         return True
 
-    def confirm(self, task: ReconcileTask[W, M, C, D], carried: C, *, changed: bool) -> bool:
-        """Record a confirmation. Return whether more is wanted by now. Raise LeaseLostError after the commit."""
+    def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
+        """Record a confirmation. Return whether a newer revision is wanted. Raise LeaseLostError after the commit."""
+        task = reading.task
         with self.store.change(who=self.holder) as unit:
-            mine = renew_lease(unit, task.name, task.fence, self.timing.lease)
-            if mine:
-                self._record_confirmation(unit, task, carried)
+            still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)
+            if still_held:
+                self._record_confirmation(unit, reading)
             elif changed:
                 increment_revisions(unit, [task.name])
             overtaken = require_element(unit, task.name).wanted_revision > task.revision
-            if mine:
-                task.kind.settled(unit, task.name, task.managed, carried)
-        if not mine:
+            if still_held:
+                task.record_confirmed(unit, reading.observed)
+        if not still_held:
             raise LeaseLostError(task.name)
         return overtaken
 
-    def fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
-        """Record an element's trouble, and log it when it is new."""
+    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
+        """Record an element's error report, and log it when it is new."""
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
-            mine = holds_lease(unit, name, fence)
-            news = mine and self._trouble(unit, row, trouble)
-            if not mine:
+            if holds_lease(unit, name, fence):
+                is_new = self._record_report(unit, row, report)
+            else:
+                is_new = False
                 increment_revisions(unit, [name])
             event = f"{row.kind}_trouble"
-        if news:
-            log.warning(event, element=name, trouble=trouble.message)
+        if is_new:
+            log.warning(event, element=name, trouble=report.message)
 
-    def _record_confirmation(self, unit: Unit, task: ReconcileTask[W, M, C, D], carried: C) -> None:
-        """Confirm what a device carries. Clusters in VLANs in other use are left out; those being set up fail."""
-        replace_created_vlans(unit, task.name, task.kind.owned(task.managed, task.wanted, carried))
-        record_foreign_vlans(unit, require_element(unit, task.name), task.managed.vlans, carried.foreign)
-        blocked = describe_blocked_vlans(task.kind.blocked(task.wanted, carried), carried.foreign)
-        about = describe_shared_vlans(task.wanted.vlans, carried.foreign) | blocked
-        without = find_clusters_of_vlans(unit, task.site, blocked)
-        concern = ElementClusterErrors(
-            "; ".join(about.values()), find_clusters_of_vlans(unit, task.site, about), frozenset(without)
+    def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
+        """Confirm what a device carries, except clusters whose VLAN is in other use: those being set up fail."""
+        task, foreign = reading.task, reading.observed.foreign
+        replace_created_vlans(unit, task.name, reading.owned)
+        record_foreign_vlans(unit, require_element(unit, task.name), task.scope.vlans, foreign)
+        blocked = describe_blocked_vlans(reading.blocked, foreign)
+        about = describe_shared_vlans(task.wanted.vlans, foreign) | blocked
+        refused = find_clusters_of_vlans(unit, task.site, blocked)
+        errors = ElementClusterErrors(
+            "; ".join(about.values()), find_clusters_of_vlans(unit, task.site, about), frozenset(refused)
         )
-        confirm_revision(unit, task.name, task.revision, self.timing.drain, carried, concern if about else None)
-        if without:
-            fail_refused_clusters(unit, task.name, without, self.timing.drain)
+        confirm_revision(unit, task.name, task.revision, self.timing.drain, reading.observed, errors if about else None)
+        if refused:
+            fail_refused_clusters(unit, task.name, refused, self.timing.drain)
 
-    def _trouble(self, unit: Unit, row: ElementRow, trouble: ErrorReport) -> bool:
-        if trouble.saved is not None:
-            record_saved(unit, row, trouble.saved)
-        if trouble.unsaved:
+    def _record_report(self, unit: Unit, row: ElementRow, report: ErrorReport) -> bool:
+        if report.saved is not None:
+            record_saved(unit, row, report.saved)
+        if report.unsaved:
             record_failed_save(unit, row.name)
-        clusters = find_clusters_of_vlans(unit, row.site, trouble.about)
+        clusters = find_clusters_of_vlans(unit, row.site, report.about)
         return record_error(
-            unit, row.name, trouble.message, self.timing.drain, reachable=trouble.reachable, clusters=clusters
+            unit, row.name, report.message, self.timing.drain, reachable=report.reachable, clusters=clusters
         )
-
-    def _require_lease(self, unit: Unit, name: Name, fence: int) -> None:
-        if not renew_lease(unit, name, fence, self.timing.lease):
-            raise LeaseLostError(name)

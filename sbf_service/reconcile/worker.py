@@ -17,7 +17,7 @@ from functools import partial
 from sbf_service.domain.error_report import ErrorReport, ReconcileStoppedError, make_error_report
 from sbf_service.log import get_log
 from sbf_service.reconcile.sessions import DeviceSessions
-from sbf_service.reconcile.task import C, D, M, ReconcilableDriver, ReconcileTask, W
+from sbf_service.reconcile.task import DeviceReading, ReconcilableDriver
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.store.observed_state import list_observed_items
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
@@ -90,126 +90,112 @@ class Worker:
             task = self.transactions.read_task(name, fence)
             task = replace(task, may_save=task.may_save or save_now)
             driver = self.sessions.driver(task.device, task.backbone)
-            carried = task.read(driver)
+            reading = task.read(driver)
             was_read = True
-            return self._converge(task, driver, carried)
+            return self._reconcile(driver, reading)
         except ElementError as error:
-            trouble = make_error_report(error)
+            report = make_error_report(error)
         except ReconcileStoppedError as stopped:
-            trouble = stopped.trouble
+            report = stopped.report
         except (LeaseLostError, DatabaseUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
-            log.fault("converge_fault", error, element=name)
-            trouble = ErrorReport(printable(f"fault in the service: {type(error).__name__}: {error}"))
-        self._fail(name, fence, replace(trouble, reachable=was_read and trouble.reachable))
+            log.fault("reconcile_fault", error, element=name)
+            report = ErrorReport(printable(f"fault in the service: {type(error).__name__}: {error}"))
+        self.sessions.drop(name)
+        self.transactions.fail(name, fence, replace(report, reachable=was_read and report.reachable))
         return ReconcileOutcome.FAILED
 
-    def _converge(
-        self, task: ReconcileTask[W, M, C, D], driver: ReconcilableDriver[M, C, D], carried: C
-    ) -> ReconcileOutcome:
-        kind = task.kind
-        difference = kind.difference(task.wanted, carried)
-        drifted = kind.has_drifted(task.kept, carried, task.confirmed < task.revision)
+    def _reconcile(self, driver: ReconcilableDriver, reading: DeviceReading) -> ReconcileOutcome:
+        difference, drifted = reading.difference, reading.has_drifted
         if difference:
-            kind.refuse_outside(task.name, task.managed, difference)
-            kind.refuse_in_use(task.name, task.managed, carried, difference)
-            kind.refuse_foreign(task.name, task.managed, carried, difference)
-        if (difference or drifted) and not self._announce(task, difference, drifted=drifted):
+            reading.check_allowed()
+        if (difference or drifted) and not self._announce(reading, drifted=drifted):
             return ReconcileOutcome.OVERTAKEN
         if difference:
-            task = replace(task, managed=kind.owning(task.managed, difference))
-            carried = self._change(task, driver, difference, carried)
-        if difference or not task.is_saved(carried):
-            if not task.may_save:
-                log.info("save_postponed", element=task.name, revision=task.revision)
+            reading = self._apply(driver, reading)
+        if difference or not reading.is_saved:
+            if not reading.task.may_save:
+                log.info("save_postponed", element=reading.task.name, revision=reading.task.revision)
                 return ReconcileOutcome.FAILED
-            carried = self._save(task, driver, carried)
-        kind.refuse_leftover(task.name, task.wanted, carried)
-        overtaken = self.transactions.confirm(task, carried, changed=bool(difference))
+            reading = self._save(driver, reading)
+        reading.check_read_back()
+        overtaken = self.transactions.confirm(reading, changed=bool(difference))
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
-    def _announce(self, task: ReconcileTask[W, M, C, D], difference: D, *, drifted: bool) -> bool:
-        """Record what will be changed; return False when it may not be changed any more."""
-        why = f"found changed since revision {task.confirmed}" if drifted else _describe_reason(task, difference)
-        announced = self.transactions.announce(task, difference, why, drifted=drifted)
-        if announced and difference:
-            log.info(task.change, element=task.name, revision=task.revision, difference=difference)
+    def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
+        """Record the change that will be applied. Return False when it is no longer allowed."""
+        task = reading.task
+        why = f"found changed since revision {task.confirmed}" if drifted else _describe_reason(reading)
+        announced = self.transactions.announce(reading, why, drifted=drifted)
+        if announced and reading.difference:
+            log.info(task.change, element=task.name, revision=task.revision, difference=reading.difference)
         return announced
 
-    def _change(
-        self, task: ReconcileTask[W, M, C, D], driver: ReconcilableDriver[M, C, D], difference: D, before: C
-    ) -> C:
-        """Apply a difference and return what was read back. Raise StoppedError for what was refused or is missing.
+    def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
+        """Apply the difference and read back. Raise ReconcileStoppedError for what was refused or is missing.
 
-        What was obeyed all the same is saved: other clusters use it. A try that changed nothing saves nothing.
+        The part of a refused change that the device accepted is saved: other clusters use it.
         """
+        task = before.task.owning(before.difference.added_vlan_ids)
         refusal: Refused | None = None
         try:
-            driver.apply(difference)
+            driver.apply(before.difference)
         except Refused as error:
             refusal = error
         after = task.read(driver)
-        refusal = refusal or _find_read_back_fault(task, after)
+        refusal = refusal or _find_read_back_fault(after)
         if refusal is not None:
-            raise ReconcileStoppedError(self._partly_saved(task, driver, before, after, refusal)) from refusal
+            raise ReconcileStoppedError(self._save_accepted_part(driver, before, after, refusal)) from refusal
         return after
 
-    def _partly_saved(
-        self,
-        task: ReconcileTask[W, M, C, D],
-        driver: ReconcilableDriver[M, C, D],
-        before: C,
-        after: C,
-        refusal: Refused,
+    def _save_accepted_part(
+        self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save what a refused change did all the same, if anything; return the trouble."""
-        trouble = make_error_report(refusal)
-        if before == after:
-            return replace(trouble, saved=after) if task.is_saved(before) else trouble
-        if not task.may_save:
-            return trouble
+        """Save what a device accepted of a refused change, if anything; return the error report."""
+        report = make_error_report(refusal)
+        if before.observed == after.observed:
+            return replace(report, saved=after.observed) if before.is_saved else report
+        if not after.task.may_save:
+            return report
         try:
-            saved = self._saved(task, driver, after)
+            saved = _save_and_read(driver, after)
         except ElementError as error:
             return replace(make_error_report(error, unsaved=True), message=f"{refusal}; {error}")
-        return replace(trouble, saved=saved)
+        return replace(report, saved=saved.observed)
 
-    def _save(self, task: ReconcileTask[W, M, C, D], driver: ReconcilableDriver[M, C, D], carried: C) -> C:
-        """Save, and return what the device carries after it. Raise StoppedError unless that is what is wanted."""
+    def _save(self, driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
+        """Save and read again. Raise ReconcileStoppedError unless the device then carries the wanted state."""
         try:
-            saved = self._saved(task, driver, carried)
+            saved = _save_and_read(driver, reading)
         except ElementError as error:
             raise ReconcileStoppedError(make_error_report(error, unsaved=True)) from error
-        if leftover := _find_read_back_fault(task, saved):
-            raise ReconcileStoppedError(replace(make_error_report(leftover), saved=saved)) from leftover
+        if fault := _find_read_back_fault(saved):
+            raise ReconcileStoppedError(replace(make_error_report(fault), saved=saved.observed)) from fault
         return saved
 
-    def _saved(self, task: ReconcileTask[W, M, C, D], driver: ReconcilableDriver[M, C, D], carried: C) -> C:
-        """Save, and return what the device carries after it. Raise Refused when that is not what it carried before."""
-        if not driver.save():
-            return carried
-        after = task.read(driver)
-        if list_observed_items(after) != list_observed_items(carried):
-            raise Refused(
-                f"{task.kind.element} {task.name}: found changed after it saved: it may have restarted before"
-            )
-        return after
 
-    def _fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
-        self.sessions.drop(name)
-        self.transactions.fail(name, fence, trouble)
+def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
+    """Save, and read again where that is a step of its own. Raise Refused when the device changed meanwhile."""
+    if not driver.save():
+        return reading
+    after = reading.task.read(driver)
+    if list_observed_items(after.observed) != list_observed_items(reading.observed):
+        task = reading.task
+        raise Refused(f"{task.kind} {task.name}: found changed after it saved: it may have restarted before")
+    return after
 
 
-def _find_read_back_fault(task: ReconcileTask[W, M, C, D], carried: C) -> Refused | None:
+def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
     try:
-        task.kind.refuse_leftover(task.name, task.wanted, carried)
+        reading.check_read_back()
     except Refused as error:
         return error
     return None
 
 
-def _describe_reason(task: ReconcileTask[W, M, C, D], difference: D) -> str:
-    """Name the clusters for which a device is changed."""
-    users = sorted({task.users.get(vlan, f"VLAN {vlan} of nobody") for vlan in difference.vlan_ids})
-    return f"revision {task.revision} for {', '.join(users) or 'nobody'}"
+def _describe_reason(reading: DeviceReading) -> str:
+    """Return the revision and the clusters for which a device is changed."""
+    users = reading.task.users
+    keys = sorted({users.get(vlan, f"VLAN {vlan} of nobody") for vlan in reading.difference.vlan_ids})
+    return f"revision {reading.task.revision} for {', '.join(keys) or 'nobody'}"

@@ -1,41 +1,74 @@
-"""Choosing a number by an index: it takes as long after years, when every number has been used, as on the first day.
+"""VLAN IDs of sites: which are free, which a new cluster gets, and who has claimed which.
 
-What is chosen is what :func:`sbf_service.pools.take` chooses, of pools that are not read for it; a test holds the two
-against each other.
-
-The numbers that a cluster would get now: a VLAN at each site, and a service of its own where it needs one.
-
-A VLAN number that was asked for: free at all the sites, or refused with the reason.
+Each free VLAN ID of a site is a row with the time since when it is free, so that the ID unused for longest is found by
+an index: an allocation takes as long after years as on the first day. The rule is :mod:`sbf_service.domain.allocation`;
+this module reads what the rule needs. An ID in other use on a device of the site (``vlan_ownership.py``) has no row.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import Text, bindparam, cast, delete, exists, func, insert, select, text, true
 from sqlalchemy.orm import aliased
 
-from sbf_service.domain.allocation import SitePool, allocate_vlan_ids
+from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
 from sbf_service.domain.paths import choose_transport, find_sites
-from sbf_service.store.claims import NEVER_USED, choose_service_id
-from sbf_service.store.columns import NAME_TYPE
-from sbf_service.store.pools import ReservedVlans, find_excluded_vlans, read_site_pools
-from sbf_service.store.tables import ClaimRow, ClusterRow, FreeVlanRow
-from sbf_service.store.unit_of_work import Unit
-from sbf_service.store.vlan_ownership import describe_other_use
-from virtcloud.model.cluster import ClusterSpec
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.service_ids import choose_service_id
+from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ForeignVlanRow, FreeVlanRow, SiteRow
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
+from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
+from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree, VlanNotInPool
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import ForeignVlan
 
+ReservedVlans = Callable[[Device], VlanSet]
+"""Returns the VLAN IDs that a device's platform reserves."""
+CanSeeOwner = Callable[[str], bool]
+"""Returns whether the caller may be told about clusters of this owner."""
+NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time since when a VLAN ID is free that no cluster ever had."""
 MAX_INDEXED_SITES = 16
-"""Each site's order is read apart; over more sites all numbers are read instead."""
+"""Each site is searched separately; for more sites all their pools are read instead."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""So many of a site's numbers are read at first, and then, where the one to take is not among them: all, at last."""
+"""How many free VLAN IDs of a site are read at first, and how many in each further try."""
+NO_VLANS = VlanSet()
 
-FreeSince = tuple[datetime, int]
-"""Since when a number is free, and the number: the order in which they are taken."""
+_FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
+_CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
+_FOREIGN = Base.metadata.tables[ForeignVlanRow.__tablename__]
+_OF_CLUSTER = _CLAIMS.c.cluster_id == bindparam("cluster")
+_DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("number"))
+_INSERT_FREE = insert(_FREE)
+_INSERT_CLAIMS = insert(_CLAIMS)
+_DELETE_CLAIMS = delete(_CLAIMS).where(_OF_CLUSTER)
+_FREE_CLAIMS = insert(_FREE).from_select(
+    ["site", "vlan", "since"],
+    select(_CLAIMS.c.site, _CLAIMS.c.vlan, bindparam("now", type_=UtcDateTime())).where(
+        _OF_CLUSTER, ~exists().where(_FOREIGN.c.site == _CLAIMS.c.site, _FOREIGN.c.vlan == _CLAIMS.c.vlan)
+    ),
+)
+
+_SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
+_JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
+"""A site's VLAN IDs as one text: a row for each of thousands would cost most of the time of an allocation."""
+_READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
+_READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
+_READ_QUARANTINED = _READ_CLAIMS.where(
+    ClaimRow.cluster_id.in_(
+        select(ClusterRow.id).where(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true())
+    )
+)
+_READ_FREED = select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).where(
+    FreeVlanRow.site.in_(_SITES), FreeVlanRow.since > NEVER_USED
+)
 
 _WINDOW = (
     select(FreeVlanRow.since, FreeVlanRow.vlan)
@@ -44,106 +77,20 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""Cut off before anything is asked about the numbers, so that no database asks about all of them first."""
-_THERE = aliased(FreeVlanRow)
-_AS_OLD = (
+"""Limited before the other sites are joined, so that no database joins all VLAN IDs first."""
+_ELSEWHERE = aliased(FreeVlanRow)
+_COUNT_AS_OLD = (
     select(func.count())
-    .where(
-        _THERE.site.in_(bindparam("sites", type_=NAME_TYPE, expanding=True)),
-        _THERE.vlan == _WINDOW.c.vlan,
-        _THERE.since <= _WINDOW.c.since,
-    )
+    .where(_ELSEWHERE.site.in_(_SITES), _ELSEWHERE.vlan == _WINDOW.c.vlan, _ELSEWHERE.since <= _WINDOW.c.since)
     .scalar_subquery()
 )
-_READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's numbers, each with the count of sites where it is free for as long, or longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class FreeWindow:
-    """What was read of a site: the first number to take, if there is one, and the last one read, if there are more."""
-
-    first: FreeSince | None
-    last: FreeSince | None
-
-
-def allocate_longest_unused(
-    unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, *, translates: bool
-) -> dict[Name, VlanId]:
-    """Choose the number that a new cluster gets at each of these sites: as ``take``. Raises NoVlanFree."""
-    if len(sites) <= MAX_INDEXED_SITES:
-        if (same := _find_longest_unused(unit, sites, reserved)) is not None:
-            return {site.name: same for site in sites}
-        own = {site.name: _find_longest_unused(unit, [site], reserved) for site in sites if translates}
-        found = {name: vlan for name, vlan in own.items() if vlan is not None}
-        if len(found) == len(sites):
-            return found
-    return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
-
-
-def _find_longest_unused(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> VlanId | None:
-    """Give the number whose last use at any of the sites is longest ago, of those that are free at all of them."""
-    excluded: frozenset[int] = frozenset().union(*(find_excluded_vlans(site, reserved) for site in sites))
-    for size in WINDOW_SIZES:
-        windows = []
-        for site in sites:
-            windows.append(_read_window(unit, site.name, sites, excluded, size))
-            if (found := windows[-1].first) and found[0] == NEVER_USED:
-                return VlanId(found[1])
-        first = min((one.first for one in windows if one.first), default=None)
-        if all(one.last is None or (first is not None and first <= one.last) for one in windows):
-            return None if first is None else VlanId(first[1])
-    return None
-
-
-def _read_window(unit: Unit, name: Name, sites: Sequence[Site], excluded: frozenset[int], size: int) -> FreeWindow:
-    asked = {"site": name, "sites": [site.name for site in sites], "size": size}
-    rows = unit.connection.execute(_READ_WINDOW, asked).all()
-    free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
-    return FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)
-
-
-CanSeeOwner = Callable[[str], bool]
-"""Says whether who asks may know of clusters of this owner."""
-
-
-def can_see_none(_owner: str) -> bool:
-    """Let nobody know of others' clusters."""
-    return False
-
-
-def allocate_requested(
-    unit: Unit, sites: Sequence[Site], vlan: VlanId, reserved: ReservedVlans, sees: CanSeeOwner
-) -> dict[Name, VlanId]:
-    """Give each site this number. Raises VlanNotInPool, NoVlanFree."""
-    pools = read_site_pools(unit, sites, reserved)
-    for pool in pools:
-        if vlan not in pool.given:
-            raise VlanNotInPool(f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.given or 'none'})")
-    for pool in pools:
-        if vlan not in pool.free:
-            raise NoVlanFree(
-                f"VLAN {vlan} is not free at site {pool.site}: {describe_unavailable(unit, pool, vlan, sees)}"
-            )
-    return {site.name: vlan for site in sites}
-
-
-def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
-    """Say why a number is not free at a site."""
-    if vlan not in pool.given:
-        return f"it is not in the pool of that site ({pool.given or 'none'})"
-    holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
-    foreign = describe_other_use(unit, pool.site, vlan)
-    row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
-    if row is None:
-        return foreign or "a device there keeps it for itself"
-    whose = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
-    return f"it is in quarantine after {whose}" if row.quarantined else f"{whose} has it"
+_READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
+"""A site's free VLAN IDs, each with the number of sites where the ID has been free at least as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkIds:
-    """What joins a cluster's sites, its VLAN number at each of them, and its own service number."""
+    """The transport that joins a cluster's sites, the VLAN ID at each site, and the cluster's own service ID."""
 
     transport: Transport | None
     vlans: Mapping[Name, VlanId]
@@ -155,18 +102,204 @@ class NetworkIds:
         return None if self.transport is None else self.transport.name
 
 
+def can_see_none(_owner: str) -> bool:
+    """Return False for every owner."""
+    return False
+
+
 def allocate_network_ids(
     unit: Unit, topology: Topology, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner = can_see_none
 ) -> NetworkIds:
-    """Choose them; nothing is written. Raises NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
+    """Choose the IDs of a new cluster; write nothing. Raise NoSuchHost, Conflict, NoVlanFree, VlanNotInPool.
 
-    ``sees`` says who holds a number that was asked for is known to whom.
+    ``sees`` decides whether an error names the holder of a requested VLAN ID.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
-    translates = transport is not None and transport.translates
     if spec.vlan is None:
+        translates = transport is not None and transport.translates
         vlans = allocate_longest_unused(unit, sites, reserved, translates=translates)
     else:
         vlans = allocate_requested(unit, sites, spec.vlan, reserved, sees)
-    return NetworkIds(transport, vlans, choose_service_id(unit, transport))
+    has_services = transport is not None and transport.services
+    return NetworkIds(transport, vlans, choose_service_id(unit, transport) if has_services else None)
+
+
+def allocate_longest_unused(
+    unit: Unit, sites: Sequence[Site], reserved: ReservedVlans, *, translates: bool
+) -> dict[Name, VlanId]:
+    """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`, without reading whole pools. Raise NoVlanFree."""
+    if len(sites) <= MAX_INDEXED_SITES:
+        excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
+
+        def find_oldest(names: Sequence[Name]) -> VlanId | None:
+            return _find_longest_unused(unit, names, excluded)
+
+        if found := choose_vlan_ids([site.name for site in sites], find_oldest, translates=translates):
+            return found
+    return allocate_vlan_ids(read_site_pools(unit, sites, reserved), translates=translates)
+
+
+def allocate_requested(
+    unit: Unit, sites: Sequence[Site], vlan: VlanId, reserved: ReservedVlans, sees: CanSeeOwner
+) -> dict[Name, VlanId]:
+    """Return the requested VLAN ID for each site. Raise VlanNotInPool, NoVlanFree."""
+    pools = read_site_pools(unit, sites, reserved)
+    for pool in pools:
+        if vlan not in pool.given:
+            raise VlanNotInPool(f"VLAN {vlan} is not in the pool of site {pool.site} ({pool.given or 'none'})")
+    for pool in pools:
+        if vlan not in pool.free:
+            reason = describe_unavailable(unit, pool, vlan, sees)
+            raise NoVlanFree(f"VLAN {vlan} is not free at site {pool.site}: {reason}")
+    return {site.name: vlan for site in sites}
+
+
+def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
+    """Return why a VLAN ID is not free at a site."""
+    if vlan not in pool.given:
+        return f"it is not in the pool of that site ({pool.given or 'none'})"
+    holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
+    row = unit.session.scalars(holder.where(ClaimRow.site == pool.site, ClaimRow.vlan == vlan)).first()
+    if row is None:
+        return _describe_other_use(unit, pool.site, vlan) or "a device there keeps it for itself"
+    whose = f"cluster {row.key} of {row.owner}" if sees(row.owner) else "another cluster"
+    return f"it is in quarantine after {whose}" if row.quarantined else f"{whose} has it"
+
+
+def _describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
+    of_vlan = ForeignVlanRow.site == site, ForeignVlanRow.vlan == vlan
+    row = unit.session.scalars(select(ForeignVlanRow).where(*of_vlan).limit(1)).first()
+    if row is None:
+        return None
+    return f"it is in other use on {row.element}: {parse_foreign_vlan(row).use}"
+
+
+def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
+    """Return a recorded other use of a VLAN ID."""
+    return ForeignVlan(vlan=VlanId(row.vlan), name=row.name, ports=tuple(json.loads(row.ports)))
+
+
+def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
+    """Return the first VLAN ID free at all sites, in the order of (latest release at any site, VLAN ID)."""
+    none_of = frozenset[int]().union(*(excluded[site] for site in sites))
+    for size in WINDOW_SIZES:
+        windows = []
+        for site in sites:
+            windows.append(_read_window(unit, site, sites, none_of, size))
+            if (found := windows[-1].first) and found[0] == NEVER_USED:
+                return VlanId(found[1])
+        first = min((one.first for one in windows if one.first), default=None)
+        if all(one.last is None or (first is not None and first <= one.last) for one in windows):
+            return None if first is None else VlanId(first[1])
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _FreeWindow:
+    """The first VLAN ID of a site that can be chosen, and the last one read; None when there is none, or no more."""
+
+    first: tuple[datetime, int] | None
+    last: tuple[datetime, int] | None
+
+
+def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozenset[int], size: int) -> _FreeWindow:
+    rows = unit.connection.execute(_READ_WINDOW, {"site": site, "sites": list(sites), "size": size}).all()
+    free = ((since, vlan) for since, vlan, count in rows if count == len(sites) and vlan not in excluded)
+    return _FreeWindow(next(free, None), (rows[-1][0], rows[-1][1]) if len(rows) == size else None)
+
+
+def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SitePool]:
+    """Return the pools of these sites, in their order."""
+    names = {"sites": [site.name for site in sites]}
+    given = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - a result has keys(), which dict() would ask
+    held = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))
+    quarantined = _parse_vlans(unit.connection.execute(_READ_QUARANTINED, names))
+    freed: dict[str, dict[VlanId, datetime]] = defaultdict(dict)
+    for site, vlan, moment in unit.connection.execute(_READ_FREED, names):
+        freed[site][VlanId(vlan)] = moment
+    foreign = read_foreign_vlans(unit, names["sites"])
+    return [
+        SitePool(
+            site=site.name,
+            given=given[site.name],
+            claimed=held.get(site.name, NO_VLANS) - quarantined.get(site.name, NO_VLANS),
+            quarantined=quarantined.get(site.name, NO_VLANS),
+            excluded=find_excluded_vlans(unit, site, reserved),
+            foreign=foreign.get(site.name, NO_VLANS),
+            freed=freed.get(site.name, {}),
+        )
+        for site in sites
+    ]
+
+
+def _parse_vlans(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
+    return {site: VlanSet(map(int, joined.split(","))) for site, joined in rows}
+
+
+def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> VlanSet:
+    """Return the VLAN IDs that no cluster may have at a site, because its devices reserve them.
+
+    The result is cached with the topology version that the unit of work has read.
+    """
+    key = unit.topology_version, site.name
+    if key not in unit.cache.excluded or TOPOLOGY_TOPIC in unit.changed:
+        found = find_excluded(frozenset(reserved(device) for device in site.devices))
+        if TOPOLOGY_TOPIC in unit.changed:
+            return found
+        unit.cache.excluded[key] = found
+    return unit.cache.excluded[key]
+
+
+def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
+    """Return the VLAN IDs in other use at each of these sites that has any."""
+    rows = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(sites))
+    found: dict[str, set[int]] = defaultdict(set)
+    for site, vlan in unit.session.execute(rows):
+        found[site].add(vlan)
+    return {site: VlanSet(vlans) for site, vlans in found.items()}
+
+
+def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
+    """Claim VLAN IDs, by site, for a cluster."""
+    claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
+    unit.connection.execute(_DELETE_FREE, [{"of": site, "number": vlan} for site, vlan in vlans.items()])
+    unit.connection.execute(_INSERT_CLAIMS, claims)
+
+
+def release_vlans(unit: Unit, cluster_id: str) -> None:
+    """Release all claims of a cluster: its VLAN IDs are free from now on."""
+    unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
+    unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
+
+
+def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
+    """Replace the VLAN IDs of a site's pool; claimed IDs are in both sets. A returning ID counts as never used."""
+    foreign = read_foreign_vlans(unit, [site]).get(site, NO_VLANS)
+    removed = [{"of": site, "number": vlan} for vlan in before - after]
+    added = [{"site": site, "vlan": vlan, "since": NEVER_USED} for vlan in after - before - foreign]
+    if removed:
+        unit.connection.execute(_DELETE_FREE, removed)
+    if added:
+        unit.connection.execute(_INSERT_FREE, added)
+        if unit.connection.dialect.name == "postgresql":  # without statistics it would sort all rows for each claim
+            unit.connection.execute(text("ANALYZE free_numbers"))
+
+
+def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
+    """Delete the free rows of VLAN IDs that are in other use at a site; idempotent."""
+    if vlans:
+        unit.connection.execute(_DELETE_FREE, [{"of": site, "number": vlan} for vlan in vlans])
+
+
+def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
+    """Free VLAN IDs that are no longer in other use at a site, unless claimed or outside the pool; idempotent."""
+    taken = (
+        unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
+        for table in (_CLAIMS, _FREE)
+    )
+    back = (unit.session.get_one(SiteRow, site).pool & vlans).difference(*(rows.scalars() for rows in taken))
+    if back:
+        unit.connection.execute(
+            _INSERT_FREE, [{"site": site, "vlan": vlan, "since": unit.now} for vlan in sorted(back)]
+        )

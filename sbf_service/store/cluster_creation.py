@@ -1,47 +1,140 @@
-"""Making a cluster: its numbers, its row, its parts, in the unit's transaction.
+"""Creation of clusters: ``PUT /clusters`` in one transaction.
 
-It is what is done most often while everybody else waits, so it is a handful of prepared statements, and its view is
-made of what was just written instead of being read again.
-
-What a cluster that is asked for would be: its numbers, its transport, its network. Nothing is written.
+The transaction decides what the request means (a new cluster, a repetition, a conflict), chooses the IDs, and inserts
+the cluster, its claims and its placements with the new wanted revisions. It runs while all other changes wait, so it
+consists of a few prepared statements, and the view is made from what was inserted instead of being read again.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import check_admitted, find_origin
+from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
+from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
+from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
-from sbf_service.store.allocation import CanSeeOwner, NetworkIds, allocate_network_ids, can_see_none
-from sbf_service.store.claims import claim_service_id, claim_vlans
-from sbf_service.store.cluster_queries import make_joined_view, make_live_clusters, next_turn, read_vlans
+from sbf_service.store.allocation import (
+    CanSeeOwner,
+    NetworkIds,
+    ReservedVlans,
+    allocate_network_ids,
+    can_see_none,
+    claim_vlans,
+)
+from sbf_service.store.cluster_queries import (
+    find_highest_attempt,
+    find_key_by_name,
+    find_newest_cluster,
+    find_running_cluster,
+    format_cluster,
+    make_joined_view,
+    make_latest_attempt,
+    make_live_clusters,
+    next_turn,
+    read_cluster_statuses,
+    read_vlans,
+)
+from sbf_service.store.clusters import make_cluster_view
+from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.networks import (
     allocate_for_member,
-    check_access_ports_free,
     check_guests_distinct,
-    check_name_free,
     find_joinable_network,
+    read_unsettled_clusters,
 )
-from sbf_service.store.pools import ReservedVlans
+from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import NewRevision, increment_revisions
+from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.tables import Base, ClusterRow, PlacementRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
-from virtcloud.model.cluster import ClusterSpec, ClusterState, check_transition
-from virtcloud.model.element import kind_of
+from sbf_service.store.transitions import drain_cluster
+from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
+from virtcloud.model.access import QuotaLimits
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, check_transition
+from virtcloud.model.errors import AttemptWaits, JobUnproven, NameTaken, NotFound
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import ClusterKey, Name
-from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
+from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.views import ClusterView
+
+_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
+_INSERT_CLUSTER = insert(_CLUSTERS)
+_INSERT_PLACEMENTS = insert(Base.metadata.tables[PlacementRow.__tablename__])
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """The answer to a request for a cluster."""
+
+    view: ClusterView
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PutRequest:
+    """A request for a cluster, with the limits that apply to its caller.
+
+    ``sees`` decides which owners' clusters an error may name. ``starter`` is the host that asks for the cluster of a
+    job, which the batch system has to confirm (:mod:`.job_proofs`).
+    """
+
+    key: str
+    request: ClusterRequest
+    reserved: ReservedVlans
+    quota: QuotaLimits = NO_LIMITS
+    sees: CanSeeOwner = can_see_none
+    starter: str | None = None
+
+
+def put_cluster(  # noqa: PLR0913 - what is requested, by whom, and within what limits
+    store: Store,
+    key: str,
+    request: ClusterRequest,
+    reserved: ReservedVlans,
+    who: str,
+    *,
+    quota: QuotaLimits = NO_LIMITS,
+    sees: CanSeeOwner = can_see_none,
+    starter: str | None = None,
+) -> PutResult:
+    """Create a cluster, or return the cluster with this key and attempt; idempotent. See :class:`PutRequest`.
+
+    Raise NotFound (an unknown host), Conflict, Gone, QuotaExceeded, Forbidden; JobUnproven until the batch system has
+    confirmed the job; AttemptWaits until the former attempt, which this call ends, has ended.
+    """
+    asked = PutRequest(key, request, reserved, quota, sees, starter)
+    made = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), asked))
+    if isinstance(made, AttemptWaits | JobUnproven):
+        raise made
+    return made
+
+
+def _put(unit: Unit, new_id: str, asked: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
+    """Return, rather than raise, the errors whose changes have to be committed."""
+    key, spec, row = asked.key, asked.request.spec, find_newest_cluster(unit, asked.key)
+    highest = find_highest_attempt(unit, row, spec.owner)
+    decision = resolve_request(key, asked.request, make_latest_attempt(row), highest)
+    if asked.starter is not None and not isinstance(decision, NoChange):
+        unproven = check_job_proof(unit, key, spec, asked.starter, use=isinstance(decision, CreateAttempt))
+        if unproven is not None:
+            return unproven
+    if isinstance(decision, CreateAttempt):
+        check_new_cluster(unit, asked.quota, spec)
+        new = NewCluster(new_id, key, decision.attempt, spec, asked.sees, row)
+        return PutResult(_create(unit, new, asked.reserved), created=True)
+    if row is None:
+        raise NotFound(f"cluster {key} is not known")
+    if isinstance(decision, AttemptBlocked):
+        drain_cluster(unit, row, f"attempt {asked.request.attempt} was asked for")
+        unconfirmed = describe_unconfirmed(*read_cluster_statuses(unit, [row]))
+        return AttemptWaits("; ".join(filter(None, [decision.message, unconfirmed])))
+    return PutResult(make_cluster_view(unit, row), created=False)
 
 
 @dataclass(frozen=True, slots=True)
 class NewCluster:
-    """A cluster that is to be made. ``sees`` says of which owners' clusters the caller may know.
-
-    ``former`` is the newest one under its key before it.
-    """
+    """A cluster to be created; ``former`` is the newest cluster with its key before."""
 
     id: str
     key: str
@@ -52,163 +145,153 @@ class NewCluster:
 
     @property
     def version(self) -> int:
-        """The version of its first view: past all that were shown under its key."""
+        """The version of the first view: higher than all versions that were shown under the key."""
         return 1 if self.former is None else self.former.version + 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
-    """A cluster as elements would have to carry it; its network's numbers with it; a member's network as it is."""
+    """A cluster as elements will carry it, with the IDs of its network; ``joined`` is a member's network."""
 
     cluster: LiveCluster
-    numbers: NetworkIds
+    ids: NetworkIds
     joined: ClusterRow | None = None
 
 
-def plan_cluster(unit: Unit, topology: Topology, asked: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Say what it would be. Raises NotFound, Forbidden, Conflict for one that cannot be."""
-    check_admitted(topology, asked.spec, find_origin(asked.spec.owner, unit.who))
-    check_name_free(unit, asked.key, asked.spec.name)
-    chosen = (_plan_network if asked.spec.joins is None else _plan_member)(unit, topology, asked, reserved)
-    check_access_ports_free(unit, topology, chosen.cluster)
-    return chosen
+def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
+    """Return what a new cluster would be; write nothing. Raise NotFound, Forbidden, Conflict."""
+    check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
+    _check_name_free(unit, new.key, new.spec.name)
+    planned = (_plan_network if new.spec.joins is None else _plan_member)(unit, topology, new, reserved)
+    if topology.access_ports and find_access_ports(topology, planned.cluster):
+        check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
+    return planned
 
 
-def _plan_network(unit: Unit, topology: Topology, asked: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    numbers = allocate_network_ids(unit, topology, asked.spec, reserved, asked.sees)
-    return PlannedCluster(_make_live_cluster(asked, numbers), numbers)
+def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
+    """Raise NameTaken when a key or name would denote two clusters that have not ended."""
+    if (other := find_key_by_name(unit, key)) is not None:
+        raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
+    if name is not None and (taken := find_running_cluster(unit, name)) is not None:
+        raise NameTaken(f"the name {name} is taken by cluster {taken.key}, which is {taken.state}: choose another name")
 
 
-def _plan_member(unit: Unit, topology: Topology, asked: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    row = find_joinable_network(unit, asked.spec)
-    check_guests_distinct(unit, row, asked.spec)
+def _plan_network(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
+    ids = allocate_network_ids(unit, topology, new.spec, reserved, new.sees)
+    return PlannedCluster(_make_live_cluster(new, ids), ids)
+
+
+def _plan_member(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
+    row = find_joinable_network(unit, new.spec)
+    check_guests_distinct(unit, row, new.spec)
     (network,) = make_live_clusters(unit, [row])
-    numbers = allocate_for_member(unit, topology, network, asked.spec, reserved, asked.sees)
-    return PlannedCluster(_make_live_cluster(asked, numbers, network.network), numbers, row)
+    ids = allocate_for_member(unit, topology, network, new.spec, reserved, new.sees)
+    return PlannedCluster(_make_live_cluster(new, ids, network.network), ids, row)
 
 
-def _make_live_cluster(asked: NewCluster, numbers: NetworkIds, joined: ClusterNetwork | None = None) -> LiveCluster:
-    key = ClusterKey(asked.key)
-    return LiveCluster(asked.id, key, asked.spec, numbers.vlans, numbers.on, numbers.service, joined)
+def _make_live_cluster(new: NewCluster, ids: NetworkIds, joined: ClusterNetwork | None = None) -> LiveCluster:
+    return LiveCluster(new.id, ClusterKey(new.key), new.spec, ids.vlans, ids.on, ids.service, joined)
 
 
-_TABLES = Base.metadata.tables
-_INSERT_CLUSTER = insert(_TABLES[ClusterRow.__tablename__])
-_INSERT_PLACEMENT = insert(_TABLES[PlacementRow.__tablename__])
-
-
-def create_cluster(unit: Unit, asked: NewCluster, reserved: ReservedVlans) -> ClusterView:
-    """Claim a number at every site, give every element on the way its part. Raises NotFound, Forbidden, Conflict.
-
-    A member claims nothing: its network gets what that lacks for it.
-    """
+def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
+    """Insert the cluster, its claims and its placements. A member claims nothing: its network gets the new IDs."""
     topology = read_topology(unit)
-    chosen = plan_cluster(unit, topology, asked, reserved)
-    elements = list_elements(find_cluster_ports(topology, chosen.cluster))
-    unit.connection.execute(_INSERT_CLUSTER, _make_cluster_row(unit, asked, chosen.cluster))
-    if chosen.joined is None:
-        claim_vlans(unit, asked.id, chosen.numbers.vlans)
-        claim_service_id(unit, chosen.numbers.on, chosen.numbers.service, asked.id)
+    planned = plan_cluster(unit, topology, new, reserved)
+    row = _make_cluster_row(unit, new, planned.cluster)
+    values = {column.name: getattr(row, column.name) for column in _CLUSTERS.columns}
+    unit.connection.execute(_INSERT_CLUSTER, values)
+    if planned.joined is None:
+        _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:
-        _extend_network(unit, chosen.joined, chosen.numbers)
-    record_audit(
-        unit, "cluster_created", why=f"asked for by {asked.spec.owner}: {_describe_ids(chosen)}", cluster_id=asked.id
-    )
-    return _insert_placements(unit, topology, asked, chosen.cluster, elements)
+        _extend_network(unit, planned.joined, planned.ids)
+    why = f"asked for by {new.spec.owner}: {_describe_ids(planned)}"
+    record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
+    revisions = increment_revisions(unit, list_elements(find_cluster_ports(topology, planned.cluster)))
+    _insert_placements(unit, new.id, revisions)
+    unit.changed.add(f"cluster:{new.key}")
+    network = None if planned.cluster.joined is None else planned.cluster.joined.key
+    statuses = tuple(_make_status(Name(name), one) for name, one in revisions.items())
+    joined = make_joined_view(planned.ids.transport, planned.ids.service)
+    return format_cluster(row, network, statuses, planned.ids.vlans, joined)
 
 
-def _extend_network(unit: Unit, network: ClusterRow, numbers: NetworkIds) -> None:
-    """Give a network the numbers at new sites, and what joins them; they are its own until it ends."""
-    held = read_vlans(unit, [network.id])[network.id]
-    new = {site: vlan for site, vlan in numbers.vlans.items() if site not in held}
-    if not new:
-        return
-    claim_vlans(unit, network.id, new)
-    if network.transport is None:
-        claim_service_id(unit, numbers.on, numbers.service, network.id)
-        network.transport = numbers.on
-    network.version += 1
-    unit.changed.add(f"cluster:{network.key}")
-    unit.session.flush()
-    why = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in new.items())
-    record_audit(unit, "network_widened", why=f"{why}, over transport {numbers.on}", cluster_id=network.id)
-
-
-def _insert_placements(
-    unit: Unit, topology: Topology, asked: NewCluster, cluster: LiveCluster, elements: Iterable[Name]
-) -> ClusterView:
-    """Give each element its part; shows the cluster as it is then."""
-    parts = increment_revisions(unit, elements)
-    if parts:
-        unit.connection.execute(
-            _INSERT_PLACEMENT, [_make_placement_row(asked, name, part) for name, part in parts.items()]
-        )
-    unit.changed.add(f"cluster:{asked.key}")
-    transport = None if cluster.transport is None else topology.transport(cluster.transport)
-    return ClusterView(
-        key=cluster.key,
-        id=asked.id,
-        attempt=asked.attempt,
-        version=asked.version,
-        state=ClusterState.CONFIGURING,
-        vlans=dict(cluster.vlans),
-        joined=make_joined_view(transport, cluster.service),
-        lease_ends=unit.now + timedelta(seconds=asked.spec.lease_s),
-        spec=asked.spec,
-        placements=tuple(_make_placement_view(topology, Name(name), part) for name, part in parts.items()),
-        network=None if cluster.joined is None else cluster.joined.key,
+def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
+    """Return the row, which is not added to the session: it is inserted by a prepared statement."""
+    spec = new.spec
+    return ClusterRow(
+        id=new.id,
+        key=new.key,
+        turn=next_turn(new.former, spec.owner),
+        attempt=new.attempt,
+        owner=spec.owner,
+        spec=spec.model_dump_json(),
+        version=new.version,
+        state=check_transition(ClusterState.REQUESTED, ClusterState.CONFIGURING),
+        created_at=unit.now,
+        deadline=unit.now + timedelta(seconds=spec.deadline_s),
+        lease_ends=unit.now + timedelta(seconds=spec.lease_s),
+        quarantined=False,
+        transport=cluster.transport,
+        name=spec.name,
+        network=None if cluster.joined is None else cluster.joined.id,
         created_by=unit.who,
     )
 
 
-def _make_cluster_row(unit: Unit, asked: NewCluster, cluster: LiveCluster) -> dict[str, Any]:
-    spec = asked.spec
-    return {
-        "id": asked.id,
-        "key": asked.key,
-        "turn": next_turn(asked.former, spec.owner),
-        "attempt": asked.attempt,
-        "owner": spec.owner,
-        "spec": spec.model_dump_json(),
-        "version": asked.version,
-        "state": check_transition(ClusterState.REQUESTED, ClusterState.CONFIGURING),
-        "created_at": unit.now,
-        "deadline": unit.now + timedelta(seconds=spec.deadline_s),
-        "lease_ends": unit.now + timedelta(seconds=spec.lease_s),
-        "quarantined": False,
-        "transport": cluster.transport,
-        "name": spec.name,
-        "network": None if cluster.joined is None else cluster.joined.id,
-        "created_by": unit.who,
-    }
+def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, VlanId]) -> None:
+    claim_vlans(unit, cluster_id, vlans)
+    if ids.service is not None:
+        claim_service_id(unit, ids.on, ids.service, cluster_id)
 
 
-def _make_placement_row(asked: NewCluster, element: str, part: NewRevision) -> dict[str, object]:
-    return {"cluster_id": asked.id, "element": element, "added_revision": part.revision}
+def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
+    """Claim the IDs at new sites, and the service that joins the sites, for a network: it holds them until it ends."""
+    held = read_vlans(unit, [network.id])[network.id]
+    new = {site: vlan for site, vlan in ids.vlans.items() if site not in held}
+    if not new:
+        return
+    if network.transport is None:
+        _claim(unit, network.id, ids, new)
+        network.transport = ids.on
+    else:
+        claim_vlans(unit, network.id, new)
+    network.version += 1
+    unit.changed.add(f"cluster:{network.key}")
+    unit.session.flush()
+    why = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in new.items())
+    record_audit(unit, "network_widened", why=f"{why}, over transport {ids.on}", cluster_id=network.id)
 
 
-def _make_placement_view(topology: Topology, name: Name, part: NewRevision) -> PlacementView:
-    """Show a part that its element has just been told of: nobody can have confirmed it yet."""
-    site, kind = topology.site_of[name].name, kind_of(topology.element(name))
-    return PlacementView(
-        element=name,
-        kind=kind,
-        site=site,
-        progress=PlacementProgress.ADDING,
-        trouble=part.trouble,
-        reachable=part.reachable,
-        seen_at=part.last_seen,
+def _insert_placements(unit: Unit, cluster_id: str, revisions: Mapping[str, NewRevision]) -> None:
+    rows = [
+        {"cluster_id": cluster_id, "element": name, "added_revision": one.revision} for name, one in revisions.items()
+    ]
+    if rows:
+        unit.connection.execute(_INSERT_PLACEMENTS, rows)
+
+
+def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
+    return PlacementStatus(
+        element=element,
+        kind=new.kind,
+        site=new.site,
+        added=new.revision,
+        removed=None,
+        confirmed=new.confirmed,
+        reachable=new.reachable,
+        trouble=new.error,
+        last_seen=new.last_seen,
     )
 
 
-def _describe_ids(chosen: PlannedCluster) -> str:
-    """Say the number, and the sites only where they differ; its own service, where it has one; whom it joins."""
-    vlans, service = chosen.numbers.vlans, chosen.numbers.service
+def _describe_ids(planned: PlannedCluster) -> str:
+    """Return the VLAN IDs (with the sites where they differ), the own service ID, and the network that is joined."""
+    vlans, service = planned.ids.vlans, planned.ids.service
     words = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
     if len(set(vlans.values())) == 1:
         words = [f"VLAN {next(iter(vlans.values()))}"]
     if service is not None:
         words.append(f"service {service}")
-    if chosen.joined is not None:
-        words.append(f"joins cluster {chosen.joined.key}")
+    if planned.joined is not None:
+        words.append(f"joins cluster {planned.joined.key}")
     return ", ".join(words)

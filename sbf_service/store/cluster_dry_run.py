@@ -10,7 +10,7 @@ from sbf_service.domain.dry_run import compute_edge_change, compute_switch_chang
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.wanted import CachedPaths, FindPorts, compute_wanted
-from sbf_service.store.allocation import CanSeeOwner, can_see_none
+from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
 from sbf_service.store.cluster_creation import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
@@ -22,7 +22,7 @@ from sbf_service.store.cluster_queries import (
     read_live_clusters,
 )
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
-from sbf_service.store.pools import ReservedVlans, read_managed_vlans
+from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow

@@ -6,6 +6,7 @@ A key whose cluster has ended may go to another owner: its *turn* grows then, an
 owner never do, so that a late call of an earlier one changes nothing.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -20,7 +21,7 @@ from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.transport import Transport
@@ -87,7 +88,7 @@ def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
     """Give the parts of each of these clusters, in the order of the elements' names."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
-    for some in _split_ids(ids):
+    for some in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": some}):
             found[row.cluster_id].append(_make_placement_status(row))
     return {cluster_id: tuple(parts) for cluster_id, parts in found.items()}
@@ -123,7 +124,7 @@ def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
 
 def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
     found: dict[str, list[ClusterRow]] = defaultdict(list)
-    for some in _split_ids(ids):
+    for some in split_ids(ids):
         for row in find_clusters(unit, UNSETTLED, ClusterRow.network.in_(some)):
             found[str(row.network)].append(row)
     return found
@@ -163,7 +164,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
     """Give the clusters, by id, whose networks these clusters are in: their own, or those that members joined."""
     found = {row.id: row for row in rows if row.network is None}
     asked = {row.network for row in rows if row.network is not None} - found.keys()
-    for some in _split_ids(sorted(asked)):
+    for some in split_ids(sorted(asked)):
         found |= {row.id: row for row in find_clusters(unit, ClusterRow.id.in_(some))}
     return found
 
@@ -179,7 +180,7 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
     """Give the numbers that each of these clusters holds, by site."""
     found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
-    for some in _split_ids(ids):
+    for some in split_ids(ids):
         for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": some}):
             found[cluster_id][Name(site)] = VlanId(vlan)
     return found
@@ -188,7 +189,7 @@ def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
 def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
     """Give the service number that each of these clusters holds, where it has one of its own."""
     found: dict[str, int] = {}
-    for some in _split_ids(ids):
+    for some in split_ids(ids):
         found |= {row.cluster_id: row.number for row in unit.session.execute(_READ_SERVICES, {"ids": some})}
     return found
 
@@ -210,52 +211,14 @@ def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
     return parse_spec(spec).model_copy(update={"shares_with": owners})
 
 
-def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
-    """Give these clusters as their owners see them."""
-    networks = read_networks(unit, rows)
-    parts, numbers = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
-    joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
-    return [
-        _format_cluster(row, networks[row.network or row.id], parts.get(row.id, ()), numbers, joined).model_copy(
-            update={"members": members.get(row.id, {})}
-        )
-        for row in rows
-    ]
-
-
-def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
-    """Give one cluster as its owner sees it."""
-    return make_cluster_views(unit, [row])[0]
-
-
-def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the members of each of these networks that have not ended."""
-    found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
-    for some in _split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
-        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(some)):
-            found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
-    return found
-
-
-def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Say what joins the sites of each cluster; of one that has ended the transport may be gone."""
-    on = {row.id: row.transport for row in rows if row.transport is not None}
-    if not on:
-        return {}
-    known = {one.name: one for one in read_topology(unit).transports}
-    services = read_service_ids(unit, on)
-    return {id_: make_joined_view(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}
-
-
-def _format_cluster(
+def format_cluster(
     row: ClusterRow,
-    network: ClusterRow,
-    parts: tuple[PlacementStatus, ...],
-    numbers: dict[str, dict[Name, VlanId]],
-    joined: dict[str, ClusterTransport | None],
+    network: ClusterKey | None,
+    placements: tuple[PlacementStatus, ...],
+    vlans: Mapping[Name, VlanId],
+    joined: ClusterTransport | None,
 ) -> ClusterView:
-    """Show a member its network's numbers, until it has let go of them."""
-    settled = row.state in ENDED_STATES and not row.quarantined
+    """Return the view of a cluster; ``network`` is the key of the network that a member joined."""
     return ClusterView(
         key=ClusterKey(row.key),
         id=row.id,
@@ -263,28 +226,28 @@ def _format_cluster(
         version=row.version,
         state=ClusterState(row.state),
         reason=row.reason,
-        vlans={} if settled else numbers[network.id],
-        joined=joined.get(network.id),
+        vlans={} if row.state in ENDED_STATES and not row.quarantined else dict(vlans),
+        joined=joined,
         quarantined=row.quarantined,
         lease_ends=row.lease_ends,
         spec=parse_current_spec(row),
-        placements=tuple(_format_placement(part) for part in parts),
-        network=None if network is row else ClusterKey(network.key),
+        placements=tuple(_format_placement(one) for one in placements),
+        network=network,
         created_by=row.created_by,
     )
 
 
-def _format_placement(part: PlacementStatus) -> PlacementView:
-    """Show an element's trouble only where it keeps this cluster waiting."""
-    waits = part.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not part.reachable
+def _format_placement(status: PlacementStatus) -> PlacementView:
+    """Return the view of a placement; its error is shown only while the cluster waits for the element."""
+    waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
-        element=part.element,
-        kind=part.kind,
-        site=part.site,
-        progress=part.progress,
-        trouble=part.trouble if waits else None,
-        reachable=part.reachable,
-        seen_at=part.last_seen,
+        element=status.element,
+        kind=status.kind,
+        site=status.site,
+        progress=status.progress,
+        trouble=status.trouble if waits else None,
+        reachable=status.reachable,
+        seen_at=status.last_seen,
     )
 
 
@@ -303,13 +266,15 @@ def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row
     )
 
 
-def _split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
+def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
     """Ask about so many at once: a statement takes 32,766 values in SQLite, 65,535 in PostgreSQL."""
     left = iter(ids)
     while some := list(islice(left, MAX_PARAMETERS)):
         yield some
 
 
+_IS_NAME = re.compile(Name.pattern).fullmatch
+_READ_NAMED = select(ClusterRow.key).where(ClusterRow.name == bindparam("name"))
 _NEWEST_FIRST = ClusterRow.turn.desc(), ClusterRow.attempt.desc()
 _READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(*_NEWEST_FIRST).limit(1)
 
@@ -317,6 +282,19 @@ _READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).orde
 def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
     """Find the newest cluster under a key."""
     return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
+
+
+def find_running_cluster(unit: Unit, word: str) -> ClusterRow | None:
+    """Return the cluster with this name or key that has not ended."""
+    row = find_newest_cluster(unit, find_key_by_name(unit, word) or word)
+    return None if row is None or row.state in ENDED_STATES else row
+
+
+def find_key_by_name(unit: Unit, word: str) -> str | None:
+    """Return the key of the cluster with this name: it has not ended, and is the newest with its key."""
+    if not _IS_NAME(word):  # a batch job's key has a dot
+        return None
+    return unit.connection.execute(_READ_NAMED, {"name": word}).scalar()
 
 
 def has_owned_key(unit: Unit, key: str, owner: str) -> bool:

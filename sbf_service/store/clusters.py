@@ -1,51 +1,40 @@
-"""Clusters: asking for one, looking at it, ending it. What a repeated call means is decided in ``calls.py``.
+"""Clusters that exist: their views and lists, their end, their leases, and with whom their networks are shared.
 
-Lists of clusters that have those that have ended too: after years most have, so a list is a page of it.
-
-Whom a running network is shared with: changed after its creation, by its owner's call (REQUIREMENTS.md N6).
+``cluster_creation.py`` creates them.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import ColumnElement, select, tuple_
 
 from sbf_service.domain.admission import RequestLimits, check_request_limits
-from sbf_service.domain.idempotency import (
-    ANY_ATTEMPT,
-    AttemptBlocked,
-    AttemptFence,
-    CreateAttempt,
-    NoChange,
-    resolve_request,
-)
-from sbf_service.domain.lifecycle import describe_unconfirmed
-from sbf_service.store.allocation import CanSeeOwner, can_see_none
-from sbf_service.store.cluster_creation import NewCluster, create_cluster
+from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
     find_clusters,
-    find_highest_attempt,
     find_newest_cluster,
-    make_cluster_view,
-    make_cluster_views,
-    make_latest_attempt,
+    format_cluster,
+    make_joined_view,
     parse_current_spec,
-    read_cluster_statuses,
+    read_networks,
+    read_placements,
+    read_service_ids,
+    read_vlans,
+    split_ids,
 )
-from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.networks import find_network
-from sbf_service.store.pools import ReservedVlans
-from sbf_service.store.quotas import NO_LIMITS, check_lease, check_new_cluster
+from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.transitions import drain_cluster
-from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import WANTED_STATES, ClusterRequest, ClusterState
-from virtcloud.model.errors import AttemptWaits, Conflict, JobUnproven, NotFound
-from virtcloud.model.values import format_utc
-from virtcloud.model.views import ClusterView
+from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
+from virtcloud.model.views import ClusterTransport, ClusterView
 
 _PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow.attempt
 
@@ -56,53 +45,6 @@ class ClusterPage:
 
     limit: int
     before: str | None = None
-
-
-def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Find a page of clusters, oldest first. Raises NotFound."""
-    rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
-    return unit.session.scalars(rows.order_by(*(one.desc() for one in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
-
-
-def _is_older(unit: Unit, before: str | None) -> list[ColumnElement[bool]]:
-    if before is None:
-        return []
-    row = unit.session.get(ClusterRow, before)
-    if row is None:
-        raise NotFound(f"before: no cluster has the id {before}")
-    return [tuple_(*_PAGE_ORDER) < (row.created_at, row.key, row.turn, row.attempt)]
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """The answer to a request for a cluster."""
-
-    view: ClusterView
-    created: bool
-
-
-def put_cluster(  # noqa: PLR0913 - what is asked, by whom, and within what limits
-    store: Store,
-    key: str,
-    request: ClusterRequest,
-    reserved: ReservedVlans,
-    who: str,
-    *,
-    quota: QuotaLimits = NO_LIMITS,
-    sees: CanSeeOwner = can_see_none,
-    starter: str | None = None,
-) -> PutResult:
-    """Make a cluster, or give the one that this key and attempt mean; may be repeated.
-
-    Claims at every site, the cluster and all wanted changes are one transaction. Raises NotFound (an unknown host),
-    Conflict, Gone. AttemptWaits ends the former attempt. ``sees`` says of which owners' clusters who asks may know.
-    ``starter`` is the host that asks for a job's cluster: JobUnproven, Forbidden (see :mod:`.jobs`).
-    """
-    call = _PutRequest(key, request, reserved, quota, sees, starter)
-    made = store.together(lambda unit: _put_in_unit(replace(unit, who=who), store.new_id(), call))
-    if isinstance(made, AttemptWaits | JobUnproven):
-        raise made
-    return made
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
@@ -161,47 +103,6 @@ def extend_lease(
     return make_cluster_view(unit, row)
 
 
-@dataclass(frozen=True, slots=True)
-class _PutRequest:
-    """What is asked, and within what limits."""
-
-    key: str
-    request: ClusterRequest
-    reserved: ReservedVlans
-    quota: QuotaLimits
-    sees: CanSeeOwner
-    starter: str | None = None
-
-
-def _put_in_unit(unit: Unit, new_id: str, call: _PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Return what ends the former attempt or asks about a job, so that this is kept; raise what keeps nothing."""
-    key, spec, row = call.key, call.request.spec, find_newest_cluster(unit, call.key)
-    decision = resolve_request(key, call.request, make_latest_attempt(row), find_highest_attempt(unit, row, spec.owner))
-    if call.starter is not None and not isinstance(decision, NoChange):
-        unproven = check_job_proof(unit, key, spec, call.starter, use=isinstance(decision, CreateAttempt))
-        if unproven is not None:
-            return unproven
-    if isinstance(decision, CreateAttempt):
-        check_new_cluster(unit, call.quota, spec)
-        asked = NewCluster(new_id, key, decision.attempt, spec, call.sees, row)
-        return PutResult(create_cluster(unit, asked, call.reserved), created=True)
-    if row is None:
-        raise NotFound(f"cluster {key} is not known")
-    if isinstance(decision, AttemptBlocked):
-        drain_cluster(unit, row, f"attempt {call.request.attempt} was asked for")
-        return AttemptWaits(
-            "; ".join(filter(None, [decision.message, describe_unconfirmed(*read_cluster_statuses(unit, [row]))]))
-        )
-    return PutResult(make_cluster_view(unit, row), created=False)
-
-
-def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
-    row = find_newest_cluster(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
-    if row is None or row.key != key:
-        raise NotFound(f"cluster {key} is not known")
-    return row
-
-
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
@@ -247,3 +148,63 @@ def _replace_shares(unit: Unit, row: ClusterRow, owners: tuple[str, ...], why: s
     record_audit(unit, "network_shared", why=why, cluster_id=row.id)
     unit.changed.add(f"cluster:{row.key}")
     unit.session.flush()
+
+
+def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+    row = find_newest_cluster(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
+    if row is None or row.key != key:
+        raise NotFound(f"cluster {key} is not known")
+    return row
+
+
+def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
+    """Find a page of clusters, oldest first. Raises NotFound."""
+    rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
+    return unit.session.scalars(rows.order_by(*(one.desc() for one in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
+
+
+def _is_older(unit: Unit, before: str | None) -> list[ColumnElement[bool]]:
+    if before is None:
+        return []
+    row = unit.session.get(ClusterRow, before)
+    if row is None:
+        raise NotFound(f"before: no cluster has the id {before}")
+    return [tuple_(*_PAGE_ORDER) < (row.created_at, row.key, row.turn, row.attempt)]
+
+
+def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:
+    """Return the views of these clusters."""
+    networks = read_networks(unit, rows)
+    placements, vlans = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
+    joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
+    views = []
+    for row in rows:
+        network = networks[row.network or row.id]
+        key = None if network is row else ClusterKey(network.key)
+        view = format_cluster(row, key, placements.get(row.id, ()), vlans[network.id], joined.get(network.id))
+        views.append(view.model_copy(update={"members": members.get(row.id, {})}))
+    return views
+
+
+def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
+    """Give one cluster as its owner sees it."""
+    return make_cluster_views(unit, [row])[0]
+
+
+def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
+    """Return the members of each of these networks that have not ended."""
+    found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
+    for some in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
+        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(some)):
+            found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
+    return found
+
+
+def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
+    """Say what joins the sites of each cluster; of one that has ended the transport may be gone."""
+    on = {row.id: row.transport for row in rows if row.transport is not None}
+    if not on:
+        return {}
+    known = {one.name: one for one in read_topology(unit).transports}
+    services = read_service_ids(unit, on)
+    return {id_: make_joined_view(known.get(Name(name)), services.get(id_)) for id_, name in on.items()}

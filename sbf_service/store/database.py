@@ -175,7 +175,7 @@ def probe_write(store: Store, replica: str) -> None:
 
     A database on a full disk still answers what is read.
     """
-    with store.touch(who=replica) as unit:
+    with store.change_row(who=replica) as unit:
         row = unit.session.get(ReplicaRow, replica)
         if row is None:
             unit.session.add(ReplicaRow(name=replica, wrote_at=unit.now))

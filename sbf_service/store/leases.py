@@ -84,5 +84,5 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
             raise Conflict(f"{row.kind} {name} has no agent: SBF configures it; hosts and gateways fetch and confirm")
         fresh = row.last_seen is not None and unit.now - row.last_seen < HEARTBEAT_INTERVAL
     if not fresh:
-        with store.touch(who=name) as unit:
+        with store.change_row(who=name) as unit:
             require_element(unit, name).last_seen = unit.now

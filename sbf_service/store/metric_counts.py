@@ -8,12 +8,11 @@ from datetime import datetime
 from sqlalchemy import case, func, select
 
 from sbf_service.domain.lifecycle import PlacementStatus
-from sbf_service.store.claims import count_service_ids
+from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, read_foreign_vlans
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements
-from sbf_service.store.pools import ReservedVlans, find_excluded_vlans
+from sbf_service.store.service_ids import count_service_ids
 from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit, read_topology
-from sbf_service.store.vlan_ownership import read_foreign_vlans
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Site
@@ -80,7 +79,7 @@ def _count_pools(unit: Unit, reserved: ReservedVlans) -> dict[str, PoolCounts]:
     foreign = read_foreign_vlans(unit, list(given))
     for site in _read_sites(unit):
         claimed, kept = held[site.name, False], held[site.name, True]
-        taken = find_excluded_vlans(site, reserved), claimed, kept, foreign.get(site.name, VlanSet())
+        taken = find_excluded_vlans(unit, site, reserved), claimed, kept, foreign.get(site.name, VlanSet())
         free = frozenset.difference(given[site.name], *taken)
         found[str(site.name)] = PoolCounts(len(claimed), len(kept), len(free))
     return found

@@ -5,62 +5,40 @@ What a cluster is called: by its key, or by the name that it has until it ends.
 Which access ports clusters have: until the last element has confirmed that a cluster is gone, its ports are its.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-
-from sqlalchemy import bindparam, select
 
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
     check_ports_stay_access,
     check_sites_attached,
-    find_access_ports,
 )
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
-from sbf_service.store.allocation import CanSeeOwner, NetworkIds, allocate_longest_unused, describe_unavailable
-from sbf_service.store.claims import choose_service_id
+from sbf_service.store.allocation import (
+    CanSeeOwner,
+    NetworkIds,
+    ReservedVlans,
+    allocate_longest_unused,
+    describe_unavailable,
+    read_site_pools,
+)
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
     UNSETTLED,
     find_clusters,
-    find_newest_cluster,
+    find_running_cluster,
     make_live_clusters,
     parse_current_spec,
     read_networks,
 )
-from sbf_service.store.pools import ReservedVlans, read_site_pools
+from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, Guest
-from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NameTaken, NoSuchNetwork, NoVlanFree
+from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
+from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
-
-_IS_NAME = re.compile(Name.pattern).fullmatch
-_NAMED = select(ClusterRow.key).where(ClusterRow.name == bindparam("name"))
-
-
-def find_running_cluster(unit: Unit, word: str) -> ClusterRow | None:
-    """Find the cluster that has not ended and is called so: by its name, or by its key."""
-    row = find_newest_cluster(unit, _find_key_by_name(unit, word) or word)
-    return None if row is None or row.state in ENDED_STATES else row
-
-
-def check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken when one word would stand for two clusters that have not ended."""
-    if (other := _find_key_by_name(unit, key)) is not None:
-        raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
-    if name is not None and (taken := find_running_cluster(unit, name)) is not None:
-        raise NameTaken(f"the name {name} is taken by cluster {taken.key}, which is {taken.state}: choose another name")
-
-
-def _find_key_by_name(unit: Unit, word: str) -> str | None:
-    """Give the key of the cluster that has this name: it has not ended, and is the newest under its key."""
-    if not _IS_NAME(word):  # a batch job's key has a dot
-        return None
-    return unit.connection.execute(_NAMED, {"name": word}).scalar()
 
 
 def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
@@ -160,18 +138,13 @@ def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
     return f"guest {guest.name} has the {mark}, which a guest of cluster {row.key} has in the same network: {advice}"
 
 
-def check_access_ports_free(unit: Unit, topology: Topology, cluster: LiveCluster) -> None:
-    """Raise Conflict when a new cluster goes over an access port that another network has, or may still have."""
-    if topology.access_ports and find_access_ports(topology, cluster):
-        check_ports_exclusive(topology, [*_read_unsettled(unit), cluster])
-
-
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
     """Raise Conflict when a new topology would give an access port to two clusters, or make a taken one a trunk."""
-    users = _read_unsettled(unit) if former.access_ports | topology.access_ports else []
+    users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)
 
 
-def _read_unsettled(unit: Unit) -> list[LiveCluster]:
+def read_unsettled_clusters(unit: Unit) -> list[LiveCluster]:
+    """Return the clusters that have, or may still have, ports of elements."""
     return make_live_clusters(unit, find_clusters(unit, UNSETTLED))

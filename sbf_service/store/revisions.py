@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.orm.util import identity_key
@@ -10,7 +11,9 @@ from sqlalchemy.orm.util import identity_key
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import NotFound
+from virtcloud.model.values import Name
 
 _INCREMENT = (
     update(ElementRow)
@@ -18,7 +21,10 @@ _INCREMENT = (
     .values(wanted_revision=ElementRow.wanted_revision + 1)
     .returning(
         ElementRow.name,
+        ElementRow.kind,
+        ElementRow.site,
         ElementRow.wanted_revision,
+        ElementRow.confirmed_revision,
         ElementRow.trouble,
         ElementRow.troubles,
         ElementRow.reachable,
@@ -29,10 +35,13 @@ _INCREMENT = (
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """An element's new wanted revision, its last trouble for a cluster that is new there, and when it was last read."""
+    """An element's new wanted revision, with what is recorded of the element; ``error`` concerns a new cluster."""
 
+    kind: ElementKind
+    site: Name
     revision: int
-    trouble: str | None
+    confirmed: int
+    error: str | None
     reachable: bool
     last_seen: datetime | None
 
@@ -52,12 +61,19 @@ def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevisi
     for row in rows:
         unit.changed.add(f"element:{row.name}")
         _expire_loaded(unit, row.name)
-    return {
-        row.name: NewRevision(
-            row.wanted_revision, find_cluster_error(row.trouble, row.troubles), row.reachable, row.last_seen
-        )
-        for row in rows
-    }
+    return {row.name: _make_new_revision(row) for row in rows}
+
+
+def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INCREMENT
+    return NewRevision(
+        kind=ElementKind(row.kind),
+        site=Name(row.site),
+        revision=row.wanted_revision,
+        confirmed=row.confirmed_revision,
+        error=find_cluster_error(row.trouble, row.troubles),
+        reachable=row.reachable,
+        last_seen=row.last_seen,
+    )
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:

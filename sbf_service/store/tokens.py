@@ -146,7 +146,7 @@ class TokenCache:
             self._cached.pop(token.digest, None)
             raise
         if unnoted:
-            with self.store.touch() as unit:
+            with self.store.change_row() as unit:
                 record_use(unit, token)
         if len(self._cached) >= MAX_CACHED:
             self._cached = {}

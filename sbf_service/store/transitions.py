@@ -15,9 +15,10 @@ from sqlalchemy import ColumnElement, and_, exists, or_, select, true, update
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.lifecycle import ClusterTransition, Condition, find_transition, list_states
-from sbf_service.store.claims import release_service_id, release_vlans
+from sbf_service.store.allocation import release_vlans
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_on, read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterState, check_transition

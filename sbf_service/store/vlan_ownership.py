@@ -10,11 +10,11 @@ was read without the other use.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from sqlalchemy import delete, insert, select
 
-from sbf_service.store.claims import exclude_vlans, include_vlans
+from sbf_service.store.allocation import exclude_vlans, include_vlans, read_foreign_vlans
 from sbf_service.store.tables import Base, ClaimRow, ClusterRow, CreatedVlanRow, ElementRow, ForeignVlanRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
@@ -70,15 +70,6 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
     _delete_rows(unit, _read_rows(unit, element))
 
 
-def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use at each of these sites that has any."""
-    rows = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(sites))
-    found: dict[str, set[int]] = {}
-    for site, vlan in unit.session.execute(rows):
-        found.setdefault(site, set()).add(vlan)
-    return {site: VlanSet(vlans) for site, vlans in found.items()}
-
-
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
     """Return every other use of a site's VLAN IDs, with the device, the evidence and the time of the reading."""
     held = _read_holders(unit, site)
@@ -97,17 +88,6 @@ def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOt
         for row, seen in found
         if row.vlan in pool or row.vlan in held
     )
-
-
-def describe_other_use(unit: Unit, site: str, vlan: int) -> str | None:
-    """Return who uses a VLAN ID of a site otherwise, in words; None when nobody does."""
-    row = unit.session.scalars(
-        select(ForeignVlanRow).where(ForeignVlanRow.site == site, ForeignVlanRow.vlan == vlan).limit(1)
-    ).first()
-    if row is None:
-        return None
-    foreign = ForeignVlan(vlan=VlanId(vlan), name=row.name, ports=_parse_ports(row))
-    return f"it is in other use on {row.element}: {foreign.use}"
 
 
 def _read_holders(unit: Unit, site: str) -> Mapping[int, ClusterKey]:

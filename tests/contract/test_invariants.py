@@ -10,7 +10,7 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.tables import ClaimRow
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest, ClusterState

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from emulators.edge_bench import PAIRS, READY, EdgeBench, open_direct_bench
+from sbf_fakes.readings import read_edge
 
-from sbf_service.reconcile.read_back import check_edge_read_back, has_edge_drifted
 from virtcloud.model.edge import EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name
@@ -28,9 +28,9 @@ def test_a_shut_port_of_an_edge_carries_no_circuit(platform: str) -> None:
     bench.device.running.ports[bench.ports[0]].down = True
     shut = bench.read()
     assert shut.down == wanted.circuits
-    assert has_edge_drifted(wanted, shut, behind=True)
+    assert read_edge(PE, wanted, shut, behind=True).has_drifted
     with pytest.raises(Refused, match=rf"edge pe1: VLAN 112 on port {bench.ports[0]} .* found it or its port shut"):
-        check_edge_read_back(PE, wanted, shut)
+        read_edge(PE, wanted, shut).check_read_back()
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
@@ -65,8 +65,9 @@ def test_a_circuit_that_was_shut_down_itself_carries_nothing(platform: str, shut
 def test_a_circuit_that_nobody_wants_any_more_may_be_shut() -> None:
     bench = bench_of("cisco_iosxe")
     bench.device.running.ports[bench.ports[0]].down = True
-    assert not has_edge_drifted(EdgeWanted(), EdgeObserved(down=bench.read().down), behind=False)
-    check_edge_read_back(PE, EdgeWanted(), EdgeObserved(down=bench.read().down))
+    reading = read_edge(PE, EdgeWanted(), EdgeObserved(down=bench.read().down))
+    assert not reading.has_drifted
+    reading.check_read_back()
 
 
 @pytest.mark.parametrize("platform", READY)

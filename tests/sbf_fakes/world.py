@@ -20,6 +20,7 @@ from sbf_service.reconcile.transactions import read_device_statuses
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, elements
+from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.tables import AuditRow
 from sbf_service.store.tokens import create_token
@@ -186,9 +187,9 @@ class World:
         with self.store.change() as unit:
             put_pool(unit, name, Pool(vlans=VlanSet.parse(pool)), self.service.reserved)
 
-    def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> clusters.PutResult:
+    def put(self, key: str, wanted: ClusterSpec, attempt: int | None = None) -> PutResult:
         request = ClusterRequest(spec=wanted, attempt=attempt)
-        return clusters.put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
+        return put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
 
     def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         with self.store.change() as unit:

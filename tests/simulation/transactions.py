@@ -6,19 +6,18 @@ A database that is away changes nothing; one whose answer is lost has committed,
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.wanted import find_edge_peers, find_edge_transports
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
-from sbf_service.reconcile.task import RECONCILED_KINDS, DeviceKind, ReconcileTask
+from sbf_service.reconcile.task import TASKS, DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError
 from sbf_service.store.observed_state import list_observed_items
 from simulation.devices import Edge, Switch
 from simulation.stage import Stage
 from simulation.store import MemoryStore
-from virtcloud.model.edge import DeviceDifference, DeviceObserved
 from virtcloud.model.element import Edge as EdgeElement
 from virtcloud.model.element import Element
 from virtcloud.model.errors import DatabaseUnavailable, Unsafe
@@ -72,30 +71,26 @@ class MemoryTransactions:
     def give_up_lease(self, name: Name, fence: int) -> None:
         self.database.do(f"give up {name}", lambda: self.store.give_up_lease(name, fence))
 
-    def read_task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
+    def read_task(self, name: Name, fence: int) -> ReconcileTask:
         return self.database.do(f"read the task of {name}", lambda: self._task(name, fence))
 
-    def announce(
-        self, task: ReconcileTask[Any, Any, Any, Any], difference: DeviceDifference, why: str, *, drifted: bool
-    ) -> bool:
+    def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         return self.database.do(
-            f"announce a change of {task.name}", lambda: self._announce(task, difference, drifted=drifted)
+            f"announce a change of {reading.task.name}", lambda: self._announce(reading, drifted=drifted)
         )
 
-    def confirm(self, task: ReconcileTask[Any, Any, Any, Any], carried: DeviceObserved, *, changed: bool) -> bool:
-        return self.database.do(f"confirm {task.name}", lambda: self._confirm(task, carried, changed=changed))
+    def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
+        return self.database.do(f"confirm {reading.task.name}", lambda: self._confirm(reading, changed=changed))
 
-    def fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
-        if trouble.message.startswith("fault in the service"):
-            self.database.stage.broken.append(trouble.message)
-        self.database.do(f"record the trouble of {name}", lambda: self._fail(name, fence, trouble))
+    def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
+        if report.message.startswith("fault in the service"):
+            self.database.stage.broken.append(report.message)
+        self.database.do(f"record the trouble of {name}", lambda: self._fail(name, fence, report))
 
-    def _task(self, name: Name, fence: int) -> ReconcileTask[Any, Any, Any, Any]:
+    def _task(self, name: Name, fence: int) -> ReconcileTask:
         revision, confirmed, wanted = self.store.target(name)
         device, row = self.store.topology.element(name), self.store.elements[name]
-        kind: DeviceKind[Any, Any, Any, Any] = RECONCILED_KINDS[row.kind]
-        return ReconcileTask(
-            kind=kind,
+        return TASKS[row.kind](
             device=device,
             site=row.site,
             fence=fence,
@@ -103,7 +98,7 @@ class MemoryTransactions:
             confirmed=confirmed,
             wanted=wanted,
             kept=self.store.kept(name),
-            managed=self._managed(device),
+            scope=self._scope(device),
             backbone=self._backbone(device),
             users={},
             saved=row.saved,
@@ -111,13 +106,12 @@ class MemoryTransactions:
             may_save=row.save_after is None or self.store.now >= row.save_after,
         )
 
-    def _announce(
-        self, task: ReconcileTask[Any, Any, Any, Any], difference: DeviceDifference, *, drifted: bool
-    ) -> bool:
+    def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
+        task, difference = reading.task, reading.difference
         if not self.store.keep_lease(task.name, task.fence):
             raise LeaseLostError(task.name)
         try:
-            task.kind.refuse_outside(task.name, self._managed(task.device), difference)
+            reading.check_scope(self._scope(task.device))
         except Unsafe:
             return False
         if drifted:
@@ -130,31 +124,32 @@ class MemoryTransactions:
         device.unread = device.unread and not device.is_known(self.holder)
         return True
 
-    def _confirm(self, task: ReconcileTask[Any, Any, Any, Any], carried: DeviceObserved, *, changed: bool) -> bool:
+    def _confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
+        task = reading.task
         mine = self.store.keep_lease(task.name, task.fence)
         if mine:
             device = self.devices[task.name]
             if device.is_known(self.holder):
                 device.doubtful = device.unread = False
-            self.store.elements[task.name].created = task.kind.owned(task.managed, task.wanted, carried)
-            self.store.confirm(task.name, task.revision, list_observed_items(carried))
+            self.store.elements[task.name].created = reading.owned
+            self.store.confirm(task.name, task.revision, list_observed_items(reading.observed))
         elif changed:
             self.store.grow([task.name])
         if not mine:
             raise LeaseLostError(task.name)
         return self.store.elements[task.name].wanted > task.revision
 
-    def _fail(self, name: Name, fence: int, trouble: ErrorReport) -> None:
+    def _fail(self, name: Name, fence: int, report: ErrorReport) -> None:
         if self.store.elements[name].fence != fence:
             self.store.grow([name])
             return
-        if trouble.saved is not None:
-            self.store.record_saved(name, list_observed_items(trouble.saved))
-        if trouble.unsaved:
+        if report.saved is not None:
+            self.store.record_saved(name, list_observed_items(report.saved))
+        if report.unsaved:
             self.store.record_failed_save(name)
-        self.store.set_trouble(name, reachable=trouble.reachable)
+        self.store.set_trouble(name, reachable=report.reachable)
 
-    def _managed(self, device: Element) -> SwitchScope | EdgeScope:
+    def _scope(self, device: Element) -> SwitchScope | EdgeScope:
         created = self.store.elements[device.name].created
         if isinstance(device, EdgeElement):
             transports = find_edge_transports(self.store.topology, device.name)

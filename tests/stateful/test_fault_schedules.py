@@ -29,49 +29,56 @@ def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
     assert found == []
 
 
-CHECKED = "kind.refuse_leftover(task.name, task.wanted, carried)"
+CHECKED = "reading.check_read_back()"
 BUGS = {
     "frees numbers before all confirmed": (
         "7.2",
-        (lifecycle, "all(part.progress is Progress.REMOVED for", "any(part.progress is Progress.REMOVED for"),
+        (
+            lifecycle,
+            "all(part.progress is PlacementProgress.REMOVED for",
+            "any(part.progress is PlacementProgress.REMOVED for",
+        ),
     ),
     "frees them before members let go": ("7.2", (lifecycle, "not cluster.members and ", "")),
     "confirms whatever was read back": (
         "7.",
-        (worker, f"try:\n        task.{CHECKED}", "try:\n        pass"),
+        (worker, f"try:\n        {CHECKED}", "try:\n        pass"),
         (worker, f"        {CHECKED}\n        overtaken", "        overtaken"),
     ),
     "does not read again after a save": (
         "7.",
         (worker, "if not driver.save():", "if driver.save() is not None:"),
     ),
-    "confirms what is not saved": ("7.", (worker, "carried = self._save(task, driver, carried)", "pass")),
-    "forgets that a save failed": ("7.", (task, "not self.unsaved and carried_items(carried) == self.saved", "True")),
-    "forgets that a save was interrupted": ("7.", (task, "not self.unsaved and ", "")),
+    "confirms what is not saved": ("7.", (worker, "reading = self._save(driver, reading)", "pass")),
+    "forgets that a save failed": (
+        "7.",
+        (task, "not self.task.unsaved and list_observed_items(self.observed) == self.task.saved", "True"),
+    ),
+    "forgets that a save was interrupted": ("7.", (task, "not self.task.unsaved and ", "")),
     "deletes what others created": (
         "7.4",
         (ownership, "return number in created and (not name or is_default_name(number, name))", "return True"),
         (ownership, "    for number in VlanSet(ports) | unowned:", "    for number in unowned:"),
-        (worker, "kind.refuse_foreign(task.name, task.managed, carried, difference)", "pass"),
+        (task, "        self.check_ownership()\n", ""),
     ),
     "goes on without its lease": (
         "7.8",
         (
             worker,
-            "announced = self.transactions.announce(task, difference, why, drifted=drifted)",
+            "announced = self.transactions.announce(reading, why, drifted=drifted)",
             (
-                "try:\n            announced = self.transactions.announce(task, difference, why, drifted=drifted)\n"
+                "try:\n            announced = self.transactions.announce(reading, why, drifted=drifted)\n"
                 "        except LeaseLostError:\n            announced = True"
             ),
         ),
     ),
     "changes a device before that is recorded": (
         "7.8",
-        (worker, "if (difference or drifted) and not self._announce(task, difference, drifted=drifted):", "if False:"),
+        (worker, "if (difference or drifted) and not self._announce(reading, drifted=drifted):", "if False:"),
     ),
     "does not see what was lost": (
         "7.5",
-        (worker, "kind.has_drifted(task.kept, carried, task.confirmed < task.revision)", "False"),
+        (worker, "reading.has_drifted", "False"),
     ),
     "never frees a device": ("7.3", (scheduler, "self._backlog.remember(one, outcome)\n            self._free", "str")),
     "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),

@@ -199,7 +199,7 @@ class Machine(RuleBasedStateMachine):
     def the_service_dies_and_starts_again(self) -> None:
         self.world.close()
         self.world.service = self.world.restarted()
-        with self.world.store.touch() as unit:
+        with self.world.store.change_row() as unit:
             release_leases_of(unit, "sbf@one")
 
     @rule(seconds=st.sampled_from([1.0, 61.0, 121.0, 301.0, 3001.0]))

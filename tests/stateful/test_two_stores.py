@@ -18,11 +18,11 @@ from sqlalchemy import select
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.reconcile import transactions
-from sbf_service.reconcile.task import ReconcileTask
+from sbf_service.reconcile.task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
 from sbf_service.store import elements, leases
-from sbf_service.store.claims import NEVER_USED
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.allocation import NEVER_USED
+from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.observed_state import list_saved_items
 from sbf_service.store.revisions import increment_revisions
@@ -36,7 +36,7 @@ from sbf_service.store.tables import (
     PlacementRow,
     ServiceClaimRow,
 )
-from virtcloud.model.edge import DeviceDifference, DeviceObserved, EdgeObserved, EdgeWanted
+from virtcloud.model.edge import DeviceObserved, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -145,7 +145,7 @@ class Both:
 
     def take_lease(self) -> tuple[Outcome, Outcome]:
         name, holder = self.random.choice(self.devices), self.random.choice(REPLICAS)
-        with self.real.store.touch() as unit:
+        with self.real.store.change_row() as unit:
             real = leases.acquire_lease(unit, name, holder, LEASE)
         self.fences.setdefault(name, []).append(real or 0)
         return self.double.take_lease(Name(name), holder), real
@@ -153,7 +153,7 @@ class Both:
     def keep_lease(self) -> tuple[Outcome, Outcome]:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
-        with self.real.store.touch() as unit:
+        with self.real.store.change_row() as unit:
             real = leases.renew_lease(unit, name, fence, LEASE)
         return self.double.keep_lease(Name(name), fence), real
 
@@ -161,7 +161,7 @@ class Both:
         name = self.random.choice(self.devices)
         fence = self.random.choice(self.fences.get(name, [0]))
         self.double.give_up_lease(Name(name), fence)
-        with self.real.store.touch() as unit:
+        with self.real.store.change_row() as unit:
             leases.release_lease(unit, name, fence)
         return None, None
 
@@ -180,11 +180,11 @@ class Both:
 
     def announce(self) -> tuple[Outcome, Outcome]:
         drifted = self.random.random() < 0.3
-        return self.both(lambda one, task: one.announce(task, missing(task), "for a test", drifted=drifted))
+        return self.both(lambda one, task: one.announce(missing(task), "for a test", drifted=drifted))
 
     def confirm_a_task(self) -> tuple[Outcome, Outcome]:
         changed = self.random.random() < 0.5
-        return self.both(lambda one, task: one.confirm(task, wanted_of(task), changed=changed))
+        return self.both(lambda one, task: one.confirm(task.interpret(wanted_of(task)), changed=changed))
 
     def fail(self) -> tuple[Outcome, Outcome]:
         unsaved, reachable, saves = (self.random.random() < 0.5 for _ in range(3))
@@ -324,12 +324,12 @@ def wanted_of(task: ReconcileTask) -> DeviceObserved:
     return SwitchObserved(vlans=task.wanted.vlans, ports=task.wanted.ports, names=names)
 
 
-def missing(task: ReconcileTask) -> DeviceDifference:
-    """Return the change of a device that carries nothing yet."""
+def missing(task: ReconcileTask) -> DeviceReading:
+    """Return the reading of a device that carries nothing yet."""
     empty = (
         EdgeObserved() if isinstance(task.wanted, EdgeWanted) else SwitchObserved(vlans=VlanSet(), ports={}, names={})
     )
-    return task.kind.difference(task.wanted, task.kind.judge(task.managed, empty))
+    return task.interpret(empty)
 
 
 def act_and_compare(both: Both, acts: int) -> None:
@@ -358,17 +358,25 @@ BUGS = {
     ),
     "an old fencing token announces a change": (
         transactions,
-        "if not keep_lease(unit, name, fence, self.timing.lease):",
-        "if not fence:",
+        "if not renew_lease(unit, task.name, task.fence, self.timing.lease):",
+        "if not task.fence:",
     ),
     "an old fencing token confirms": (
         transactions,
-        "mine = keep_lease(unit, task.name, task.fence, self.timing.lease)\n            if mine:",
-        "mine = keep_lease(unit, task.name, task.fence, self.timing.lease)\n            if task.fence:",
+        "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if still_held:",
+        "still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)\n            if task.fence:",
     ),
-    "a change without a lease is not read again": (transactions, "elif changed:", "elif not mine and not changed:"),
-    "a save is not expected": (transactions, "expect_save(unit, task.name)", "pass"),
-    "what is created is not recorded": (transactions, "record_created(unit, task.name, difference.made)", "pass"),
+    "a change without a lease is not read again": (
+        transactions,
+        "elif changed:",
+        "elif not still_held and not changed:",
+    ),
+    "a save is not expected": (transactions, "record_pending_save(unit, task.name)", "pass"),
+    "what is created is not recorded": (
+        transactions,
+        "record_created_vlans(unit, task.name, difference.added_vlan_ids)",
+        "pass",
+    ),
     "a failed save is not recorded": (transactions, "record_failed_save(unit, row.name)", "pass"),
 }
 """Faults of the real store: where each is, and what is changed."""

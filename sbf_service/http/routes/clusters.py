@@ -26,7 +26,7 @@ from sbf_service.http.auth.authorization import (
 )
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
-from sbf_service.store import clusters
+from sbf_service.store import cluster_creation, clusters
 from sbf_service.store.cluster_dry_run import dry_run_cluster
 from sbf_service.store.clusters import ClusterPage
 from virtcloud.model.changes import ClusterDryRun
@@ -91,7 +91,7 @@ async def put_cluster(
 
 
 def _create(service: SbfService, key: ClusterKey, request: ClusterRequest, caller: Caller) -> Response:
-    result = clusters.put_cluster(
+    result = cluster_creation.put_cluster(
         service.store,
         key,
         request,

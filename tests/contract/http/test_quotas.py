@@ -7,7 +7,7 @@ import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.cluster_creation import put_cluster
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.errors import QuotaExceeded

@@ -9,7 +9,7 @@ from sbf_fakes.world import World, spec, three_edges
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.tables import ServiceClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.edge import Circuit, CircuitRemnant

@@ -24,7 +24,7 @@ from sbf_service.drivers.transport.device_session import CancelScope, Conversati
 from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbeats, compute_deadline
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
-from sbf_service.store.clusters import put_cluster
+from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.elements import make_element_view
 from sbf_service.store.leases import acquire_lease, release_lease, renew_lease
 from sbf_service.store.pools import put_pool
@@ -67,7 +67,7 @@ def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
     working = Thread(target=lambda: outcomes.append(slow.converger.worker.converge(SW1)))
     working.start()
     time.sleep(2)
-    with world.store.touch() as unit:
+    with world.store.change_row() as unit:
         assert acquire_lease(unit, SW1, "another", world.service.settings.timing.lease) is None
     release.set()
     working.join(10)
@@ -77,7 +77,7 @@ def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
 
 def test_a_lease_that_was_given_up_is_not_renewed_late(world: World) -> None:
     length = world.service.settings.timing.lease
-    with world.store.touch() as unit:
+    with world.store.change_row() as unit:
         fence = acquire_lease(unit, SW1, "one", length)
         release_lease(unit, SW1, fence)
         assert not renew_lease(unit, SW1, fence, length)

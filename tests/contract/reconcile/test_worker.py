@@ -16,7 +16,7 @@ ONE = spec("brno-h1")
 
 
 def holder_takes(world: World, name: str) -> None:
-    with world.store.touch() as unit:
+    with world.store.change_row() as unit:
         acquire_lease(unit, name, "another replica", world.service.settings.timing.lease)
 
 
@@ -34,7 +34,7 @@ def test_a_lease_that_ran_out_is_taken_over(world: World) -> None:
 
 def test_a_lease_is_given_up_after_use(world: World) -> None:
     world.converge("brno-sw1")
-    with world.store.touch() as unit:
+    with world.store.change_row() as unit:
         assert acquire_lease(unit, "brno-sw1", "another replica", world.service.settings.timing.lease) == 2
 
 

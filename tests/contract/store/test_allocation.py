@@ -11,9 +11,7 @@ from sbf_fakes.world import STARTED, World, spec
 from sqlalchemy import select, update
 
 from sbf_service.domain.allocation import allocate_vlan_ids
-from sbf_service.store.allocation import allocate_longest_unused
-from sbf_service.store.claims import NEVER_USED
-from sbf_service.store.pools import ReservedVlans, read_site_pools
+from sbf_service.store.allocation import NEVER_USED, ReservedVlans, allocate_longest_unused, read_site_pools
 from sbf_service.store.tables import FreeVlanRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import Device

@@ -87,7 +87,7 @@ def test_a_worker_that_crashed_at_any_statement_is_followed_by_another_one(world
         died = not happens(world, lambda world: world.converge("brno-sw1"), statement)
         world.close()
         world.service = world.restarted()
-        with world.store.touch() as unit:
+        with world.store.change_row() as unit:
             release_leases_of(unit, "sbf@one")
         brno_acts(world)
         assert world.view("demo").state is ClusterState.ACTIVE

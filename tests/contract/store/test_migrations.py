@@ -10,7 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from sbf_service.store.claims import NEVER_USED
+from sbf_service.store.allocation import NEVER_USED
 from sbf_service.store.database import make_alembic_config, make_engine, migrate
 from sbf_service.store.tables import Base, FreeVlanRow, PortRow
 from virtcloud.model.errors import BadInput

@@ -97,7 +97,7 @@ def test_who_was_overtaken_may_ask_again(world: World) -> None:
         stranger.execute(text("SELECT 1 FROM topology FOR UPDATE"))
 
     def change() -> None:
-        with world.store.touch() as unit:
+        with world.store.change_row() as unit:
             unit.session.execute(text("SET LOCAL deadlock_timeout = '50ms'"))
             unit.session.execute(text("SELECT 1 FROM topology FOR UPDATE"))
             waiting.set()
@@ -116,7 +116,7 @@ def test_a_lease_that_two_replicas_ask_for_at_once_is_given_to_one(world: World)
 
     def take(holder: str) -> int | None:
         start.wait()
-        with world.store.touch() as unit:
+        with world.store.change_row() as unit:
             return acquire_lease(unit, "brno-sw1", holder, world.service.settings.timing.lease)
 
     with ThreadPoolExecutor(8) as threads:

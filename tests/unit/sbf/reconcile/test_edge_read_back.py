@@ -1,9 +1,10 @@
 """What a provider edge's read-back means, and the last guard before one."""
 
 import pytest
+from sbf_fakes.readings import read_edge
 
 from sbf_service.drivers.contract import EdgeScope
-from sbf_service.reconcile.read_back import check_edge_read_back, check_edge_scope, has_edge_drifted
+from sbf_service.reconcile.read_back import check_edge_scope
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeDifference, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.transport import Transport
@@ -58,7 +59,7 @@ def test_what_is_missing_too_much_or_half_made_after_a_change_is_named() -> None
         circuits=(circuit(113, 10113),), parts=(CircuitRemnant(transport=Name("evpn"), service=10114),)
     )
     with pytest.raises(Refused) as caught:
-        check_edge_read_back(EDGE, EdgeWanted(circuits=(circuit(112, 10112),)), found)
+        read_edge(EDGE, EdgeWanted(circuits=(circuit(112, 10112),)), found).check_read_back()
     assert str(caught.value) == (
         "edge pe3: wanted VLAN 112 on port ac in service 10112 of evpn, found none; "
         "wanted no VLAN 113 on port ac in service 10113 of evpn, found it; found service 10114 of evpn, incomplete: "
@@ -68,9 +69,9 @@ def test_what_is_missing_too_much_or_half_made_after_a_change_is_named() -> None
 
 def test_an_edge_that_is_behind_has_not_drifted_by_carrying_something_else() -> None:
     more = EdgeObserved(circuits=(circuit(), circuit(101, 10101)))
-    assert not has_edge_drifted(EdgeWanted(circuits=(circuit(),)), more, behind=True)
-    assert has_edge_drifted(EdgeWanted(circuits=(circuit(),)), more, behind=False)
+    assert not read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more, behind=True).has_drifted
+    assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), more).has_drifted
 
 
 def test_an_edge_that_lost_what_it_was_confirmed_to_carry_has_drifted_in_any_case() -> None:
-    assert has_edge_drifted(EdgeWanted(circuits=(circuit(),)), EdgeObserved(), behind=True)
+    assert read_edge(EDGE, EdgeWanted(circuits=(circuit(),)), EdgeObserved(), behind=True).has_drifted

@@ -1,9 +1,10 @@
 """What a read-back means, and the last guard before a device."""
 
 import pytest
+from sbf_fakes.readings import read_switch
 
 from sbf_service.drivers.contract import SwitchScope
-from sbf_service.reconcile.read_back import check_switch_read_back, check_switch_scope
+from sbf_service.reconcile.read_back import check_switch_scope
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
@@ -41,12 +42,14 @@ def test_a_difference_that_touches_anything_else_is_unsafe(difference: SwitchDif
 
 
 def test_what_is_carried_as_wanted_passes() -> None:
-    check_switch_read_back(SWITCH, SwitchWanted(ports=ports(p1="100", p2="")), carried("100", p1="100", p2=""))
+    read_switch(SWITCH, SwitchWanted(ports=ports(p1="100", p2="")), carried("100", p1="100", p2="")).check_read_back()
 
 
 def test_what_is_missing_or_too_much_after_a_change_is_named_port_by_port() -> None:
     with pytest.raises(Refused) as caught:
-        check_switch_read_back(SWITCH, SwitchWanted(ports=ports(p1="112", p2="")), carried("113", p1="", p2="113"))
+        read_switch(
+            SWITCH, SwitchWanted(ports=ports(p1="112", p2="")), carried("113", p1="", p2="113")
+        ).check_read_back()
     assert str(caught.value) == (
         "switch sw3, port p1: wanted VLAN 112 tagged, found none; port p2: wanted no VLAN 113, found it tagged; "
         "wanted VLAN 112 to exist, found none; wanted no VLAN 113, found it: read back after the change; "

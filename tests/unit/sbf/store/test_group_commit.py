@@ -59,12 +59,12 @@ def behind_a_first_one(transactions: Transactions, *works: Callable[[list[str]],
     """Let all of ``works`` wait, in their order, while a first one has the turn; then let them go on."""
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
-        first = threads.submit(together.do, transactions.change, add("first"))
+        first = threads.submit(together.run, transactions.change, add("first"))
         assert transactions.started.wait(10)
         futures = []
         for number, work in enumerate(works, start=1):
-            futures.append(threads.submit(together.do, transactions.change, work))
-            wait_until(lambda count=number: len(together._waiting) == count)
+            futures.append(threads.submit(together.run, transactions.change, work))
+            wait_until(lambda count=number: len(together._queue) == count)
         transactions.go_on.set()
         assert first.result(10) == "first"
         yield futures

@@ -1,0 +1,56 @@
+"""Service IDs of transports: which are free, and which cluster has claimed which.
+
+Where a transport gives each cluster a service of its own (an S-tag, a VNI, a VPLS ID), a network claims one of them.
+"""
+
+from sqlalchemy import delete, func, insert, select
+
+from sbf_service.domain.allocation import ServicePool, allocate_service_id
+from sbf_service.store.tables import Base, ClusterRow, FreedServiceRow, ServiceClaimRow
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.cluster import ENDED_STATES
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name
+
+_INSERT_CLAIM = insert(Base.metadata.tables[ServiceClaimRow.__tablename__])
+
+
+def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
+    """Return the service ID of a new network; None where the transport has none of its own. Raise NoVlanFree."""
+    if transport is None or not transport.services:
+        return None
+    return allocate_service_id(_read_service_pool(unit, transport))
+
+
+def claim_service_id(unit: Unit, transport: Name | None, service: int, cluster_id: str) -> None:
+    """Claim a service ID for a cluster."""
+    unit.connection.execute(_INSERT_CLAIM, {"transport": transport, "number": service, "cluster_id": cluster_id})
+
+
+def release_service_id(unit: Unit, row: ClusterRow) -> None:
+    """Release the service ID of a cluster; idempotent."""
+    for claim in unit.session.scalars(select(ServiceClaimRow).where(ServiceClaimRow.cluster_id == row.id)).all():
+        freed = FreedServiceRow(transport=claim.transport, number=claim.number, freed_at=unit.now)
+        unit.session.merge(freed)
+        record_audit(unit, "number_freed", why=f"service {claim.number} of {claim.transport}", cluster_id=row.id)
+    unit.session.execute(delete(ServiceClaimRow).where(ServiceClaimRow.cluster_id == row.id))
+
+
+def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
+    """Return how many service IDs of a transport are claimed, quarantined and free."""
+    pool = _read_service_pool(unit, transport)
+    return len(pool.held) - pool.quarantined, pool.quarantined, len(pool.given) - len(pool.held)
+
+
+def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
+    of_transport = ServiceClaimRow.transport == transport.name
+    claims = select(ServiceClaimRow.number).where(of_transport)
+    kept = select(func.count()).select_from(ServiceClaimRow).join(ClusterRow).where(ClusterRow.state.in_(ENDED_STATES))
+    freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
+    return ServicePool(
+        transport=transport.name,
+        given=transport.services,
+        held=frozenset(unit.connection.scalars(claims)),
+        quarantined=unit.connection.scalar(kept.where(of_transport)) or 0,
+        freed={row.number: row.freed_at for row in unit.connection.execute(freed)},
+    )

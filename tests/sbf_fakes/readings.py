@@ -1,0 +1,43 @@
+"""Readings of devices, for tests of the read-back check."""
+
+from sbf_service.drivers.contract import EdgeScope, SwitchScope
+from sbf_service.reconcile.task import DeviceReading, EdgeTask, SwitchTask
+from virtcloud.model.edge import EdgeObserved, EdgeWanted
+from virtcloud.model.element import Edge, Switch
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchObserved, SwitchWanted
+
+
+def read_switch(name: str, wanted: SwitchWanted, observed: SwitchObserved, *, behind: bool = False) -> DeviceReading:
+    """Return a reading of a switch whose confirmed state is ``wanted``."""
+    switch = Switch.model_validate({"name": name, "platform": "fake", "ports": ["p1"]})
+    return SwitchTask(
+        device=switch,
+        site=Name("brno"),
+        fence=1,
+        revision=2,
+        confirmed=1 if behind else 2,
+        wanted=wanted,
+        kept=wanted,
+        scope=SwitchScope(switch.ports, VlanSet()),
+        backbone=None,
+        users={},
+    ).interpret(observed)
+
+
+def read_edge(name: str, wanted: EdgeWanted, observed: EdgeObserved, *, behind: bool = False) -> DeviceReading:
+    """Return a reading of an edge whose confirmed state is ``wanted``."""
+    edge = Edge.model_validate({"name": name, "platform": "fake", "ports": ["ac"], "core_port": "core"})
+    return EdgeTask(
+        device=edge,
+        site=Name("brno"),
+        fence=1,
+        revision=2,
+        confirmed=1 if behind else 2,
+        wanted=wanted,
+        kept=wanted,
+        scope=EdgeScope(edge.ports, VlanSet(), ()),
+        backbone=None,
+        users={},
+    ).interpret(observed)
