@@ -200,7 +200,7 @@ def test_7_5_a_switch_that_says_yes_and_does_nothing_makes_nothing_active(world:
     world.put("demo", TWO_SITES)
     world.settle()
     assert world.view("demo").state is ClusterState.CONFIGURING
-    assert world.element("brno-sw1").report_error == (
+    assert world.element("brno-sw1").trouble == (
         "switch brno-sw1, port p1: wanted VLAN 100 tagged, found none; "
         "port uplink: wanted VLAN 100 tagged, found none; "
         "wanted VLAN 100 to exist, found none: read back after the change; look at its configuration"

@@ -60,14 +60,14 @@ def test_a_shut_port_degrades_its_cluster_and_stays_shut(
     switch.running.ports[name].down = True
     look(world)
     assert world.view("c1").state is ClusterState.DEGRADED
-    trouble = world.element("brno-sw1").report_error
+    trouble = world.element("brno-sw1").trouble
     assert f"port {name}: expected it enabled, since it must carry a cluster, found it shut down" in trouble
     assert "enable it on the switch" in trouble
     look(world)
     assert switch.running.ports[name].down
     switch.running.ports[name].down = False
     look(world)
-    assert (world.view("c1").state, world.element("brno-sw1").report_error) == (ClusterState.ACTIVE, None)
+    assert (world.view("c1").state, world.element("brno-sw1").trouble) == (ClusterState.ACTIVE, None)
 
 
 def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: World, attach: Attach) -> None:
@@ -76,7 +76,7 @@ def test_an_access_port_that_was_shut_before_sbf_came_is_not_enabled(world: Worl
     world.put("c1", spec("brno-h1"))
     world.settle()
     assert switch.running.ports[switch.port_names[0]].down
-    assert "found it shut down: enable it on the switch" in world.element("brno-sw1").report_error
+    assert "found it shut down: enable it on the switch" in world.element("brno-sw1").trouble
 
 
 def test_an_access_port_goes_from_cluster_to_cluster_though_sbf_shuts_it(world: World, attach: Attach) -> None:

@@ -35,11 +35,11 @@ BUGS = {
         "7.2",
         (
             lifecycle,
-            "all(part.progress is PlacementProgress.REMOVED for",
-            "any(part.progress is PlacementProgress.REMOVED for",
+            "all(one.progress is PlacementProgress.REMOVED for",
+            "any(one.progress is PlacementProgress.REMOVED for",
         ),
     ),
-    "frees them before members let go": ("7.2", (lifecycle, "not cluster.members and ", "")),
+    "frees them before members let go": ("7.2", (lifecycle, "not self.members and ", "")),
     "confirms whatever was read back": (
         "7.",
         (worker, f"try:\n        {CHECKED}", "try:\n        pass"),

@@ -122,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     def converge(self, name: str) -> None:
         before = self.world.element(name).last_seen
         self.world.converge(name)
-        if not self.device(name).cut_off and self.world.element(name).report_error is None:
+        if not self.device(name).cut_off and self.world.element(name).trouble is None:
             self.forgot.discard(name)
         assert before is None or self.world.element(name).last_seen >= before
 

@@ -61,7 +61,7 @@ def refused(world: World, platform: str, line: str) -> str:
         world.settle()
         assert world.view("c1").state is ClusterState.CONFIGURING
         assert switch.running_config() == before
-        return str(world.element("brno-sw1").report_error)
+        return str(world.element("brno-sw1").trouble)
 
 
 @pytest.mark.parametrize("platform", MEMBERS)

@@ -59,5 +59,5 @@ def test_an_agent_that_asks_while_another_one_is_called_silent_is_not_called_so(
     asked = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
     world.service.change_feed.listen(lambda _changed: next(asked, lambda: None)())
     world.sweep()
-    assert world.element("brno-h1").report_error == "its agent has not asked for 150 s: look whether it runs"
-    assert world.element("praha-h1").report_error is None
+    assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
+    assert world.element("praha-h1").trouble is None

@@ -193,7 +193,7 @@ def test_an_edge_that_says_yes_and_does_nothing_is_not_believed(world: World) ->
     world.edges["brno-pe1"].lies = True
     world.put("demo", TWO)
     assert world.converge("brno-pe1") is ReconcileOutcome.FAILED
-    assert world.element("brno-pe1").report_error == (
+    assert world.element("brno-pe1").trouble == (
         "edge brno-pe1: wanted VLAN 100 on port ac in service 10100 of evpn, found none: "
         "read back after the change; look at its configuration"
     )
@@ -427,9 +427,9 @@ def test_a_shut_port_of_an_edge_degrades_its_cluster(world: World) -> None:
     world.converge("brno-pe1")
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
-    assert "VLAN 100 on port ac in service 10100 of evpn: expected it enabled" in world.element("brno-pe1").report_error
+    assert "VLAN 100 on port ac in service 10100 of evpn: expected it enabled" in world.element("brno-pe1").trouble
     world.edges["brno-pe1"].shut = False
     world.clock.advance(3600)
     world.converge("brno-pe1")
     world.sweep()
-    assert (world.view("demo").state, world.element("brno-pe1").report_error) == (ClusterState.ACTIVE, None)
+    assert (world.view("demo").state, world.element("brno-pe1").trouble) == (ClusterState.ACTIVE, None)

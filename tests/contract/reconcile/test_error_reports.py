@@ -85,7 +85,7 @@ def test_what_a_device_says_is_stored_whatever_bytes_it_sent(world: World) -> No
     world.switches["brno-sw1"].answer = refuse
     world.converge("brno-sw1")
     expected = "switch brno-sw1: it said '% \ufffd Bad\ufffd \ufffd[31mport\nline 2'"
-    assert (world.element("brno-sw1").report_error, world.audit("element_trouble")[-1].why) == (expected, expected)
+    assert (world.element("brno-sw1").trouble, world.audit("element_trouble")[-1].why) == (expected, expected)
 
 
 def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
@@ -94,13 +94,13 @@ def test_a_fault_in_a_driver_is_stored_whatever_its_words(world: World) -> None:
 
     world.switches["brno-sw1"].answer = fail
     world.converge("brno-sw1")
-    assert world.element("brno-sw1").report_error == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
+    assert world.element("brno-sw1").trouble == "fault in the service: ValueError: no number: '\ufffd\ufffd'"
 
 
 def test_what_an_agent_says_is_stored_whatever_its_words(world: World) -> None:
     one = world.view("of-alice").id
     report(world, {one: "guest \x00 failed"}, message="cluster of-alice: guest \x00 failed")
-    assert world.element("brno-h1").report_error == "cluster of-alice: guest \ufffd failed"
+    assert world.element("brno-h1").trouble == "cluster of-alice: guest \ufffd failed"
     assert trouble_of(world.view("of-alice")) == "guest \ufffd failed"
 
 

@@ -65,7 +65,7 @@ def test_an_access_port_in_other_use_is_refused_untouched(platform: str, small: 
     small.settle()
     assert small.view("c1").state is ClusterState.CONFIGURING
     assert switch.running_config() == before
-    trouble = small.element("brno-sw1").report_error
+    trouble = small.element("brno-sw1").trouble
     name = switch.port_names[0].replace(" ", "")
     assert f"port {name}: expected a port without other use, found an access port in VLAN 20" in trouble
     assert f"'virtcloud element adopt brno-sw1 {name}'" in trouble
@@ -81,7 +81,7 @@ def test_an_open_trunk_in_other_use_is_refused_untouched(platform: str, small: W
     small.put("c1", spec("brno-h1"))
     small.settle()
     assert switch.running_config() == before
-    assert "found a trunk with every VLAN: it was left alone; adopt it" in small.element("brno-sw1").report_error
+    assert "found a trunk with every VLAN: it was left alone; adopt it" in small.element("brno-sw1").trouble
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
@@ -93,7 +93,7 @@ def test_a_trunk_with_other_vlans_is_refused_untouched(platform: str, small: Wor
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
     assert switch.running_config() == before
-    assert "with VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").report_error
+    assert "with VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
 
 
 @pytest.mark.parametrize("platform", list(EMULATED))
@@ -101,7 +101,7 @@ def test_empty_ports_need_no_adoption(platform: str, small: World, attach: Attac
     attach(platform)
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
-    assert small.element("brno-sw1").report_error is None
+    assert small.element("brno-sw1").trouble is None
     assert small.view("c1").state is ClusterState.ACTIVE
 
 
@@ -166,7 +166,7 @@ def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: Wor
     hosts = ("brno-h1",) if platform == "sonic" else ("brno-h1", "brno-h2")  # SONiC does not show an unused port's mode
     small.put("c1", spec(*hosts))
     small.settle()
-    assert small.element("brno-sw1").report_error is None
+    assert small.element("brno-sw1").trouble is None
     assert small.view("c1").state is ClusterState.ACTIVE
     assert switch.running_config() != before
     small.delete("c1")
@@ -174,7 +174,7 @@ def test_an_adopted_port_is_put_back_exactly(platform: str, use: str, small: Wor
     for port in switch.port_names[:3]:
         release(small, port.replace(" ", ""))
     small.settle()
-    assert small.element("brno-sw1").report_error is None
+    assert small.element("brno-sw1").trouble is None
     assert switch.running_config() == before
     assert switch.startup.ports == switch.running.ports
 
@@ -208,7 +208,7 @@ def test_a_port_that_leaves_the_topology_is_put_back(small: World, attach: Attac
     small.put_topology(Topology.model_validate(document))
     small.settle()
     assert switch.running.ports[name] == switch.startup.ports[name] == before
-    assert small.element("brno-sw1").report_error is None
+    assert small.element("brno-sw1").trouble is None
 
 
 PUT_BACK = ("^interface", "^switchport mode access", "^no switchport trunk allowed vlan", "^end$", "^write memory")
@@ -260,7 +260,7 @@ def test_a_use_that_changed_since_its_adoption_is_refused(small: World, attach: 
     assert switch.running_config() == before
     assert (
         "found an access port in VLAN 30, which is not how it was adopted (an access port in VLAN 20)"
-        in small.element("brno-sw1").report_error
+        in small.element("brno-sw1").trouble
     )
 
 
@@ -296,7 +296,7 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
     small.put("c1", spec("brno-h1"))
     small.settle()
     assert switch.running_config() == before
-    assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").report_error
+    assert "found an access port in VLAN 20: it was left alone; adopt it" in small.element("brno-sw1").trouble
 
 
 def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:

@@ -69,7 +69,7 @@ def test_a_cluster_is_not_active_before_its_switch_saved(world: World) -> None:
     world.settle()
     assert world.switches["brno-sw1"].carried() == {"p1": "100"}
     assert world.view("alice").state is ClusterState.CONFIGURING
-    assert world.element("brno-sw1").report_error == f"switch brno-sw1: told 'save', it said {BUSY!r}"
+    assert world.element("brno-sw1").trouble == f"switch brno-sw1: told 'save', it said {BUSY!r}"
 
 
 def test_what_was_changed_before_a_kill_is_saved_by_the_next_service(world: World) -> None:

@@ -176,7 +176,7 @@ def test_other_use_of_an_active_clusters_vlan_is_trouble(world: World, switch: F
         "its cluster is joined to that use until one of them is moved"
     )
     assert [row.why for row in world.audit("element_trouble")] == [expected]
-    assert world.element(SWITCH).report_error == expected
+    assert world.element(SWITCH).trouble == expected
 
 
 def test_trouble_ends_with_the_other_use(world: World, switch: FakeSwitch) -> None:
@@ -186,7 +186,7 @@ def test_trouble_ends_with_the_other_use(world: World, switch: FakeSwitch) -> No
     look_again(world)
     switch.ports["p9"] = set()
     look_again(world)
-    assert world.element(SWITCH).report_error is None
+    assert world.element(SWITCH).trouble is None
 
 
 def test_the_end_of_a_cluster_deletes_nothing_in_other_use(world: World, switch: FakeSwitch) -> None:
@@ -220,7 +220,7 @@ def test_a_lost_port_is_not_put_into_a_vlan_in_other_use(world: World, switch: F
     assert (world.view("demo").state, switch.applied) == (ClusterState.DEGRADED, [])
     assert (
         "VLAN 100 is in other use: it is on unmanaged port p9; it was left as it is"
-        in world.element(SWITCH).report_error
+        in world.element(SWITCH).trouble
     )
 
 

@@ -77,7 +77,7 @@ def test_a_switch_cut_off_between_change_and_read_back_is_unknown_not_failed(wor
     switch = world.switches["brno-sw1"]
     switch.cut_off_after = len(switch.calls) + 2
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert world.element("brno-sw1").report_error == (
+    assert world.element("brno-sw1").trouble == (
         "switch brno-sw1 (fake) does not answer: cut off; it is tried again"
     )
     assert switch.carried() == {"p1": "100"}
@@ -85,7 +85,7 @@ def test_a_switch_cut_off_between_change_and_read_back_is_unknown_not_failed(wor
     changes = len(switch.applied)
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
     assert len(switch.applied) == changes
-    assert world.element("brno-sw1").report_error is None
+    assert world.element("brno-sw1").trouble is None
 
 
 def test_a_switch_cut_off_before_the_change_is_not_changed(world: World) -> None:
@@ -167,7 +167,7 @@ def test_a_silent_agent_degrades_its_clusters_until_it_speaks(world: World) -> N
     world.clock.advance(151)
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
-    assert world.element("brno-h1").report_error == "its agent has not asked for 150 s: look whether it runs"
+    assert world.element("brno-h1").trouble == "its agent has not asked for 150 s: look whether it runs"
     world.confirm_hosts()
     assert world.view("demo").state is ClusterState.ACTIVE
 
@@ -218,7 +218,7 @@ def test_a_fault_in_a_driver_is_trouble_not_the_end(world: World) -> None:
 
     world.switches["brno-sw1"].answer = broken
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert world.element("brno-sw1").report_error == "fault in the service: ZeroDivisionError: division by zero"
+    assert world.element("brno-sw1").trouble == "fault in the service: ZeroDivisionError: division by zero"
 
 
 def test_a_hanging_switch_delays_no_other_and_no_stop(world: World) -> None:

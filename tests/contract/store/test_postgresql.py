@@ -152,7 +152,7 @@ def test_a_worker_that_loses_the_database_blames_no_switch(world: World, postgre
     with world.store.engine.connect():
         pass
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
-    assert world.element("brno-sw1").report_error is None
+    assert world.element("brno-sw1").trouble is None
 
 
 @pytest.mark.parametrize(
