@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 from sbf_service.domain.ownership import find_owned_vlans, mark_foreign_vlans
 from sbf_service.domain.wanted import find_edge_peers
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
-from sbf_service.drivers.transport.conversation import ChangeFault
+from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
 from sbf_service.store.elements import read_confirmed_state, read_wanted_revision
 from sbf_service.store.observed_state import (

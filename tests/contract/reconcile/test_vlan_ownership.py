@@ -218,10 +218,7 @@ def test_a_lost_port_is_not_put_into_a_vlan_in_other_use(world: World, switch: F
     switch.applied.clear()
     look_again(world)
     assert (world.view("demo").state, switch.applied) == (ClusterState.DEGRADED, [])
-    assert (
-        "VLAN 100 is in other use: it is on unmanaged port p9; it was left as it is"
-        in world.element(SWITCH).trouble
-    )
+    assert "VLAN 100 is in other use: it is on unmanaged port p9; it was left as it is" in world.element(SWITCH).trouble
 
 
 def test_a_lost_port_is_put_back_after_the_other_use(world: World, switch: FakeSwitch) -> None:

@@ -77,9 +77,7 @@ def test_a_switch_cut_off_between_change_and_read_back_is_unknown_not_failed(wor
     switch = world.switches["brno-sw1"]
     switch.cut_off_after = len(switch.calls) + 2
     assert world.converge("brno-sw1") is ReconcileOutcome.FAILED
-    assert world.element("brno-sw1").trouble == (
-        "switch brno-sw1 (fake) does not answer: cut off; it is tried again"
-    )
+    assert world.element("brno-sw1").trouble == ("switch brno-sw1 (fake) does not answer: cut off; it is tried again")
     assert switch.carried() == {"p1": "100"}
     switch.cut_off_after, switch.cut_off = None, False
     changes = len(switch.applied)
