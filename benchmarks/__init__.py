@@ -1,5 +1,5 @@
-"""What the service promises about speed, measured: ``make bench`` runs all, ``python -m benchmarks NAME`` one.
+"""Benchmarks of the service: ``make bench`` runs all, ``python -m benchmarks NAME`` runs one.
 
-Machines differ and are shared, so a promise is a ratio of two times of one run wherever it can be. Nothing here is
-part of ``make test``.
+Each module is one benchmark with its targets. Machines differ and are shared, so a target is a ratio of two times of
+the same run where possible. ``make test`` runs no benchmark.
 """

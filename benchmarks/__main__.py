@@ -1,4 +1,4 @@
-"""Runs the benchmarks that are named, or all of them; each writes its section of ``docs/reference/speed.md``."""
+"""Run the named benchmarks, or all; each one writes its section of ``docs/reference/speed.md``."""
 
 import importlib
 import sys
@@ -10,7 +10,7 @@ ALL = (
     "many_clusters",
     "second_change",
     "claims",
-    "choosing",
+    "allocation",
     "idle_memory",
     "server_hook",
     "job_start",
@@ -19,7 +19,7 @@ ALL = (
 
 
 def main(names: list[str]) -> int:
-    """Run, print as it goes, and say by the exit code whether every target was met."""
+    """Run benchmarks and print their results. Return 0 if every target was met."""
     found: dict[str, list[Measurement]] = {}
     for name in names or ALL:
         found[name] = _run(name)

@@ -1,8 +1,8 @@
-"""Claims through HTTP: four callers ask for clusters as fast as they are answered, each over two sites.
+"""Claims through HTTP: four callers request clusters over two sites each, one after the other, without a pause.
 
-The service is ``sbf serve`` on a database on disk, and converges two emulated switches (300 ms a command) with these
-very clusters meanwhile; the callers run on the same cores. The 99th percentile is of the same calls.
-Both databases write through to the disk before they answer (SQLite's ``synchronous=FULL``, PostgreSQL's ``fsync``).
+The service is ``sbf serve`` with a database on disk. Meanwhile it reconciles two emulated switches (300 ms a command)
+with these clusters; the callers run on the same cores. Both databases write to the disk before they answer (SQLite's
+``synchronous=FULL``, PostgreSQL's ``fsync``).
 """
 
 import http.client
@@ -26,7 +26,7 @@ BODY = json.dumps(request("s1-h1", "s2-h1")).encode()
 
 
 def run() -> Iterator[Measurement]:
-    """Measure on each kind of database that is there."""
+    """Measure each available kind of database."""
     for name, database in databases():
         with (
             TemporaryDirectory() as folder,
@@ -47,7 +47,7 @@ def run() -> Iterator[Measurement]:
 
 
 def _load(sbf: MeasuredSbf) -> list[float]:
-    """Give how long each call took, in seconds."""
+    """Return the duration of each call, in seconds."""
     numbers, ends = count(), time.monotonic() + SECONDS
     with ThreadPoolExecutor(CALLERS) as pool:
         return [one for taken in pool.map(lambda _: _call_until(sbf, numbers, ends), range(CALLERS)) for one in taken]

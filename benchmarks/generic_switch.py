@@ -1,7 +1,7 @@
-"""What networking-generic-switch takes for VLANs on two trunks: run by the interpreter that has it, not by ours.
+"""The duration of VLAN changes by networking-generic-switch on two trunks; a script for the interpreter that has it.
 
-Arguments: host, port, user, password, secret, ports (with commas), ``True`` or ``False`` for keeping its connection,
-and the VLANs to add. Prints the seconds of each addition as JSON.
+Arguments: host, port, user, password, secret, ports (with commas), ``True`` or ``False`` for a kept connection, and the
+VLANs to add. Prints the seconds of each addition as JSON.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""An idle service with 1,002 elements and 4,000 active clusters: its resident memory, and what it does meanwhile.
+"""An idle service with 1,002 elements and 4,000 active clusters: its memory and processor time.
 
-The database (SQLite) is filled by the service's own store; then ``sbf serve`` is started on it, is asked once for each
-thing that is usually asked, and left alone.
+The service's own store fills the database (SQLite). Then ``sbf serve`` starts on it, answers each usual call once, and
+stays idle.
 """
 
 import time
@@ -27,21 +27,21 @@ IDLE_S = 10.0
 
 
 def run() -> Iterator[Measurement]:
-    """Fill, start, ask, wait, look."""
+    """Fill the database, start the service, call it, wait, and measure."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         _fill(folder)
         with serving(folder) as sbf:
-            yield Measurement("from listening until it says that it is ready", sbf.ready_within(), "s")
+            yield Measurement("from listening until ready", sbf.ready_within(), "s")
             for path in ("/v1/elements", "/v1/sites/s1", "/v1/clusters/c1"):
                 sbf.call("GET", path)
             used = sbf.processor_s()
             time.sleep(IDLE_S)
             busy = (sbf.processor_s() - used) / IDLE_S
             yield Measurement("memory of an idle service, 1,002 elements, 4,000 clusters", sbf.memory_mb(), "MB", 300)
-            yield Measurement("processor that it uses when nothing is asked", 100 * busy, "% of one core")
+            yield Measurement("processor time of an idle service", 100 * busy, "% of one core")
             sbf.call("GET", "/v1/clusters")
-            yield Measurement("its memory once somebody has listed all clusters", sbf.memory_mb(), "MB")
+            yield Measurement("its memory after all clusters were listed", sbf.memory_mb(), "MB")
 
 
 def _fill(folder: Path) -> None:

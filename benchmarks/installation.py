@@ -1,7 +1,4 @@
-"""The kinds of database to measure on: SQLite, and PostgreSQL where its programs are.
-
-An installation to measure: sites with one switch and two hosts each, and the real service for them.
-"""
+"""The installation that is measured: the real service, sites with one switch and two hosts each, and a database."""
 
 import json
 import os
@@ -25,7 +22,7 @@ Database = Callable[[], AbstractContextManager[str | None]]
 
 
 def databases() -> Iterator[tuple[str, Database]]:
-    """Give each kind's name, and how to have one: an address, or None for a file in the service's folder."""
+    """Yield each available kind of database: its name, and a context that yields its address (None: a file)."""
     yield "SQLite", lambda: nullcontext(None)
     try:
         from postgres import NoPostgresError, programs  # noqa: PLC0415 - it needs a driver that may be absent
@@ -56,7 +53,7 @@ WORKERS = 64
 
 
 def site(number: int, address: str, pool_of_hosts: int = 2) -> dict[str, Any]:
-    """Describe a site: a switch with a port for each host and one to the core."""
+    """Return a site: a switch with a port for each host and one to the core."""
     name = f"s{number}"
     ports = list(HOST_PORTS[:pool_of_hosts])
     return {
@@ -76,7 +73,7 @@ def site(number: int, address: str, pool_of_hosts: int = 2) -> dict[str, Any]:
 
 
 def topology(addresses: list[str]) -> dict[str, Any]:
-    """Describe one site for each switch's address, all joined by one core."""
+    """Return a topology with one site for each switch's address, all connected by one core."""
     sites = [site(number, address) for number, address in enumerate(addresses, start=1)]
     links = [
         {"a": f"{one['name']}-h{n}:eth0", "b": f"{one['name']}-sw:{port}"}
@@ -88,13 +85,13 @@ def topology(addresses: list[str]) -> dict[str, Any]:
 
 
 def request(*hosts: str) -> dict[str, Any]:
-    """Ask for a cluster on these hosts."""
+    """Return a request for a cluster on these hosts."""
     return {"spec": {"owner": "bench", "hosts": list(hosts), "deadline_s": 3600, "lease_s": 86400}}
 
 
 @dataclass(frozen=True)
 class MeasuredSbf:
-    """A running service, and its hosts' agents as far as they matter: they confirm at once."""
+    """A running service with hosts whose agents confirm at once."""
 
     client: httpx.Client
     process: subprocess.Popen[bytes]
@@ -109,7 +106,7 @@ class MeasuredSbf:
         self.settle()
 
     def set_up(self, key: str, *hosts: str) -> float:
-        """Ask for a cluster; gives the seconds until it is active."""
+        """Request a cluster and return the seconds until it is active."""
         started = time.monotonic()
         self.call("PUT", f"/v1/clusters/{key}", request(*hosts))
         self.confirm_hosts()
@@ -117,23 +114,23 @@ class MeasuredSbf:
         return time.monotonic() - started
 
     def end(self, key: str) -> None:
-        """End a cluster and wait until it is gone."""
+        """Delete a cluster and wait until it is gone."""
         self.call("DELETE", f"/v1/clusters/{key}")
         self.confirm_hosts()
         self.wait(key, "released")
 
     def wait(self, key: str, state: str) -> None:
-        """Wait until a cluster is in this state."""
+        """Wait until a cluster has this state."""
         self._until(lambda: self.call("GET", f"/v1/clusters/{key}")["state"] == state, f"cluster {key} {state}")
 
     def ready_within(self) -> float:
-        """Wait until the service says that it is ready; gives the seconds."""
+        """Return the seconds until the service is ready."""
         started = time.monotonic()
         self._until(lambda: self.client.get("/readyz").is_success, "the service ready")
         return time.monotonic() - started
 
     def settle(self) -> None:
-        """Wait until every element has confirmed all that is wanted of it."""
+        """Wait until every element has confirmed its wanted revision."""
 
         def settled() -> bool:
             return not self.confirm_hosts()
@@ -141,7 +138,7 @@ class MeasuredSbf:
         self._until(settled, "all elements confirmed")
 
     def confirm_hosts(self) -> list[str]:
-        """Let every agent confirm what is wanted of it; gives the elements that were behind."""
+        """Confirm the wanted revision of every host. Return the elements that are still behind."""
         behind = [one for one in self.call("GET", "/v1/elements") if one["confirmed_revision"] < one["wanted_revision"]]
         for one in behind:
             if one["kind"] != "switch":
@@ -150,20 +147,20 @@ class MeasuredSbf:
         return [one["name"] for one in behind]
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - any JSON
-        """Make one call; raises what httpx raises for an error answer, with the service's words."""
+        """Make one call. Raise httpx's error with the service's message."""
         answer = self.client.request(method, path, json=body)
         if answer.is_error:
             raise AssertionError(f"{method} {path}: {answer.text}")
         return answer.json() if answer.content else None
 
     def memory_mb(self) -> float:
-        """Give the resident memory of the service's process."""
+        """Return the resident memory of the service's process, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return int(kilobytes) / 1024
 
     def processor_s(self) -> float:
-        """Give the processor time that the service has used, in seconds."""
+        """Return the processor time of the service, in seconds."""
         words = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -177,7 +174,7 @@ class MeasuredSbf:
 
 @contextmanager
 def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
-    """Run ``sbf serve`` on a database (a file in ``folder``), in a process of its own."""
+    """Run ``sbf serve`` with a database (by default a file in ``folder``) in a process of its own."""
     listen = f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
@@ -199,17 +196,17 @@ def serving(folder: Path, database: str | None = None, drift_interval: int = 864
 
 
 def sqlite(folder: Path) -> str:
-    """Give the address of a database in a folder."""
+    """Return the address of a database in a folder."""
     return f"sqlite:///{folder / 'sbf.db'}"
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Give the header that shows a token."""
+    """Return the header with a token."""
     return {"authorization": f"Bearer {token}"}
 
 
 def _token(config: Path) -> str:
-    """Make an operator's token, as on the service's own machine."""
+    """Create an operator's token, as on the service's own machine."""
     command = [sys.executable, "-m", "sbf_service", "token", "create", "bench", "--role", "operator"]
     made = subprocess.run(  # noqa: S603 - our own
         [*command, "--config", str(config)], check=True, capture_output=True, text=True

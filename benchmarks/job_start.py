@@ -1,9 +1,9 @@
 """From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
 
-The lab, its OpenPBS and our hooks run on this machine. Jobs without a cluster and jobs with one take turns; what the
-first take is PBS's own, what the second take longer is ours: the hooks, the network, the guests, and waiting for them.
-Figures are medians; the clocks of hosts and station are held against each other. Needs an installed OpenPBS
-(docs/how-to/get-openpbs.md); without one it measures nothing and says so.
+The lab, its OpenPBS and our hooks run on this machine. Jobs without and with a cluster alternate. The former measure
+PBS, and the difference measures our part: the hooks, the network, the guests, and waiting for them. Figures are
+medians. The clocks of the hosts are compared with the station's. Without an installed OpenPBS
+(docs/how-to/get-openpbs.md), nothing is measured.
 """
 
 import tempfile
@@ -27,7 +27,7 @@ REPEATS = 5
 PATIENCE_S = 120
 PLAIN = "date +%s.%N"
 SCRIPT = f'{PLAIN}; stat -c %.9Y "$VCLUSTER_HOSTS"'
-"""Its first line, and when the barrier had let it pass: then the agent wrote the job's files."""
+"""Prints the time of the script's first line, and when the agent wrote the job's files after the start barrier."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Start:
 
 
 def run() -> Iterator[Measurement]:
-    """Measure; gives a figure for each part, and ours altogether."""
+    """Measure each part of a start, and our part in total."""
     try:
         with _installation() as batch:
             _start(batch, cluster=True)
@@ -61,19 +61,19 @@ def run() -> Iterator[Measurement]:
     yield Measurement("qsub without a cluster", _median(plain, lambda one: one.submitted - one.asked), "s")
     yield Measurement("qsub with a cluster", _median(ours, lambda one: one.submitted - one.asked), "s")
     yield Measurement(
-        "submitted to claimed: PBS chooses hosts", _median(ours, lambda one: one.claimed - one.submitted), "s"
+        "submitted to claimed: PBS allocates hosts", _median(ours, lambda one: one.claimed - one.submitted), "s"
     )
     yield Measurement(
         "claimed to active: switches, bridges, guests", _median(ours, lambda one: one.active - one.claimed), "s"
     )
     yield Measurement(
-        "active to passed: guests answer, barrier", _median(ours, lambda one: one.passed - one.active), "s"
+        "active to passed: guests answer, start barrier", _median(ours, lambda one: one.passed - one.active), "s"
     )
     yield Measurement(
         "passed to first line: PBS starts it", _median(ours, lambda one: one.first_line - one.passed), "s"
     )
     longer = median(two.first_line - two.asked - (one.first_line - one.asked) for one, two in pairs)
-    yield Measurement("ours: with a cluster longer than without", longer, "s", 3)
+    yield Measurement("our part: with a cluster minus without", longer, "s", 3)
 
 
 def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
@@ -82,7 +82,7 @@ def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
 
 @contextmanager
 def _installation() -> Iterator[LabPbs]:
-    """Run the default lab with an OpenPBS on three of its hosts and our hooks in it."""
+    """Run the default lab with an OpenPBS on three of its hosts and our hooks."""
     with tempfile.TemporaryDirectory(prefix="vc") as folder:
         state = LabState(Path(folder) / "lab")
         find_installation()
@@ -97,7 +97,7 @@ def _installation() -> Iterator[LabPbs]:
 
 
 def _start(batch: LabPbs, *, cluster: bool) -> Start:
-    """Run one job to its end, and until nothing is left of it."""
+    """Run one job until everything of it is removed."""
     asked, key, submitted = _submit(batch, cluster=cluster)
     said = [float(word) for word in _output(batch, key).split()]
     behind = _behind(batch, HOSTS[0])
@@ -128,7 +128,7 @@ def _output(batch: LabPbs, key: str) -> str:
 
 
 def _behind(batch: LabPbs, host: str) -> float:
-    """Say by how much a host's clock is behind the station's."""
+    """Return the difference between the station's clock and a host's, in seconds."""
     before = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)
     there = float(batch.lab.run(host, ["date", "+%s.%N"], check=True).stdout)
     after = float(batch.lab.run(addressing.STATION, ["date", "+%s.%N"], check=True).stdout)

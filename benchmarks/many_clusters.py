@@ -1,7 +1,7 @@
-"""200 clusters that arrive at once on one emulated switch, 300 ms a command, against one cluster.
+"""200 clusters at the same time on one emulated switch (300 ms a command), against one cluster.
 
-They are asked for through HTTP by eight callers; the time goes from the first request until the last is active.
-Sessions are warm.
+Eight callers request them through HTTP. The time is from the first request until the last cluster is active. Sessions
+are open already.
 """
 
 import time
@@ -20,7 +20,7 @@ HOSTS = ("s1-h1", "s1-h2")
 
 
 def run() -> Iterator[Measurement]:
-    """Measure one cluster some times, then all at once."""
+    """Measure one cluster several times, then all at once."""
     with TemporaryDirectory() as folder, switches(1) as emulated, serving(Path(folder)) as sbf:
         sbf.install(emulated.addresses)
         alone = median([_one(sbf, number) for number in range(REPEATS + 1)][1:])

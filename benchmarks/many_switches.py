@@ -1,9 +1,8 @@
-"""One cluster over 64 (and 16) emulated switches against a cluster on one of them, 300 ms a command.
+"""One cluster over 64 (and 16) emulated switches (300 ms a command), against a cluster on one of them.
 
-Each switch has two ports to configure either way. The time goes from the request to ``active``. Warm: sessions are
-open and ports are trunks already; cold: the service was started anew, and has
-loaded its libraries. The service has a worker for each switch
-(``workers = 64``).
+Two ports of each switch are configured in both cases. The time is from the request to ``active``. Warm: sessions are
+open and ports are trunks already. Cold: the service was restarted, and has loaded its libraries. The service has a
+worker for each switch (``workers = 64``).
 """
 
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ MOST, SOME, REPEATS = 64, 16, 3
 
 
 def run() -> Iterator[Measurement]:
-    """Measure warm, interleaved; then cold."""
+    """Measure warm cases alternately, then cold ones."""
     with TemporaryDirectory() as name, switches(MOST + 2) as emulated:
         folder = Path(name)
         with serving(folder) as sbf:
@@ -61,10 +60,10 @@ def _cold(sbf: MeasuredSbf, emulated: Switches) -> Iterator[Measurement]:
 
 
 def over(count: int) -> tuple[str, ...]:
-    """Give a host at each of so many sites."""
+    """Return a host at each of ``count`` sites."""
     return tuple(f"s{n}-h1" for n in range(1, count + 1))
 
 
 def both(site: int) -> tuple[str, ...]:
-    """Give both hosts of a site."""
+    """Return both hosts of a site."""
     return (f"s{site}-h1", f"s{site}-h2")

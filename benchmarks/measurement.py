@@ -1,7 +1,4 @@
-"""A measured figure beside the target that it is held to.
-
-The page that holds the figures: a section for each benchmark, of the day on which it was run last.
-"""
+"""Measurements with their targets, and the page that lists them, with a section for each benchmark."""
 
 import importlib
 import os
@@ -17,9 +14,9 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One number: what it is about, what was measured, and at most (or at least) what was promised.
+    """One figure: its subject, the measured value, and the target: an upper (or lower) limit.
 
-    A figure without a target is told to understand the others.
+    A measurement without a target explains the others.
     """
 
     what: str
@@ -30,32 +27,32 @@ class Measurement:
 
     @property
     def met(self) -> bool:
-        """Say whether the promise was kept; one that was not made is."""
+        """Whether the target is met; True without a target."""
         if self.target is None:
             return True
         return self.measured >= self.target if self.at_least else self.measured <= self.target
 
     @property
     def shown(self) -> str:
-        """Write what was measured."""
+        """The measured value with its unit."""
         return _shown(self.measured, self.unit)
 
     @property
     def promised(self) -> str:
-        """Write the target."""
+        """The target with its unit."""
         if self.target is None:
             return ""
         return f"{'at least' if self.at_least else 'at most'} {_shown(self.target, self.unit)}"
 
     @property
     def verdict(self) -> str:
-        """Say in a word how it stands."""
+        """``met``, ``**missed**``, or "" without a target."""
         if self.target is None:
             return ""
         return "met" if self.met else "**missed**"
 
     def __str__(self) -> str:
-        """Write it on one line."""
+        """Format the measurement on one line."""
         beside = f"  (target: {self.promised}: {self.verdict.strip('*')})" if self.target is not None else ""
         return f"{self.what}: {self.shown}{beside}"
 
@@ -70,13 +67,13 @@ SECTION = re.compile(r"^## `benchmarks/(\w+)\.py`$", re.MULTILINE)
 
 
 def write_section(name: str, figures: Sequence[Measurement], order: Sequence[str]) -> None:
-    """Put what was measured in the place of what stood there; sections come in this order."""
+    """Replace a benchmark's section of the page; sections are in the given order."""
     sections = {**_sections(PAGE.read_text("utf-8")), name: _section(name, figures)}
     PAGE.write_text("\n".join([_head(), *(sections[one] for one in order if one in sections)]), "utf-8")
 
 
 def _sections(page: str) -> dict[str, str]:
-    """Take a page apart: what follows each heading, with it."""
+    """Return the sections of a page by their benchmarks, each with its heading."""
     found = list(SECTION.finditer(page))
     ends = [*(one.start() for one in found[1:]), len(page)]
     return {one.group(1): page[one.start() : end].rstrip() + "\n" for one, end in zip(found, ends, strict=True)}
@@ -86,8 +83,8 @@ def _head() -> str:
     cores = len(os.sched_getaffinity(0))
     return (
         "<!-- Written by `make bench`; run that instead. -->\n\n# Speed\n\n"
-        f"Measured by `make bench` on {cores} cores that the service, the emulated switches and the callers share.\n"
-        "Where it can be, a figure is the ratio of two times of the same run.\n"
+        f"Measured by `make bench` on {cores} cores, shared by the service, the emulated switches and the callers.\n"
+        "Where possible, a figure is the ratio of two times of the same run.\n"
     )
 
 

@@ -1,7 +1,7 @@
-"""What the second change on a device spends on its connection, against the first one.
+"""The connection time of the second change on a device, against the first one.
 
-The driver that the service uses asks an emulated switch (300 ms a command) the same questions thrice: what the first
-time takes longer than the third is its connection, what the second takes longer than the third is what is left of it.
+The service's driver reads an emulated switch (300 ms a command) three times. The first reading minus the third one is
+the connection time; the second reading minus the third one is what remains of it.
 """
 
 import time
@@ -25,7 +25,7 @@ MANAGED = SwitchScope(tuple(PortName(one) for one in HOST_PORTS), VlanSet.parse(
 
 
 def run() -> Iterator[Measurement]:
-    """Measure some sessions; the library is loaded before, and that once."""
+    """Measure several sessions, after the library was loaded once."""
     with switches(1) as emulated:
         taken = [_session(emulated.addresses[0]) for _ in range(REPEATS + 1)][1:]
         logins = int(str(emulated.ask("logins")[0]))
@@ -33,14 +33,14 @@ def run() -> Iterator[Measurement]:
     if logins != REPEATS + 1:
         raise AssertionError(f"expected a login for each of {REPEATS + 1} sessions, counted {logins}")
     connecting = first - third
-    yield Measurement("connecting", connecting, "s")
+    yield Measurement("connection time of the first change", connecting, "s")
     yield Measurement(
-        "the second change's connection against the first's", max(0, second - third) / connecting, TIMES, 0.2
+        "connection time of the second change against the first", max(0, second - third) / connecting, TIMES, 0.2
     )
 
 
 def driver_for(address: str) -> SwitchDriver:
-    """Give the driver of the emulated switch at ``address``; nothing is connected yet."""
+    """Return the driver of the emulated switch at ``address``, not yet connected."""
     described = {"name": "sw1", "platform": PLATFORM, "address": address, "ports": list(MANAGED.ports)}
     login = DeviceLogin(
         Switch.model_validate(described), "admin", password=SecretStr(PASSWORD), enable=SecretStr(ENABLE_SECRET)

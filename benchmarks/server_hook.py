@@ -1,7 +1,7 @@
-"""What the hook of PBS's server costs the batch system, whose only thread it runs in.
+"""The time that the hook of PBS's server takes in the batch system's only thread.
 
-The hook as it is installed, run again and again in an interpreter without packages, as PBS does; with a real SBF over
-TLS, and with one that takes calls and says nothing. PBS starts its interpreter anew every hundred hooks.
+The installed hook runs repeatedly in an interpreter without packages, as in PBS; with a real SBF over TLS, and with an
+SBF that accepts calls and does not answer. PBS starts a new interpreter every hundred hooks.
 """
 
 import json
@@ -26,24 +26,24 @@ PLAYER = Path(__file__).parent / "server_hook_player.py"
 
 
 def run() -> Iterator[Measurement]:
-    """Play events of each kind."""
+    """Run events of each kind."""
     with run_single_site() as site:
         plain = _milliseconds(site.hook, [_runs(number, None) for number in range(RUNS)])
         yield Measurement("a job without a cluster", median(plain[1:]), "ms", 2)
-        yield Measurement("the slowest of them", max(plain[1:]), "ms")
+        yield Measurement("the slowest one", max(plain[1:]), "ms")
         asked = _milliseconds(site.hook, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Measurement("runjob: a cluster is asked for", median(asked[1:]), "ms", 50)
-        yield Measurement("the slowest of them", max(asked[1:]), "ms")
+        yield Measurement("runjob: a cluster is requested", median(asked[1:]), "ms", 50)
+        yield Measurement("the slowest one", max(asked[1:]), "ms")
         yield Measurement("the first in a new interpreter", asked[0], "ms")
         ended = _milliseconds(site.hook, [_ends(number) for number in range(RUNS)])
-        yield Measurement("jobobit: a cluster is ended", median(ended[1:]), "ms", 50)
+        yield Measurement("jobobit: a cluster is deleted", median(ended[1:]), "ms", 50)
         submitted = _milliseconds(site.hook, [_submitted(number) for number in range(RUNS)])
         yield Measurement("queuejob: a name is looked up", median(submitted[1:]), "ms", 50)
     with create_server(("127.0.0.1", 0)) as silent:
         down = ServerHook(f"http://127.0.0.1:{silent.getsockname()[1]}")
         waits = _milliseconds(down, [_runs(number, REQUEST) for number in range(RUNS)])
-        yield Measurement("runjob, SBF says nothing: the first", waits[0] / 1000, "s", 2)
-        yield Measurement("all others of the next minute", max(waits[1:]), "ms", 50)
+        yield Measurement("runjob, SBF does not answer: the first", waits[0] / 1000, "s", 2)
+        yield Measurement("every other one in the next minute", max(waits[1:]), "ms", 50)
 
 
 def _runs(number: int, line: str | None) -> HookEvent:
@@ -63,7 +63,7 @@ def _submitted(number: int) -> HookEvent:
 
 
 def _milliseconds(server_hook: ServerHook, events: list[HookEvent]) -> list[float]:
-    """Play events in one interpreter, one after the other; gives what each took."""
+    """Run events in one interpreter, one after the other. Return the duration of each."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "config.json"

@@ -1,4 +1,4 @@
-"""Plays events to a hook in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
+"""Run a hook's events in one interpreter, as PBS's server does: ``python3 -I -S -OO player.py FAKEPBS FOLDER``."""
 
 import builtins
 import importlib

@@ -1,9 +1,9 @@
-"""Side by side with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
+"""Comparison with networking-generic-switch: the same VLANs on the same two trunks of the same emulated switch.
 
-300 ms a command, a saved configuration after each change, in the same run. Ours is the driver that the service uses:
-it reads before and reads back after the change, which the other does not; that is in its time. The other one is tried
-as it comes (a connection for each change) and keeping its connection (``ngs_ssh_reuse_connection``); it is installed
-from PyPI into a virtual environment of its own in the temporary folder.
+A command takes 300 ms; the configuration is saved after each change; both run in the same run. Our driver is the
+service's: its time includes a reading before and after the change, which networking-generic-switch does not do. That
+one is measured with a connection for each change (its default) and with a kept connection
+(``ngs_ssh_reuse_connection``). It is installed from PyPI into a virtual environment in the temporary folder.
 """
 
 import json
@@ -35,7 +35,7 @@ MANY = range(110, 116)
 
 
 def run() -> Iterator[Measurement]:
-    """Measure ours, theirs, theirs with a kept connection."""
+    """Measure our driver, the other one, and the other one with a kept connection."""
     if not _installed():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
         return
@@ -55,13 +55,13 @@ def run() -> Iterator[Measurement]:
     yield Measurement("a VLAN on two trunks, ours", ours, "s")
     yield Measurement("the same, networking-generic-switch", median(theirs), "s")
     yield Measurement("ours against it", ours / median(theirs), TIMES)
-    yield Measurement("ours against it when it keeps its connection", ours / median(kept[1:]), TIMES)
+    yield Measurement("ours against it with a kept connection", ours / median(kept[1:]), TIMES)
     yield Measurement(f"{len(MANY)} VLANs on two trunks, ours", many, "s")
-    yield Measurement("ours against it when it keeps its connection, all of them", many / sum(kept[1:]), TIMES)
+    yield Measurement("ours against it with a kept connection, all of them", many / sum(kept[1:]), TIMES)
 
 
 def _change(driver: SwitchDriver, vlans: list[int]) -> float:
-    """Let the ports carry exactly these VLANs, as a worker does it; gives the seconds."""
+    """Set the ports' VLANs as a worker does. Return the seconds."""
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))
@@ -72,9 +72,9 @@ def _change(driver: SwitchDriver, vlans: list[int]) -> float:
 
 
 def _neighbour(address: str, *, keeps: bool, vlans: list[int]) -> list[float]:
-    """Give the seconds that the other one takes to add each VLAN."""
+    """Return the seconds of the other driver for each VLAN."""
     host, _, port = address.partition(":")
-    script = Path(__file__).with_name("neighbour.py")
+    script = Path(__file__).with_name("generic_switch.py")
     told = [host, port, "admin", PASSWORD, ENABLE_SECRET, ",".join(PORTS), str(keeps), *map(str, vlans)]
     done = subprocess.run(  # noqa: S603 - our own
         [HOME / "bin" / "python", script, *told], capture_output=True, text=True, timeout=300, check=False
@@ -86,7 +86,7 @@ def _neighbour(address: str, *, keeps: bool, vlans: list[int]) -> list[float]:
 
 
 def _installed() -> bool:
-    """Install the other one, unless an earlier run did."""
+    """Install the other driver, unless an earlier run did."""
     marker = HOME / "installed"
     if marker.exists():
         return True

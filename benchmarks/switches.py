@@ -1,4 +1,4 @@
-"""Emulated switches in a process of their own, so that they do not take their time from what is measured."""
+"""Emulated switches in a process of their own, so that they take no processor time from the measured service."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -10,39 +10,39 @@ from emulators import emulate
 
 PLATFORM = "cisco_ios"
 SLOWNESS_S = 0.3
-"""What a command takes on many a switch."""
+"""The duration of a command on many real switches."""
 
 
 @dataclass(frozen=True)
 class Switches:
-    """Asks the other process about its switches; answers are in the order of the switches."""
+    """A client of the process with the switches; answers are in the order of the switches."""
 
     _line: Connection
 
     def ask(self, what: str) -> list[object]:
-        """Give an attribute of every switch."""
+        """Return an attribute of every switch."""
         self._line.send(what)
         found: list[object] = self._line.recv()
         return found
 
     @property
     def addresses(self) -> list[str]:
-        """Give where each is reached, ``host:port``."""
+        """Return the ``host:port`` of each switch."""
         return [str(one) for one in self.ask("address")]
 
     def saves(self) -> int:
-        """Count how often the first one has saved its configuration."""
+        """Return how often the first switch has saved its configuration."""
         return int(str(self.ask("saves")[0]))
 
     def commands(self) -> int:
-        """Count the commands that the first one was given."""
+        """Return the number of commands that the first switch received."""
         found = self.ask("commands")[0]
         return len(found) if isinstance(found, list) else 0
 
 
 @contextmanager
 def switches(count: int, slowness: float = SLOWNESS_S) -> Iterator[Switches]:
-    """Run so many switches for as long as the context lasts."""
+    """Run ``count`` switches within the context."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(theirs, count, slowness), daemon=True)
     process.start()

@@ -1,4 +1,4 @@
-"""Writes the generated pages of docs/reference from the code; with ``--check`` it only says which are out of date."""
+"""Write the generated pages of docs/reference from the code; with ``--check``, only list the outdated ones."""
 
 import inspect
 import json
@@ -26,12 +26,12 @@ from virtcloud.jobs import address_plan, request, request_file
 
 REFERENCE = Path(__file__).parent / "reference"
 WIDTH = 78
-"""Of a terminal with 80 columns, whatever this one has."""
+"""The width of a terminal with 80 columns."""
 NOTE = "<!-- Written by docs/generate.py; change the code instead. -->\n\n"
 
 
 def commands() -> str:
-    """Every command with its help."""
+    """Return the page of all commands with their help."""
     pages = (*_command_pages("virtcloud", main), *_command_pages("sbf", sbf))
     return "# Commands\n\n" + "\n".join(pages)
 
@@ -48,7 +48,7 @@ def _command_pages(name: str, command: click.Command, parent: click.Context | No
 
 
 def settings() -> str:
-    """Every setting of the service and of the agent."""
+    """Return the page of all settings of the service, the agent and the hooks."""
     service = "# Settings\n\n## `sbf serve --config FILE` (TOML)\n\n" + _fields(ServiceSettings)
     agent = "\n## `virtcloud agent --config FILE` (TOML)\n\n" + _fields(AgentSettings)
     pbs = _hook("The hook of OpenPBS's server", SERVER_SETTINGS) + _hook("The hook of its MoMs", MOM_SETTINGS)
@@ -92,7 +92,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def http_api() -> str:
-    """Every call of the HTTP API, from its OpenAPI document."""
+    """Return the page of all calls of the HTTP API, from its OpenAPI document."""
     paths = create_app(build_service(ServiceSettings())).openapi()["paths"]
     rows = [
         f"| `{method.upper()} {path}` | {call['summary']} | {', '.join(sorted(call['responses']))} |"
@@ -106,13 +106,13 @@ def http_api() -> str:
 
 
 def platforms() -> str:
-    """Every platform of switches and of provider edges, with the facts of its driver."""
+    """Return the page of all platforms with the facts of their drivers."""
     edges = f"## Provider edges\n\n{registry.render_edge_tables()}\n"
     return f"# Platforms\n\n{edges}## Switches\n\n{registry.render_switch_tables()}"
 
 
 def job_request() -> str:
-    """Every key of a job's request, on the line and in a file."""
+    """Return the page of all keys of a job's request, on the line and in a file."""
     head = inspect.cleandoc(request.__doc__ or "").replace("``", "`")
     line = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request.REQUEST_KEYS.items())
     top = "".join(f"| `{key}` | {_cell(one)} |\n" for key, one in request_file.TOP_KEYS.items())
@@ -133,7 +133,7 @@ def _cell(key: request.RequestKey) -> str:
 
 
 def agent_socket() -> str:
-    """Every request on the agent's socket, with its answer."""
+    """Return the page of all requests on the agent's socket, with their answers."""
     requests = "".join(_request(do, kind) for do, kind in agent_requests.REQUEST_KINDS.items())
     faults = "".join(f"| `{slug}` | {words} |\n" for slug, words in agent_requests.ERROR_SLUGS.items())
     facts = "".join(f"| `{name}` | {words} |\n" for name, words in SCRIPT_VARIABLES.items())
@@ -164,7 +164,7 @@ PAGES = {
 
 
 def run(check: bool) -> int:
-    """Write or compare all pages; gives the exit code."""
+    """Write or compare all pages. Return the exit code."""
     stale = [name for name, page in PAGES.items() if _differs(REFERENCE / name, NOTE + page())]
     if check and stale:
         click.echo(f"docs/reference: out of date: {', '.join(stale)}; run 'make docs'", err=True)
