@@ -4,6 +4,7 @@ import click
 
 from virtcloud.cli import differences, printing
 from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
+from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
@@ -11,15 +12,12 @@ from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import GuestTaken
-from virtcloud.model.views import ClusterView, PlacementView
+from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
     "Guests of one network need different names and addresses: choose others with "
     "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH (for example --guest-prefix m --network 10.0.0.50/24)"
 )
-
-
-COLUMNS = ("cluster", "owner", "state", "VLANs", "guests", "network", "lease ends", "reason")
 
 
 @click.group(cls=SummaryGroup)
@@ -116,7 +114,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     else:
         click.echo(
             f"cluster {key} is active after {seconds:.1f} s: {printing.format_vlans(created.view)}; "
-            f"lease ends {_format_lease_end(created.view)}"
+            f"lease ends {format_lease_end(created.view)}"
         )
     _warn_of_unreachable_sites(client, created.view)
 
@@ -160,13 +158,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
     views = [one.view for one in open_client(context).list(owner, ended=ended, limit=limit, before=before)]
     if ended and len(views) == limit:
         click.echo(f"for older clusters: --before {views[0].id}", err=True)
-    printing.print_list(COLUMNS, views, _row, "no clusters", as_json=as_json)
-
-
-def _row(view: ClusterView) -> tuple[object, ...]:
-    network = f"in {view.network}" if view.network else view.spec.name
-    guests, vlans = len(view.spec.guests), printing.format_vlans(view)
-    return (view.key, view.spec.owner, view.state, vlans, guests, network, _format_lease_end(view), view.reason)
+    printing.print_list(CLUSTER_COLUMNS, views, cluster_row, "no clusters", as_json=as_json)
 
 
 @cluster.command("show")
@@ -179,60 +171,7 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
     Example: virtcloud cluster show demo
     """
     view = open_client(context).get(key).view
-    if as_json:
-        printing.print_json(view)
-    else:
-        _print_summary(view)
-        _print_guests(view)
-        _print_placements(view)
-
-
-def _print_summary(view: ClusterView) -> None:
-    name = f" ({view.spec.name})" if view.spec.name else ""
-    reason = f": {view.reason}" if view.reason else ""
-    click.echo(f"cluster {view.key}{name} of {view.spec.owner} is {view.state}{reason}")
-    click.echo(
-        f"attempt {view.attempt}, ID {view.id}, {printing.format_vlans(view)}, lease ends {_format_lease_end(view)}"
-    )
-    if view.network:
-        click.echo(f"it is a member of the network of cluster {view.network}")
-    elif view.members:
-        members = (f"{member} of {owner}" for member, owner in view.members.items())
-        click.echo(f"members of its network: {', '.join(members)}")
-    if view.joined:
-        click.echo(f"its sites are joined by {differences.format_transport_service(view.joined)}")
-    if view.quarantined:
-        click.echo("its VLAN IDs are quarantined until the elements below are clean")
-
-
-def _print_guests(view: ClusterView) -> None:
-    click.echo()
-    guests = [
-        (one.name, one.host, one.image, " ".join(one.addresses), f"{one.memory_mb} MiB", one.cpus)
-        for one in view.spec.guests
-    ]
-    printing.print_table(("guest", "host", "image", "addresses", "memory", "cpus"), guests, "no guests")
-
-
-def _print_placements(view: ClusterView) -> None:
-    """Print the progress of each element, and below the table the trouble that is too long for it."""
-    click.echo()
-    parts = [
-        (one.element, one.kind, one.site, _format_progress(one), printing.shorten(one.trouble))
-        for one in view.placements
-    ]
-    printing.print_table(("element", "kind", "site", "progress", "trouble"), parts, "no elements")
-    for one in view.placements:
-        if one.trouble != printing.shorten(one.trouble):
-            named = f"{one.kind} {one.element}"
-            click.echo(f"\n{'' if (one.trouble or '').startswith(named) else f'{named}: '}{one.trouble}")
-
-
-def _format_progress(part: PlacementView) -> str:
-    """Return an element's progress, with the time of the last reading or report if it is unreachable."""
-    if part.reachable:
-        return part.progress
-    return f"{part.progress} as of {printing.format_time(part.seen_at)}" if part.seen_at else "never seen"
+    printing.print_json(view) if as_json else print_cluster(view)
 
 
 @cluster.command()
@@ -277,11 +216,11 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
         printing.print_json(view)
     elif view.lease_ends == before:
         click.echo(
-            f"cluster {key} is {view.state}; its lease ends {_format_lease_end(view)}, which is later than requested: "
+            f"cluster {key} is {view.state}; its lease ends {format_lease_end(view)}, which is later than requested: "
             "unchanged (a lease is never shortened; to end the cluster: virtcloud cluster delete)"
         )
     else:
-        click.echo(f"cluster {key} is {view.state}; lease ends {_format_lease_end(view)}")
+        click.echo(f"cluster {key} is {view.state}; lease ends {format_lease_end(view)}")
 
 
 @cluster.command()
@@ -341,7 +280,7 @@ def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: 
     else:
         click.echo(
             f"cluster {key} is {deleted.state}"
-            + ("" if seconds is None else f" after {seconds:.1f} s: {_describe_remains(deleted.view)}")
+            + ("" if seconds is None else f" after {seconds:.1f} s: {describe_remains(deleted.view)}")
         )
 
 
@@ -352,13 +291,3 @@ def _confirm_members(view: ClusterView, *, yes: bool) -> None:
     members = ", ".join(f"{key} of {owner}" for key, owner in view.members.items())
     click.echo(f"clusters that joined the network of cluster {view.key} end with it: {members}", err=True)
     require_confirmation("Delete them all?", yes=yes, otherwise=f"cluster {view.key} was not deleted")
-
-
-def _describe_remains(view: ClusterView) -> str:
-    if view.quarantined:
-        return "its VLAN IDs are quarantined, because an element did not confirm the removal (virtcloud cluster show)"
-    return "nothing is left of it"
-
-
-def _format_lease_end(view: ClusterView) -> str:
-    return view.lease_ends.astimezone().strftime("%Y-%m-%d %H:%M")
