@@ -1,6 +1,6 @@
-"""What the driver of a Linux edge must do: claims that hold on a machine in memory and on a real kernel alike.
+"""The requirements of the driver of a Linux edge, on a machine in memory and on a real kernel alike.
 
-Each bench has a bridge ``br0`` with the ports ac1, ac2 (managed) and other, and a port ``core`` beside it.
+Each bench has a bridge ``br0`` with the managed ports ac1 and ac2 and the port other, and a port ``core`` beside it.
 """
 
 from typing import ClassVar, Protocol
@@ -33,7 +33,7 @@ MANAGED = EdgeScope((PortName("ac1"), PortName("ac2")), VlanSet.parse("100-199")
 
 
 class Bench(Protocol):
-    """An edge and its driver, seen from behind."""
+    """An edge and its driver."""
 
     driver: EdgeDriver
 
@@ -56,7 +56,7 @@ def part(service: int, vlan: int | None = None, port: str | None = None) -> Circ
 
 
 def converge(bench: Bench, *wanted: Circuit) -> EdgeDifference:
-    """Make an edge carry this; give what is left to do after reading back."""
+    """Make an edge carry these circuits; return the difference after the read-back."""
     target = EdgeWanted(circuits=wanted)
     difference = compare_edge(target, bench.driver.read(MANAGED))
     check_edge_scope(EDGE.name, MANAGED, difference)
@@ -75,7 +75,7 @@ UNTAGGED = "PVID, Egress Untagged"
 
 
 class KernelClaims:
-    """What a real kernel must show as well. Inherited by each kind of bench, which gives the fixture ``bench``."""
+    """The requirements on a real kernel, too. Each kind of bench inherits them and provides the fixture ``bench``."""
 
     nothing: ClassVar = EdgeObserved()
 

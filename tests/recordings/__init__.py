@@ -1,4 +1,4 @@
-"""Recorded conversations with switches: ``NAME.yaml`` is what one answered, and what its dialect makes of it."""
+"""Recorded conversations with switches: ``NAME.yaml`` has the answers of one, and what its dialect derives from them."""
 
 from pathlib import Path
 

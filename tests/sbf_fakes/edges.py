@@ -1,4 +1,4 @@
-"""Provider edges in memory: they keep state, can be cut off, refuse, lie, break off half-way, lose their memory."""
+"""Provider edges in memory, with state; they can be disconnected, refuse, ignore changes, stop half-way, or restart."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from virtcloud.model.transport import TransportKind
 
 @dataclass
 class FakeEdge:
-    """An edge: its circuits and what is left of broken ones, what it does wrong, and what it was asked.
+    """An edge: its circuits, the parts of incomplete ones, its planned faults, and the calls it received.
 
-    ``backbones`` are those that it was told of, one for each session.
+    ``backbones`` are those that it was created with, one for each session.
     """
 
     name: str
@@ -28,7 +28,7 @@ class FakeEdge:
     lies: bool = False
     unsafe: bool = False
     shut: bool = False
-    """Somebody shut its ports down."""
+    """Its ports are shut down."""
     breaks: bool = False
     hangs: Event | None = None
     calls: list[str] = field(default_factory=list)
@@ -41,11 +41,11 @@ class FakeEdge:
         return [(one.port, int(one.vlan), one.service) for one in sort_circuits(self.circuits)]
 
     def restart(self) -> None:
-        """Forget everything, as a device that was never saved."""
+        """Lose all configuration, as a device that was never saved."""
         self.circuits, self.parts = set(), set()
 
     def answer(self, call: str) -> None:
-        """Take a call, or do not."""
+        """Accept a call, or fail as planned."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -105,7 +105,7 @@ def _serves(one: Circuit | CircuitRemnant, managed: EdgeScope) -> bool:
 
 @dataclass
 class FakeEdges:
-    """All fake edges, made when first asked for; a platform for each of them."""
+    """All fake edges, created on first use, and a platform for each of them."""
 
     found: dict[str, FakeEdge] = field(default_factory=dict)
     facts: EdgeCapabilities = field(default_factory=lambda: EdgeCapabilities(kinds=frozenset(TransportKind)))

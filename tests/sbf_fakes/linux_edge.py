@@ -1,4 +1,4 @@
-"""A Linux provider edge at the other end of a command line: interfaces and VLANs of its bridge."""
+"""A Linux provider edge at the other end of a command line: interfaces, and VLANs of its bridge."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ class Interface:
     learning: bool = True
 
     def show(self, name: str) -> dict[str, Any]:
-        """Print it as ``ip -details -json link show`` of iproute2 6.1 does, what nobody reads left out."""
+        """Return the interface as ``ip -details -json link show`` of iproute2 6.1 prints it, without unread fields."""
         shown: dict[str, Any] = {
             "ifname": name,
             "flags": ["BROADCAST", "UP"] if self.up else ["BROADCAST"],
@@ -52,7 +52,7 @@ class LinuxPe:
         self.instants: list[dict[int, set[str]]] = []
 
     def joined(self) -> dict[int, set[str]]:
-        """Say which ports of the bridge that are up each VLAN joins."""
+        """Return the ports of the bridge that are up, by the VLAN that joins them."""
         found: dict[int, set[str]] = {}
         for port, numbers in self.vlans.items():
             for number in numbers if self.links[port].up else ():
@@ -60,7 +60,7 @@ class LinuxPe:
         return found
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a shell command; give its exit code and its words."""
+        """Run a shell command; return its exit code and its output."""
         if self.says is not None:
             return 0, self.says
         if command.startswith("ip -details -json link show"):
@@ -78,7 +78,7 @@ class LinuxPe:
         return (1 if faults else 0), "".join(faults)
 
     def do(self, program: str, line: str) -> str | None:
-        """Do one line of a batch; give its complaint."""
+        """Perform one line of a batch; return its error message."""
         words = line.split()
         if program == "bridge":
             return self._vlan(words[1], words[3], int(words[5]), words[6:])

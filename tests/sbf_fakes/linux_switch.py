@@ -1,4 +1,4 @@
-"""A Linux switch at the other end of a command line: it keeps its VLANs and runs the lines it is sent."""
+"""A Linux switch at the other end of a command line, which stores its VLANs and runs the lines it receives."""
 
 import json
 import shlex
@@ -9,7 +9,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LinuxSwitch:
-    """The machine: VLANs of each port of its bridge, by number, with their flags."""
+    """The machine: the VLANs of each port of its bridge, by VLAN ID, with their flags."""
 
     ports: dict[str, dict[int, list[str]]]
     cut_off: bool = False
@@ -18,17 +18,17 @@ class LinuxSwitch:
     down: set[str] = field(default_factory=set)
 
     def show(self) -> str:
-        """Print what ``bridge -compressvlans -json vlan show`` of iproute2 6.1 prints: ranges, flags by their names."""
+        """Return the output of ``bridge -compressvlans -json vlan show`` of iproute2 6.1: ranges, flags by name."""
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
 
     def links(self) -> str:
-        """Print what ``ip -json link show`` prints, as far as it matters."""
+        """Return the relevant output of ``ip -json link show``."""
         return json.dumps(
             [{"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"]} for port in self.ports]
         )
 
     def batch(self, lines: list[str]) -> tuple[int, str]:
-        """Do what ``bridge -force -batch -`` does; give its exit code and its words."""
+        """Perform ``bridge -force -batch -``; return its exit code and its output."""
         faults = [f"{fault}\nCommand failed -:{n}\n" for n, line in enumerate(lines, 1) if (fault := self._do(line))]
         return (1 if faults else 0), "".join(faults)
 

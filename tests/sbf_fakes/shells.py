@@ -1,6 +1,6 @@
-"""A command line that is a shell on this machine, for programs that are the real ones.
+"""Command lines that are shells of this machine, for tests with real programs.
 
-A command line that is a shell on a terminal of this machine: with echo, prompts, and lines of 4096 characters.
+One runs single commands; the other is an interactive terminal with echo, prompts, and lines of 4096 characters.
 """
 
 import os
@@ -16,7 +16,7 @@ from virtcloud.model.errors import Unreachable
 
 @dataclass
 class LocalShell:
-    """Runs what it is sent; ``before`` is said before it, to put something else in a program's place."""
+    """Runs what it receives, after ``before``, which may replace a program."""
 
     environment: Mapping[str, str]
     cut_off: bool = False
@@ -47,7 +47,7 @@ QUIET_S = 10
 
 @dataclass
 class TerminalShell:
-    """An interactive shell as sshd would start it; it is begun when first asked, and ended by :meth:`close`."""
+    """An interactive shell as sshd would start it; starts on first use and ends with :meth:`close`."""
 
     environment: Mapping[str, str]
     prompt: str = r"^# "

@@ -1,4 +1,4 @@
-"""Switches in memory that keep state, and can be cut off, refuse, lie, lose their memory and hang."""
+"""Switches in memory, with state; they can be disconnected, refuse, ignore changes, restart and hang."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -15,9 +15,9 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 @dataclass
 class FakeSwitch:
-    """A switch: what each port carries, what it does wrong, and what it was asked.
+    """A switch: the VLANs of each port, its planned faults, and the calls it received.
 
-    ``table`` is its table of VLANs with their names, which a reboot leaves as it is; None: it has no table.
+    ``table`` is its table of VLANs with their names, which a reboot does not change; None where it has no table.
     """
 
     name: str
@@ -40,26 +40,26 @@ class FakeSwitch:
     before_save: Callable[[], None] = lambda: None
 
     def carried(self) -> dict[str, str]:
-        """What each port that carries anything carries, as ranges."""
+        """The VLANs of each port that carries any, as ranges."""
         return {port: str(VlanSet(vlans)) for port, vlans in sorted(self.ports.items()) if vlans}
 
     @property
     def saves(self) -> int:
-        """How often it was asked to save."""
+        """The number of saves."""
         return self.calls.count("save")
 
     def reboot(self) -> None:
-        """Start from what was saved last, and end the session."""
+        """Restore the configuration of the last save, and end the session."""
         self.ports, self.access = deepcopy(self.startup)
         self.ended_session = True
 
     def restart(self) -> None:
-        """Forget everything, as a switch that was never saved, and end the session."""
+        """Lose all configuration, as a switch that was never saved, and end the session."""
         self.ports = {}
         self.ended_session = True
 
     def answer(self, call: str) -> None:
-        """Take a call, or do not."""
+        """Accept a call, or fail as planned."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()
@@ -129,7 +129,7 @@ class FakeDriver:
 
 @dataclass
 class FakeSwitches:
-    """All fake switches, made when first asked for; a platform for each of them."""
+    """All fake switches, created on first use, and a platform for each of them."""
 
     found: dict[str, FakeSwitch] = field(default_factory=dict)
     facts: SwitchCapabilities = field(default_factory=SwitchCapabilities)

@@ -1,4 +1,4 @@
-"""Access ports on an emulated switch of each platform: one number untagged, or none, and never another in between."""
+"""Access ports on an emulated switch of each platform: one untagged VLAN or none, and never another in between."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
-"""Where a trunk may carry every VLAN."""
+"""Platforms on which a trunk may carry every VLAN."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 
 def converge(bench: SwitchBench, b: str = "", a: str = "") -> SwitchDifference:
-    """Make ``b``, an access port, and ``a``, a trunk, carry these; gives what was changed."""
+    """Make ``b``, an access port, and ``a``, a trunk, carry these VLANs; return the difference."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet.parse(b)}, access=(bench.b,))
     managed = SwitchScope((bench.a, bench.b), POOL, wanted.access)
     difference = compare_switch(wanted, bench.driver.read(managed))
@@ -54,18 +54,18 @@ def untagged(bench: SwitchBench) -> int | None:
 
 
 def passed(bench: SwitchBench) -> list[int | None]:
-    """Give the VLANs that the access port has been in, one after the other, and forget them."""
+    """Return the VLANs that the access port has been in, in order, and clear the record."""
     states = [state.get(bench.names[1]) for state in bench.switch.untagged_timeline]
     bench.switch.untagged_timeline.clear()
     return [one for index, one in enumerate(states) if index == 0 or states[index - 1] != one]
 
 
-def test_a_port_that_nobody_configured_ends_in_no_vlan(bench: SwitchBench) -> None:
+def test_an_unconfigured_port_ends_in_no_vlan(bench: SwitchBench) -> None:
     converge(bench)
     assert (untagged(bench), bench.carries(bench.names[1])) == (None, set())
 
 
-def test_a_port_is_in_its_vlan_and_no_other_while_clusters_come_and_go(bench: SwitchBench) -> None:
+def test_an_access_port_is_never_in_a_second_vlan(bench: SwitchBench) -> None:
     converge(bench)
     passed(bench)
     converge(bench, "112", a="112,120")
@@ -76,7 +76,7 @@ def test_a_port_is_in_its_vlan_and_no_other_while_clusters_come_and_go(bench: Sw
     assert not bench.switch.running.vlans.keys() & POOL
 
 
-def test_a_trunk_beside_it_goes_on_and_the_change_is_saved_once(bench: SwitchBench) -> None:
+def test_a_neighbouring_trunk_is_undisturbed_and_one_save_suffices(bench: SwitchBench) -> None:
     converge(bench, "112", a="112")
     saves = bench.switch.saves
     converge(bench, "", a="112")
@@ -84,22 +84,22 @@ def test_a_trunk_beside_it_goes_on_and_the_change_is_saved_once(bench: SwitchBen
     assert bench.switch.saves == saves + 1
 
 
-def test_a_trunk_of_ours_becomes_an_access_port(bench: SwitchBench) -> None:
+def test_a_managed_trunk_becomes_an_access_port(bench: SwitchBench) -> None:
     bench.converge("", "112,120")
     converge(bench, "112")
     assert (untagged(bench), bench.carries(bench.names[1])) == (112, set())
 
 
-def test_an_access_port_becomes_a_trunk_of_ours_once_nobody_is_there(bench: SwitchBench) -> None:
+def test_an_access_port_without_a_cluster_becomes_a_managed_trunk(bench: SwitchBench) -> None:
     converge(bench, "112")
     converge(bench)
-    bench.switch.running.ports[bench.names[1]].down = False  # what we shut down, an administrator enables
+    bench.switch.running.ports[bench.names[1]].down = False  # SBF shut the port down; an administrator enables it
     assert not bench.converge("112", "112,120")
     assert bench.carries(bench.names[1]) == {112, 120}
 
 
 @pytest.mark.parametrize("platform", LISTS)
-def test_a_trunk_that_carries_all_vlans_is_closed_before_any_is_made(platform: str, make_bench: MakeBench) -> None:
+def test_an_open_trunk_is_closed_before_a_vlan_is_created(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     every = set(range(1, 4095)) if platform == "hp_comware" else None
     bench.switch.running.ports[bench.names[1]] = EmulatedPort(mode="trunk", allowed=every)
@@ -108,7 +108,7 @@ def test_a_trunk_that_carries_all_vlans_is_closed_before_any_is_made(platform: s
     assert not any(state.get(bench.names[1], set()) & POOL for _, state in bench.switch.timeline)
 
 
-def test_a_port_in_somebodys_vlan_is_unsafe_and_untouched(bench: SwitchBench) -> None:
+def test_a_port_in_a_foreign_vlan_is_unsafe_and_unchanged(bench: SwitchBench) -> None:
     bench.switch.running.vlans[50] = "theirs"
     port = bench.switch.running.ports[bench.names[1]]
     port.native, port.mode = 50, port.mode if bench.switch.platform == "hp_procurve" else "access"
@@ -120,7 +120,7 @@ def test_a_port_in_somebodys_vlan_is_unsafe_and_untouched(bench: SwitchBench) ->
     assert bench.switch.running_config() == before
 
 
-def test_what_somebody_shut_down_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
+def test_a_port_shut_by_others_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True
@@ -130,8 +130,8 @@ def test_what_somebody_shut_down_is_reported_and_stays_shut(make_bench: MakeBenc
     assert bench.switch.running.ports[bench.names[1]].down
 
 
-def test_what_sbf_shut_down_and_did_not_enable_is_enabled(make_bench: MakeBench) -> None:
-    """SBF was killed between ``shutdown`` and ``no shutdown``: it recorded before that it may have shut the port."""
+def test_a_port_that_sbf_shut_down_is_enabled(make_bench: MakeBench) -> None:
+    """SBF was killed between ``shutdown`` and ``no shutdown``; its record says that it may have shut the port."""
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True

@@ -1,4 +1,4 @@
-"""Switches with a candidate configuration and a confirm timer: what is not confirmed was never there."""
+"""Switches with a candidate configuration and a confirm timer: an unconfirmed commit leaves no trace."""
 
 import re
 import time
@@ -17,7 +17,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 WITH_TIMER = [name for name, platform in SWITCH_PLATFORMS.items() if platform.capabilities.confirm_timer]
 ENDS_WITH_ITS_SESSION = ("cisco_iosxr",)
-"""Where what was not confirmed is taken back as soon as the switch notices that the session is gone."""
+"""Platforms that revert an unconfirmed commit as soon as they detect the end of the session."""
 WAITING = {"cisco_iosxr": "session 146959354 holds the lock"}
 COMMIT = {
     "cisco_iosxr": "^commit confirmed",
@@ -48,7 +48,7 @@ def committing(bench: SwitchBench) -> ConfirmTimerSwitch:
 
 
 def seen_in_time(claim: Callable[[], bool]) -> bool:
-    """Wait for something that comes by itself; half a minute is long enough for anything here."""
+    """Wait for an asynchronous event, for half a minute at most."""
     until = time.monotonic() + 30
     while not claim() and time.monotonic() < until:
         time.sleep(0.01)
@@ -56,7 +56,7 @@ def seen_in_time(claim: Callable[[], bool]) -> bool:
 
 
 def carries_nothing(driver: SwitchDriver, managed: SwitchScope) -> bool:
-    """Read; a switch that has not noticed yet that the other session is gone is read again."""
+    """Read until the switch has detected the end of the other session."""
     try:
         return driver.read(managed).vlans == VlanSet()
     except Unreachable:
@@ -64,7 +64,7 @@ def carries_nothing(driver: SwitchDriver, managed: SwitchScope) -> bool:
 
 
 @pytest.mark.parametrize("platform", WITH_TIMER)
-def test_a_session_lost_before_it_confirms_leaves_what_was_there_before(platform: str, make_bench: MakeBench) -> None:
+def test_a_session_lost_before_confirming_leaves_the_former_configuration(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, **({"notices": False} if platform in ENDS_WITH_ITS_SESSION else {}))
     switch = committing(bench)
     bench.converge("150")
@@ -81,7 +81,7 @@ def test_a_session_lost_before_it_confirms_leaves_what_was_there_before(platform
     assert not bench.converge("112", "112")
 
 
-def test_what_nobody_confirms_is_taken_back_by_the_switch_itself(bench: SwitchBench) -> None:
+def test_the_switch_reverts_an_unconfirmed_commit(bench: SwitchBench) -> None:
     switch = committing(bench)
     before = switch.running_config()
     switch.fail("cut", CONFIRM[switch.platform])
@@ -91,10 +91,10 @@ def test_what_nobody_confirms_is_taken_back_by_the_switch_itself(bench: SwitchBe
     assert seen_in_time(lambda: switch.running_config() == before)
 
 
-def test_a_service_killed_before_it_confirms_leaves_what_was_there_before(
+def test_a_service_killed_before_confirming_leaves_the_former_configuration(
     bench: SwitchBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing of ours runs any more: the connection breaks, and another process comes when the time is up."""
+    """The connection breaks, and another process reads after the confirm timer has expired."""
     switch = committing(bench)
     before = switch.running_config()
 
@@ -112,7 +112,7 @@ def test_a_service_killed_before_it_confirms_leaves_what_was_there_before(
     again.close()
 
 
-def test_a_commit_cut_before_it_was_made_changes_nothing(bench: SwitchBench) -> None:
+def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> None:
     switch = committing(bench)
     before = switch.running_config()
     switch.fail("cut", COMMIT[switch.platform])
@@ -123,10 +123,10 @@ def test_a_commit_cut_before_it_was_made_changes_nothing(bench: SwitchBench) -> 
 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
-def test_a_confirmation_that_does_nothing_is_found_out(platform: str, make_bench: MakeBench) -> None:
-    """The worker reads after the change: what waits to be confirmed is not confirmed by us either.
+def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
+    """The worker reads after the change; an unconfirmed commit does not count as applied.
 
-    IOS-XR does not tell its own session that a commit of it waits.
+    IOS-XR does not show its own session that a commit waits for its confirmation.
     """
     bench = make_bench(platform)
     committing(bench).fail("ignore", CONFIRM[bench.switch.platform])
@@ -134,7 +134,7 @@ def test_a_confirmation_that_does_nothing_is_found_out(platform: str, make_bench
         bench.converge("112")
 
 
-def test_a_switch_that_an_administrator_is_configuring_is_tried_again(bench: SwitchBench) -> None:
+def test_a_switch_locked_by_an_administrator_is_tried_again(bench: SwitchBench) -> None:
     switch = committing(bench)
     before = switch.running_config()
     switch.locked_by = "netadmin"
@@ -145,7 +145,7 @@ def test_a_switch_that_an_administrator_is_configuring_is_tried_again(bench: Swi
     assert not bench.converge("112")
 
 
-def test_a_commit_that_the_switch_checks_and_refuses_changes_nothing_and_locks_nobody_out(bench: SwitchBench) -> None:
+def test_a_refused_commit_changes_nothing_and_releases_the_lock(bench: SwitchBench) -> None:
     switch = committing(bench)
     before = switch.running_config()
     switch.fail("refuse", COMMIT[switch.platform])
@@ -159,7 +159,7 @@ def test_a_commit_that_the_switch_checks_and_refuses_changes_nothing_and_locks_n
 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if SWITCH_PLATFORMS[name].capabilities.access])
-def test_an_access_port_that_is_not_where_it_was_put_is_taken_back(platform: str, make_bench: MakeBench) -> None:
+def test_an_access_port_in_the_wrong_vlan_reverts_the_commit(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.read()
     before = bench.switch.running_config()
@@ -170,7 +170,7 @@ def test_an_access_port_that_is_not_where_it_was_put_is_taken_back(platform: str
     assert bench.switch.running_config() == before
 
 
-def test_what_cannot_be_read_after_the_commit_is_taken_back(bench: SwitchBench) -> None:
+def test_an_unreadable_result_reverts_the_commit(bench: SwitchBench) -> None:
     switch = committing(bench)
     before = switch.running_config()
     bench.read()
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_after_the_commit_is_taken_back(bench: SwitchBench) 
     assert switch.unconfirmed is None
 
 
-def test_a_switch_that_hangs_is_unreachable_when_its_time_is_up(bench: SwitchBench, make_bench: MakeBench) -> None:
+def test_a_hanging_switch_is_unreachable_after_its_timeout(bench: SwitchBench, make_bench: MakeBench) -> None:
     slow = make_bench(bench.switch.platform, read_timeout=0.3)
     slow.switch.fail("hang", SHOW[slow.switch.platform])
     with pytest.raises(Unreachable, match="sw1"):
@@ -196,7 +196,7 @@ def test_a_wrong_password_is_refused(bench: SwitchBench) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "[::1]:9"])
-def test_nobody_listening_is_unreachable(bench: SwitchBench, address: str) -> None:
+def test_a_closed_port_is_unreachable(bench: SwitchBench, address: str) -> None:
     bench.switch.address = address
     lost = driver_for(bench.switch, bench.a)
     with pytest.raises(Unreachable, match=rf"sw1 \({re.escape(address)}\) does not answer: .*(refused|open socket)"):

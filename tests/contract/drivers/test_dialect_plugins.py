@@ -1,4 +1,4 @@
-"""Dialects from outside the tree: a small distribution that is really installed, with one plug-in of each kind."""
+"""Dialects of other distributions: a small distribution that pip installs, with one plug-in of each kind."""
 
 import json
 import os
@@ -47,7 +47,7 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that pip installed the distribution into."""
+    """The folder into which pip installed the distribution."""
     folder = tmp_path_factory.mktemp("plugins")
     wheel = folder / "acme_sbf-1.2-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
@@ -61,7 +61,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def entries(site: Path) -> Iterator[EntryPoints]:
-    """What the installed distribution declares; its module can be imported meanwhile."""
+    """The entry points of the installed distribution, whose module can be imported meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(site))
         (found,) = distributions(path=[str(site)])
@@ -102,7 +102,7 @@ def test_an_installed_dialect_is_a_platform(entries: EntryPoints) -> None:
         ("Acme-OS", "expected a name of lower-case letters"),
     ],
 )
-def test_a_plugin_that_cannot_be_used_is_named_with_the_reason(entries: EntryPoints, name: str, said: str) -> None:
+def test_an_unusable_plugin_is_named_with_the_reason(entries: EntryPoints, name: str, said: str) -> None:
     assert fault(entries, name).startswith(f"platform {name} of acme-sbf 1.2 cannot be used: ")
     assert said in fault(entries, name)
 
@@ -113,7 +113,7 @@ def test_two_plugins_of_one_name_are_both_refused(entries: EntryPoints) -> None:
     assert [one.fault for one in found] == ["several plug-ins have this name: uninstall all but one"] * 2
 
 
-def test_platforms_lists_plugins_and_those_that_cannot_be_used(site: Path) -> None:
+def test_sbf_platforms_lists_usable_and_unusable_plugins(site: Path) -> None:
     done = run(site, "sbf_command", "platforms")
     assert done.returncode == 1
     assert "acme_os  (acme-sbf 1.2)" in done.stdout.splitlines()
@@ -122,7 +122,7 @@ def test_platforms_lists_plugins_and_those_that_cannot_be_used(site: Path) -> No
     assert not set(done.stdout.split()) & {"acme_generic", "acme_blank", "acme_gone"}
 
 
-def test_a_topology_with_an_unknown_platform_is_answered_with_plugins_and_their_faults(site: Path) -> None:
+def test_an_unknown_platform_is_answered_with_the_plugins_faults(site: Path) -> None:
     trial = json.dumps({"platform": "acme_gone", "address": "192.0.2.1", "username": "viewer"})
     done = run(site, "sbf_service.trial", given=trial)
     assert done.returncode == 2
@@ -147,7 +147,7 @@ def test_sbf_serves_beside_broken_plugins_and_logs_each(site: Path, tmp_path: Pa
     assert "listening" in lines[-1]
 
 
-def test_a_plugin_is_tried_like_a_built_in_platform(site: Path) -> None:
+def test_element_try_accepts_the_platform_of_a_plugin(site: Path) -> None:
     record = Path(__file__).parents[2] / "recordings/cisco_ios.yaml"
     done = run(site, "virtcloud.cli", "element", "try", "--platform", "acme_os", "--replay", str(record))
     assert (done.returncode, done.stderr) == (0, "no neighbours\n")

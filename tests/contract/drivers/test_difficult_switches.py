@@ -1,6 +1,6 @@
 """Drivers on switches that print log lines, are slow or forbid filters (emulated from documentation).
 
-A switch that is too slow is described in one sentence: who, what was expected, what was seen last, the remedy.
+A message about a slow switch names the switch, the expectation, the last output and the remedy.
 """
 
 import re
@@ -53,7 +53,7 @@ def test_output_in_pieces_of_seven_characters_is_read(platform: str, make_bench:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_a_switch_of_factory_ports_is_converged(platform: str, make_bench: MakeBench) -> None:
+def test_a_switch_with_factory_ports_is_reconciled(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, factory=True)
     bench.converge("112", "112")
     allowed = [bench.switch.running.ports[name].allowed for name in bench.names]
@@ -73,7 +73,7 @@ def test_a_log_line_between_two_commands_is_skipped(platform: str, make_bench: M
 
 
 def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
-    """IOS-XE prints such a line after ``[OK]`` where sessions get the log."""
+    """IOS-XE prints such a line after ``[OK]`` in sessions that receive the log."""
     bench = make_bench("cisco_ios")
     bench.switch.variant = (
         "Building configuration...\n[OK]\n"
@@ -83,7 +83,7 @@ def test_a_log_line_after_a_save_is_no_failure(make_bench: MakeBench) -> None:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_a_missing_right_is_a_refusal_in_the_platforms_words(platform: str, make_bench: MakeBench) -> None:
+def test_a_missing_right_is_refused_with_the_platforms_message(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.read()
     bench.switch.forbid("112")
@@ -92,7 +92,7 @@ def test_a_missing_right_is_a_refusal_in_the_platforms_words(platform: str, make
         bench.converge("112")
 
 
-def test_a_login_that_comes_to_no_prompt_is_said_plainly(make_bench: MakeBench) -> None:
+def test_a_login_without_a_prompt_is_described(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", read_timeout=1)
     bench.switch.fail("hang", "^terminal ")
     with pytest.raises(Unreachable) as caught:
@@ -103,7 +103,7 @@ def test_a_login_that_comes_to_no_prompt_is_said_plainly(make_bench: MakeBench) 
     )
 
 
-def test_a_command_that_is_not_answered_is_named_with_what_was_seen(make_bench: MakeBench) -> None:
+def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", read_timeout=1)
     bench.switch.fail("hang", "^show vlan brief")
     with pytest.raises(Unreachable) as caught:
@@ -114,7 +114,7 @@ def test_a_command_that_is_not_answered_is_named_with_what_was_seen(make_bench: 
     )
 
 
-def test_what_was_seen_last_names_no_password(make_bench: MakeBench) -> None:
+def test_the_last_output_in_a_message_has_no_password(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", read_timeout=1)
     bench.switch.secret = "another"  # noqa: S105
     bench.switch.fail("hang", "^enable")

@@ -1,6 +1,6 @@
-"""The driver contract (DESIGN.md §8): one suite that every driver passes.
+"""The driver contract (DESIGN.md §8): one suite for every driver.
 
-A new driver adds a ``Device`` to ``DEVICES``: something that keeps state like the device, and can be cut off.
+A new driver adds a ``Device`` to ``DEVICES``: an object with the state of the device, which can be disconnected.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ P2_UNTAGGED = replace(MANAGED, access=(PortName("p2"),))
 
 
 class Device(Protocol):
-    """A device with the ports p1, p2 (managed) and p3, seen from behind."""
+    """A device with the managed ports p1 and p2 and the unmanaged port p3."""
 
     driver: SwitchDriver
 
@@ -43,7 +43,7 @@ class Device(Protocol):
 
 @dataclass
 class InMemory:
-    """The fake switch of the converger's tests."""
+    """The fake switch of the reconciler's tests."""
 
     switch: FakeSwitch = field(default_factory=lambda: FakeSwitch("sw1"))
 
@@ -106,7 +106,7 @@ class LinuxBridgeInMemory:
 
 @dataclass
 class RealOpenVSwitch:
-    """The Open vSwitch driver on the real one, whose shell is here."""
+    """The Open vSwitch driver on a real switch of this machine."""
 
     daemons: Daemons
 
@@ -156,7 +156,7 @@ def read(device: Device) -> dict[str, str]:
     return {port: str(vlans) for port, vlans in device.driver.read(MANAGED).ports.items()}
 
 
-def test_what_an_unmanaged_port_carries_is_read(device: Device) -> None:
+def test_the_vlans_of_an_unmanaged_port_are_read(device: Device) -> None:
     device.tag("p3", 150, 300)
     assert device.driver.read(MANAGED).elsewhere == {PortName("p3"): VlanSet([150])}
 
@@ -169,17 +169,17 @@ def test_a_vlan_of_an_unmanaged_port_is_never_entered(device: Device) -> None:
     assert (device.carried("p1"), device.carried("p3")) == ("151", "150")
 
 
-def test_every_managed_port_is_read_also_an_empty_one(device: Device) -> None:
+def test_every_managed_port_is_read_even_without_vlans(device: Device) -> None:
     assert read(device) == {"p1": "", "p2": ""}
 
 
-def test_what_was_added_is_read(device: Device) -> None:
+def test_an_added_vlan_is_read_back(device: Device) -> None:
     device.driver.apply(SwitchDifference(create=VlanSet.parse("100-105,107"), add=ports(p1="100-105,107", p2="103")))
     assert read(device) == {"p1": "100-105,107", "p2": "103"}
     assert str(device.driver.read(MANAGED).vlans) == "100-105,107"
 
 
-def test_what_was_removed_is_gone(device: Device) -> None:
+def test_a_removed_vlan_is_gone(device: Device) -> None:
     device.tag("p1", 100, 101, 102)
     device.driver.apply(SwitchDifference(delete=VlanSet([101]), remove=ports(p1="101")))
     assert read(device) == {"p1": "100,102", "p2": ""}
@@ -193,7 +193,7 @@ def test_a_change_may_be_repeated(device: Device) -> None:
     assert read(device) == {"p1": "100", "p2": ""}
 
 
-def test_foreign_numbers_and_ports_are_neither_shown_nor_touched(device: Device) -> None:
+def test_foreign_vlans_and_ports_are_neither_shown_nor_changed(device: Device) -> None:
     device.tag("p1", 50, 100)
     device.tag("p3", 100)
     assert read(device) == {"p1": "100", "p2": ""}
@@ -201,19 +201,19 @@ def test_foreign_numbers_and_ports_are_neither_shown_nor_touched(device: Device)
     assert (device.carried("p1"), device.carried("p3")) == ("50", "100")
 
 
-def test_a_change_of_hundreds_of_numbers_is_made(device: Device) -> None:
+def test_a_change_of_hundreds_of_vlans_is_applied(device: Device) -> None:
     odd = VlanSet(range(101, 1500, 2))
     device.driver.apply(SwitchDifference(create=odd, add={PortName("p1"): odd, PortName("p2"): odd}))
     assert (device.carried("p1"), device.carried("p2")) == (str(odd), str(odd))
 
 
-def test_a_device_that_is_cut_off_is_unreachable_by_name(device: Device) -> None:
+def test_a_disconnected_device_is_unreachable_by_name(device: Device) -> None:
     device.cut_off(off=True)
     with pytest.raises(Unreachable, match=r"switch sw1 .*does not answer: .*; it is tried again"):
         read(device)
 
 
-def test_a_device_that_comes_back_answers_over_a_new_session(device: Device) -> None:
+def test_a_reconnected_device_answers_in_a_new_session(device: Device) -> None:
     read(device)
     device.cut_off(off=True)
     with pytest.raises(Unreachable):
@@ -222,26 +222,26 @@ def test_a_device_that_comes_back_answers_over_a_new_session(device: Device) -> 
     assert read(device) == {"p1": "", "p2": ""}
 
 
-def test_a_refusal_carries_the_devices_words(device: Device) -> None:
+def test_a_refusal_contains_the_devices_message(device: Device) -> None:
     device.refuse("% Invalid input")
     with pytest.raises(Refused, match=r"switch sw1: .*the switch said .*% Invalid input"):
         device.driver.apply(SwitchDifference(create=VlanSet([100]), add=ports(p1="100")))
 
 
-def test_an_answer_that_cannot_be_understood_is_unsafe(device: Device) -> None:
+def test_an_unknown_answer_is_unsafe(device: Device) -> None:
     device.babble()
     with pytest.raises(Unsafe, match="switch sw1: expected "):
         read(device)
 
 
-def test_closing_may_be_repeated_and_ends_nothing_for_good(device: Device) -> None:
+def test_closing_is_idempotent_and_a_session_can_be_reopened(device: Device) -> None:
     device.driver.close()
     device.driver.close()
     assert read(device) == {"p1": "", "p2": ""}
 
 
 def converge(device: Device, **wanted: str) -> SwitchDifference:
-    """Make it carry this, p2 being an access port; gives what was changed."""
+    """Make the device carry these VLANs, p2 being an access port; return the difference."""
     target = SwitchWanted(
         ports={PortName("p1"): VlanSet(), PortName("p2"): VlanSet()} | ports(**wanted), access=("p2",)
     )
@@ -251,27 +251,27 @@ def converge(device: Device, **wanted: str) -> SwitchDifference:
     return difference
 
 
-def test_an_access_port_carries_its_number_untagged_and_loses_it_again(device: Device) -> None:
+def test_an_access_port_gets_and_loses_its_vlan(device: Device) -> None:
     converge(device, p1="100-101", p2="100")
     assert (device.carried("p1"), device.untagged("p2")) == ("100-101", "100")
     converge(device, p1="100-101")
     assert (device.carried("p1"), device.carried("p2")) == ("100-101", "")
 
 
-def test_an_access_port_goes_from_one_number_to_the_next(device: Device) -> None:
+def test_an_access_port_moves_from_one_vlan_to_another(device: Device) -> None:
     converge(device, p2="100")
     converge(device, p2="101")
     assert (device.carried("p2"), device.untagged("p2")) == ("101", "101")
 
 
-def test_an_access_port_in_the_default_vlan_is_taken_out_of_it_though_nobody_is_there(device: Device) -> None:
+def test_an_access_port_leaves_the_default_vlan_without_a_cluster(device: Device) -> None:
     device.default("p2")
     change = converge(device).model_copy(update={"take": {}})
     assert change == SwitchDifference(close=("p2",), access=("p2",))
     assert device.carried("p2") == ""
 
 
-def test_an_access_port_that_was_a_trunk_of_ours_becomes_one(device: Device) -> None:
+def test_a_former_managed_trunk_becomes_an_access_port(device: Device) -> None:
     device.tag("p2", 100, 101)
     converge(device, p2="100")
     assert (device.carried("p2"), device.untagged("p2")) == ("100", "100")

@@ -1,4 +1,4 @@
-"""Arista's configuration sessions: what is left behind, what is others', and whose certificate is believed."""
+"""Arista's configuration sessions: those left behind, those of others, and the certificate of the switch."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -25,8 +25,8 @@ def arista(bench: SwitchBench) -> AristaEapi:
     return bench.switch
 
 
-def test_sessions_that_a_killed_service_left_behind_are_thrown_away_and_others_are_not(bench: SwitchBench) -> None:
-    """EOS has room for five, keeps them for a day, and NAPALM takes any for a lock."""
+def test_only_sessions_left_by_sbf_are_deleted(bench: SwitchBench) -> None:
+    """EOS keeps five sessions for a day, and NAPALM takes any of them for a lock."""
     switch = arista(bench)
     names = [*(f"virtcloud-{n}" for n in range(4)), "cvp-standing"]
     switch.config_sessions = {name: ConfigSession(deepcopy(switch.running)) for name in names}
@@ -35,17 +35,17 @@ def test_sessions_that_a_killed_service_left_behind_are_thrown_away_and_others_a
 
 
 @pytest.mark.parametrize("release", [4.31, 4.32])
-def test_a_change_is_confirmed_however_the_release_shows_its_sessions(release: float, make_bench: MakeBench) -> None:
+def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_bench: MakeBench) -> None:
     bench = make_bench("arista_eapi", release=release)
     assert not bench.converge("112")
     assert arista(bench).unconfirmed is None
 
 
 @pytest.mark.parametrize(("fault", "command"), [("ignore", "allowed vlan add"), ("refuse", "commit timer")])
-def test_taking_back_leaves_what_was_running_and_not_what_was_saved(
+def test_a_revert_restores_the_running_not_the_startup_configuration(
     bench: SwitchBench, fault: str, command: str
 ) -> None:
-    """NAPALM's own rollback would bring back the startup configuration (SWITCHES: what bites, 9)."""
+    """NAPALM's own rollback would restore the startup configuration (SWITCHES: what bites, 9)."""
     arista(bench).configure("vlan 77")
     arista(bench).fail(fault, command, times=9)
     with pytest.raises(Refused, match=r"which was taken back|Invalid input"):
@@ -58,12 +58,12 @@ def read_believing(bench: SwitchBench, certificates: Path) -> SwitchObserved:
     return SWITCH_PLATFORMS["arista_eapi"].driver(login).read(bench.managed)
 
 
-def test_a_switch_with_the_certificate_that_is_known_is_read(bench: SwitchBench, tmp_path: Path) -> None:
+def test_a_switch_with_the_known_certificate_is_read(bench: SwitchBench, tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(arista(bench).certificate)
     assert read_believing(bench, tmp_path / "pem").vlans == VlanSet()
 
 
-def test_a_switch_with_another_certificate_hears_no_password(bench: SwitchBench, tmp_path: Path) -> None:
+def test_no_password_is_sent_to_an_unknown_certificate(bench: SwitchBench, tmp_path: Path) -> None:
     (tmp_path / "pem").write_text(self_signed("another")[0])
     with pytest.raises(Unsafe, match=r"shows a certificate that .*pem does not know: nothing was said to it"):
         read_believing(bench, tmp_path / "pem")

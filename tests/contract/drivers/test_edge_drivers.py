@@ -1,4 +1,4 @@
-"""What every driver of a provider edge must do, on an emulated one of each platform (DESIGN.md §7, §8)."""
+"""The requirements of every driver of a provider edge, on an emulated edge of each platform (DESIGN.md §7, §8)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -92,7 +92,7 @@ def plain(platform: str, make_bench: MakeBench) -> EdgeBench:
     return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 
-def test_every_emulated_platform_and_all_that_it_makes_is_tried_here() -> None:
+def test_every_platform_and_recipe_is_tested_here() -> None:
     made = {
         (name, "shared" if shared else str(kind))
         for name, dialect in EDGE_DIALECTS.items()
@@ -102,13 +102,13 @@ def test_every_emulated_platform_and_all_that_it_makes_is_tried_here() -> None:
     assert set(EDGES) == set(EDGE_DIALECTS)
 
 
-def test_a_new_edge_carries_nothing(direct: EdgeBench) -> None:
+def test_a_new_edge_has_no_circuits(direct: EdgeBench) -> None:
     assert direct.read() == EdgeObserved()
     assert direct.device.saves == 0
 
 
-def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: EdgeBench) -> None:
-    """What others have stays as it is, to the byte (DESIGN.md §7.4)."""
+def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeBench) -> None:
+    """The configuration of others stays equal, byte by byte (DESIGN.md §7.4)."""
     bench.device.configure(*FOREIGN[bench.device.platform])
     before = bench.device.running_config()
     assert not bench.converge(112, 120)
@@ -119,8 +119,8 @@ def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(benc
     assert bench.device.running_config() == before
 
 
-def test_two_clusters_never_meet_unless_their_transport_shares_a_service(direct: EdgeBench) -> None:
-    """At no instant is there more than one cluster's VLAN in a domain (DESIGN.md §7.4)."""
+def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> None:
+    """A domain never contains more than one cluster's VLAN (DESIGN.md §7.4)."""
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()
@@ -148,7 +148,7 @@ def test_50_circuits_cost_one_save(direct: EdgeBench) -> None:
     assert direct.reached() == direct.expected(*range(100, 150))
 
 
-def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(plain: EdgeBench) -> None:
+def test_a_cut_session_is_unreachable_and_the_next_one_continues(plain: EdgeBench) -> None:
     plain.device.fail("cut", ATTACH[plain.device.platform])
     with pytest.raises(Unreachable, match=r"edge pe1 .*ended the session"):
         plain.converge(112, 120)
@@ -157,8 +157,8 @@ def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(pla
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_session_cut_at_any_line_leaves_nothing_that_is_not_found_and_mended(direct: EdgeBench, done: bool) -> None:
-    """Every line in turn, of making a circuit and of taking it away (DESIGN.md §7.3)."""
+def test_a_cut_at_any_line_is_detected_and_repaired(direct: EdgeBench, done: bool) -> None:
+    """Every line in turn, of creating a circuit and of removing it (DESIGN.md §7.3)."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("cut", line, done=done), suppress(Unreachable):
@@ -180,7 +180,7 @@ def _wanted(bench: EdgeBench, *vlans: int) -> EdgeWanted:
     return EdgeWanted(circuits=tuple(bench.circuit(vlan) for vlan in vlans))
 
 
-def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_mended(direct: EdgeBench) -> None:
+def test_the_effect_of_any_refused_line_is_repaired(direct: EdgeBench) -> None:
     before = direct.device.running_config()
     for line in dict.fromkeys(direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),)))):
         with direct.device.failing("refuse", line), pytest.raises(Refused, match=SAID_NO):
@@ -191,9 +191,7 @@ def test_any_refused_line_is_raised_in_the_devices_words_and_what_it_leaves_is_m
 
 
 @pytest.mark.parametrize("where", [ATTACH, NESTED], ids=["attaching", "deep in a block"])
-def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_all_or_nothing(
-    direct: EdgeBench, where: dict[str, str]
-) -> None:
+def test_a_refused_line_delays_other_clusters_only_on_atomic_devices(direct: EdgeBench, where: dict[str, str]) -> None:
     before = direct.device.running_config()
     direct.device.fail("refuse", where[direct.device.platform])
     with pytest.raises(Refused, match="edge pe1: "):
@@ -206,8 +204,8 @@ def test_what_is_refused_keeps_no_other_cluster_waiting_unless_the_device_does_a
 
 
 @pytest.mark.parametrize("platform", ["cisco_iosxe", "arista_eos", "cisco_nxos"])
-def test_a_vlan_that_cannot_be_taken_out_of_a_service_is_not_put_into_another(platform: str) -> None:
-    """It would be in both: two clusters would meet."""
+def test_a_vlan_stuck_in_a_service_joins_no_other(platform: str) -> None:
+    """In both services, the VLAN would join two clusters."""
     bench = open_direct_bench(platform, next(kind for name, kind in PAIRS if name == platform))
     bench.converge(112)
     old = bench.circuit(112)
@@ -220,13 +218,13 @@ def test_a_vlan_that_cannot_be_taken_out_of_a_service_is_not_put_into_another(pl
     assert bench.read() == EdgeObserved(circuits=(new,))
 
 
-def test_a_device_that_says_yes_and_does_nothing_is_found_out(direct: EdgeBench) -> None:
+def test_a_device_that_ignores_accepted_lines_is_detected(direct: EdgeBench) -> None:
     direct.device.fail("ignore", IGNORED[direct.device.platform], times=1000)
     direct.converge(112)
     assert compare_edge(_wanted(direct, 112), direct.read()).add == (direct.circuit(112),)
 
 
-def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(plain: EdgeBench) -> None:
+def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(plain: EdgeBench) -> None:
     plain.device.fail("say", "^show ", text="\x01 what the manual does not say", times=10)
     before = plain.device.running_config()
     with pytest.raises(Unsafe, match=r"edge pe1.*not understood.*what the manual does not say"):
@@ -237,8 +235,8 @@ def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(plain
 @pytest.mark.parametrize(
     ("platform", "lines"), [(name, lines) for name, misuses in MISUSE.items() for lines in misuses]
 )
-def test_a_managed_number_in_other_use_is_left_alone(platform: str, lines: tuple[str, ...]) -> None:
-    """It is unsafe, in the device's words; or, where a VLAN is the same on all ports, only that VLAN is left out."""
+def test_a_managed_vlan_in_other_use_is_left_unchanged(platform: str, lines: tuple[str, ...]) -> None:
+    """The driver raises Unsafe; where a VLAN is the same on all ports, it leaves out only that VLAN."""
     stopped = list[str]()
     for kind in (kind for name, kind in PAIRS if name == platform):
         bench = open_direct_bench(platform, kind)
@@ -258,7 +256,7 @@ def test_a_managed_number_in_other_use_is_left_alone(platform: str, lines: tuple
     assert stopped
 
 
-def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, next(kind for name, kind in PAIRS if name == platform), sessions=1)
     assert not bench.converge(112)
     assert not bench.converge()
@@ -268,25 +266,25 @@ def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> No
         second.read(bench.managed)
 
 
-def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(plain: EdgeBench) -> None:
+def test_a_reboot_restores_the_saved_configuration_visibly(plain: EdgeBench) -> None:
     plain.converge(112)
     saves = bool(EDGE_DIALECTS[plain.device.platform].save)
     plain.device.save = lambda: None  # type: ignore[method-assign]
     plain.converge(120)
     plain.device.reboot()
-    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
+    with suppress(Unreachable):  # whether the end of the session is detected before the next command is a race
         plain.read()
     assert [one.vlan for one in plain.read().circuits] == ([112] if saves else [120])
     assert not plain.converge(120)
 
 
-def test_every_form_of_a_ports_name_will_do(plain: EdgeBench) -> None:
+def test_every_form_of_a_ports_name_is_accepted(plain: EdgeBench) -> None:
     plain.ports = tuple(map(PortName, OTHER_FORMS[plain.device.platform]))  # type: ignore[assignment]
     assert not plain.converge(112)
     assert plain.reached() == plain.expected(112)
 
 
-def test_a_port_that_is_not_there_is_unsafe(plain: EdgeBench) -> None:
+def test_a_missing_port_is_unsafe(plain: EdgeBench) -> None:
     plain.ports = (PortName("Ethernet99"), plain.ports[1])
     with pytest.raises(Unsafe, match=r"edge pe1: expected a port Ethernet99, found .*: correct the topology"):
         plain.read()
@@ -298,7 +296,7 @@ def test_a_wrong_password_is_refused(plain: EdgeBench) -> None:
         plain.read()
 
 
-def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(platform: str, make_bench: MakeBench) -> None:
+def test_a_hanging_device_is_unreachable_after_its_timeout(platform: str, make_bench: MakeBench) -> None:
     kind = next(kind for name, kind in PAIRS if name == platform)
     bench = make_bench(platform, kind, read_timeout=0.5)
     bench.device.fail("hang", "^show ")
@@ -307,7 +305,7 @@ def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(platform: str, m
     assert bench.read() == EdgeObserved()
 
 
-def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: EdgeBench) -> None:
+def test_an_unsupported_transport_is_refused_without_a_change(plain: EdgeBench) -> None:
     before = plain.device.running_config()
     circuit = Circuit(transport=Name("other"), port=plain.ports[0], vlan=VlanId(112), service=5)
     with pytest.raises(Refused, match=r"edge pe1: wanted service 5 of transport other, which .* cannot make"):
@@ -320,7 +318,7 @@ def test_a_transport_that_the_platform_cannot_make_is_refused_untouched(plain: E
     ("mode", "native", "words"),
     [("trunk", 1, "found a trunk with every VLAN"), ("access", 20, "found an access port in VLAN 20")],
 )
-def test_a_port_in_other_use_is_refused_untouched(platform: str, mode: str, native: int, words: str) -> None:
+def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: str, native: int, words: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     port = bench.device.running.ports[bench.ports[0]]
     port.mode, port.allowed, port.native = mode, None, native
@@ -331,13 +329,13 @@ def test_a_port_in_other_use_is_refused_untouched(platform: str, mode: str, nati
 
 
 def unconfigured(bench: EdgeBench) -> None:
-    """Make both ports such as nobody configured."""
+    """Remove all configuration from both ports."""
     for name in bench.ports:
         bench.device.running.ports[name] = type(bench.device).new_port()
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_an_unused_port_becomes_a_trunk_after_its_empty_list_was_read(platform: str) -> None:
+def test_an_unused_port_becomes_a_trunk_after_the_read_back(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     unconfigured(bench)
     bench.device.commands.clear()
@@ -350,7 +348,7 @@ def test_an_unused_port_becomes_a_trunk_after_its_empty_list_was_read(platform: 
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str) -> None:
+def test_an_ignored_empty_list_makes_no_port_a_trunk(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     unconfigured(bench)
     bench.device.fail("ignore", "allowed vlan none$", times=100)
@@ -361,7 +359,7 @@ def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", READY)
-def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> None:
+def test_an_incomplete_circuit_is_read_as_parts_of_its_service(platform: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     bench.device.configure("vlan 112", "name vc-10112", "vlan 113", f"interface {bench.ports[1]}")
     bench.device.configure(f"interface {bench.ports[1]}", "switchport trunk allowed vlan add 114")
@@ -377,7 +375,7 @@ def test_what_is_half_there_is_read_as_parts_of_its_service(platform: str) -> No
 
 @pytest.mark.parametrize("platform", ["arista_eos", "cisco_nxos"])
 @pytest.mark.parametrize(("name", "shown"), [((), None), (("name offices",), "offices")])
-def test_a_vlan_that_sbf_did_not_create_stays_on_an_edge(platform: str, name: tuple[str, ...], shown: str) -> None:
+def test_a_vlan_that_sbf_did_not_create_is_kept(platform: str, name: tuple[str, ...], shown: str) -> None:
     bench = open_direct_bench(platform, "evpn")
     bench.device.configure("vlan 112", *name)
     before = bench.device.running_config()
@@ -390,7 +388,7 @@ def test_a_vlan_that_sbf_did_not_create_stays_on_an_edge(platform: str, name: tu
     assert bench.device.running_config() == before
 
 
-def test_an_eos_without_bgp_is_refused_untouched() -> None:
+def test_an_eos_without_bgp_is_refused_without_a_change() -> None:
     bench = open_direct_bench("arista_eos", "evpn")
     bench.device.fail("say", "^show", text="interface Ethernet2\n   switchport\ninterface Ethernet3", times=9)
     before = bench.device.running_config()
@@ -399,7 +397,7 @@ def test_an_eos_without_bgp_is_refused_untouched() -> None:
     assert bench.device.running_config() == before
 
 
-def test_a_circuit_that_names_two_services_is_not_whole_and_is_made_again() -> None:
+def test_a_circuit_that_names_two_services_is_recreated() -> None:
     bench = open_direct_bench("cisco_iosxe", "vpls")
     bench.converge(112)
     (lines,) = bench.device.units("GigabitEthernet0/0/1").values()
@@ -410,7 +408,7 @@ def test_a_circuit_that_names_two_services_is_not_whole_and_is_made_again() -> N
 
 
 @pytest.mark.parametrize("kind", ["vpls", "shared"])
-def test_a_vfi_that_lacks_a_neighbour_is_not_whole_and_is_made_again(kind: str, make_bench: MakeBench) -> None:
+def test_a_vfi_without_a_neighbour_is_recreated(kind: str, make_bench: MakeBench) -> None:
     bench = make_bench("cisco_iosxe", kind)
     bench.converge(112)
     (lines,) = bench.device.services.values()
@@ -423,14 +421,14 @@ def test_a_vfi_that_lacks_a_neighbour_is_not_whole_and_is_made_again(kind: str, 
     assert "neighbor 10.0.0.3 encapsulation mpls" in bench.device.running_config()
 
 
-def test_the_tag_stays_in_a_shared_vfi_and_goes_in_one_of_a_cluster_s_own(make_bench: MakeBench) -> None:
+def test_the_tag_is_kept_only_in_a_shared_vfi(make_bench: MakeBench) -> None:
     for kind, rewrites in (("shared", 0), ("vpls", 2)):
         bench = make_bench("cisco_iosxe", kind)
         bench.converge(112, 120)
         assert bench.device.running_config().count("rewrite ingress tag pop 1 symmetric") == rewrites
 
 
-def test_a_shared_vpn_id_that_is_no_bridge_domain_is_refused(make_bench: MakeBench) -> None:
+def test_a_shared_vpn_id_above_4094_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_iosxe", "shared")
     bench.transport = bench.transport.model_copy(update={"vpn_id": 5000})
     bench.driver = edge_driver_for(bench.device, bench.transport, *bench.ports)
@@ -438,14 +436,14 @@ def test_a_shared_vpn_id_that_is_no_bridge_domain_is_refused(make_bench: MakeBen
         bench.converge(112)
 
 
-def test_a_shared_vpn_id_that_is_a_number_of_the_pool_is_unsafe_where_bridge_domains_are_numbered() -> None:
+def test_a_shared_vpn_id_in_the_pool_is_unsafe() -> None:
     bench = open_direct_bench("cisco_iosxe", "shared")
     bench.transport = bench.transport.model_copy(update={"vpn_id": 112})
     with pytest.raises(Unsafe, match="expected the vpn_id of transport shared outside the pool, got 112"):
         bench.read()
 
 
-def test_a_junos_that_somebody_else_configures_is_tried_again() -> None:
+def test_a_junos_locked_by_another_user_is_tried_again() -> None:
     bench = open_direct_bench("juniper_junos", "vpls")
     device = bench.device
     assert isinstance(device, EdgeJunos)
@@ -458,7 +456,7 @@ def test_a_junos_that_somebody_else_configures_is_tried_again() -> None:
     assert not bench.converge(112)
 
 
-def test_what_somebody_switched_off_on_junos_is_unsafe() -> None:
+def test_deactivated_configuration_on_junos_is_unsafe() -> None:
     bench = open_direct_bench("juniper_junos", "vpls")
     bench.converge(112)
     shown = f"{bench.device.running_config()}\ndeactivate routing-instances vc-10112\n"
@@ -472,10 +470,10 @@ def test_what_somebody_switched_off_on_junos_is_unsafe() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vpls", "shared"])
-def test_a_subinterface_of_a_shared_service_filters_what_it_sends_and_one_of_a_cluster_s_own_takes_the_tag_off(
+def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
     kind: str,
 ) -> None:
-    """Without the filter a frame of one VLAN would leave through the subinterfaces of all."""
+    """Without the filter, a frame of one VLAN would leave through the subinterfaces of all."""
     bench = open_direct_bench("cisco_iosxr", kind)
     bench.converge(112, 120)
     shown = bench.device.running_config()
@@ -483,8 +481,8 @@ def test_a_subinterface_of_a_shared_service_filters_what_it_sends_and_one_of_a_c
     assert found == ((2, 0) if kind == "shared" else (0, 2))
 
 
-def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
-    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
+    """Many devices hold a lost session for a minute (SWITCHES: what bites, 6)."""
     bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
     bench.device.fail("cut", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):
@@ -495,7 +493,7 @@ def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBenc
     assert not bench.converge(112)
 
 
-def test_a_device_that_is_slow_is_waited_for(make_bench: MakeBench) -> None:
+def test_a_slow_device_is_awaited(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_nxos", "evpn", slowness=0.05, read_timeout=1)
     assert not bench.converge(112)
     assert bench.reached() == bench.expected(112)

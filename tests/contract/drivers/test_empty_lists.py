@@ -1,4 +1,4 @@
-"""Nothing is created and no port made a trunk before its empty list of allowed VLANs was read back (DESIGN.md §7.4)."""
+"""No VLAN is created and no port made a trunk before its empty list was read back (DESIGN.md §7.4)."""
 
 import re
 from contextlib import suppress
@@ -17,10 +17,10 @@ EMPTY_LIST = r"allowed vlan none$|trunk allowed 1$|undo port trunk permit vlan a
 """The lines by which each platform empties a list."""
 Fault = Literal["ignore", "refuse"]
 LISTS = ("cisco_ios", "cisco_nxos", "arista_eos", "aruba_aoscx", "hp_comware")
-"""Platforms whose trunks allow every VLAN unless a list says otherwise."""
+"""Platforms whose trunks allow every VLAN without a list."""
 LIST_BEFORE_MODE = ("cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi")
 READS = {"cisco_ios": 3, "cisco_nxos": 3, "arista_eos": 3, "aruba_aoscx": 1, "hp_comware": 2}
-"""Questions in one reading."""
+"""The number of commands in one reading."""
 
 
 def opened(bench: SwitchBench) -> None:
@@ -39,7 +39,7 @@ def is_question(line: str) -> bool:
 
 
 @pytest.mark.parametrize("platform", LIST_BEFORE_MODE)
-def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str, make_bench: MakeBench) -> None:
+def test_an_ignored_empty_list_makes_no_port_a_trunk(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = modes(bench)
     bench.switch.fail("ignore", EMPTY_LIST, times=100)
@@ -51,7 +51,7 @@ def test_a_lie_about_an_empty_list_makes_no_port_a_trunk(platform: str, make_ben
 
 
 @pytest.mark.parametrize("platform", [*LISTS, "arista_eapi"])
-def test_a_lie_about_closing_an_open_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
+def test_an_ignored_closing_of_a_trunk_creates_no_vlan(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     opened(bench)
     before = bench.switch.running_config()
@@ -63,11 +63,11 @@ def test_a_lie_about_closing_an_open_trunk_creates_no_vlan(platform: str, make_b
 
 @pytest.mark.parametrize("fault", ["ignore", "refuse"])
 @pytest.mark.parametrize("platform", LISTS)
-def test_no_trunk_ever_carries_a_vlan_that_was_not_allowed(platform: str, fault: Fault, make_bench: MakeBench) -> None:
+def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Fault, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "theirs"
     bench.switch.fail(fault, EMPTY_LIST)
-    with suppress(Refused):  # a trunk of Comware carries VLAN 1 alone until told otherwise: it is closed all the same
+    with suppress(Refused):  # by default, a trunk of Comware carries only VLAN 1; it is closed all the same
         bench.converge("112", "120")
     assert not bench.converge("112", "120")
     names = bench.names
@@ -76,7 +76,7 @@ def test_no_trunk_ever_carries_a_vlan_that_was_not_allowed(platform: str, fault:
 
 
 @pytest.mark.parametrize("platform", LISTS)
-def test_preparing_ports_costs_one_more_reading_and_then_none(platform: str, make_bench: MakeBench) -> None:
+def test_preparing_ports_needs_one_additional_reading_once(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = len(bench.switch.commands)
     bench.converge("112", "120")
@@ -89,7 +89,7 @@ def test_preparing_ports_costs_one_more_reading_and_then_none(platform: str, mak
 
 
 @pytest.mark.parametrize("platform", LISTS)
-def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: MakeBench) -> None:
+def test_a_dry_run_shows_the_commands_of_both_steps(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     wanted = SwitchWanted(ports={bench.a: VlanSet([112]), bench.b: VlanSet()})
     difference = compare_switch(wanted, bench.read())
@@ -101,8 +101,8 @@ def test_a_dry_run_shows_the_lines_of_both_steps(platform: str, make_bench: Make
     assert [line for line in bench.switch.commands[before:] if not is_question(line)] == list(lines)
 
 
-def test_lists_of_a_session_are_read_before_its_only_commit(make_bench: MakeBench) -> None:
-    """A commit of empty lists alone would stay when the commit of the rest fails."""
+def test_the_lists_of_a_session_are_read_before_its_commit(make_bench: MakeBench) -> None:
+    """A separate commit of empty lists would stay in effect when the second commit fails."""
     bench = make_bench("arista_eapi")
     assert not bench.converge("112", "120")
     asked = [line for line in bench.switch.commands if "virtcloud-" in line]
@@ -124,8 +124,8 @@ def test_a_candidate_that_shows_no_ports_is_not_committed(text: str, make_bench:
     assert bench.switch.running_config() == before
 
 
-def test_a_port_whose_list_cannot_be_emptied_holds_up_no_other(make_bench: MakeBench) -> None:
-    """A port of EOS that is no trunk carries nothing: the other port's cluster need not wait."""
+def test_a_port_with_a_stuck_list_delays_no_other(make_bench: MakeBench) -> None:
+    """A port of EOS that is no trunk carries no VLAN, so the other port's cluster need not wait."""
     bench = make_bench("arista_eos")
     bench.switch.fail("ignore", EMPTY_LIST, times=1)
     with pytest.raises(Refused, match=f"port {bench.a}: wanted an empty list"):

@@ -1,4 +1,4 @@
-"""The emulated switches' VLANs and ports that are not SBF's, and what observes them; what goes wrong in a session."""
+"""The emulated switches' foreign VLANs and ports, the recorder of their changes, and injected faults of sessions."""
 
 import threading
 import time
@@ -21,7 +21,7 @@ def ios() -> Iterator[EmulatedSwitch]:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_other_peoples_vlans_and_ports_survive_a_reboot(platform: str) -> None:
+def test_foreign_vlans_and_ports_survive_a_reboot(platform: str) -> None:
     with emulate(platform) as switch:
         access, trunk, shut = switch.port_names[3:6]
         switch.occupy(vlans={20: "printers", 30: "cameras"}, access={access: 20}, trunks={trunk: {20, 30}}, shut=[shut])
@@ -59,14 +59,14 @@ def test_ports_of_an_erased_switch_are_as_documented(platform: str, mode: str, d
         assert {(port.mode, port.down, port.native) for port in ports} == {(mode, down, 1)}
 
 
-def test_a_deleted_vlan_of_others_is_observed(ios: EmulatedSwitch) -> None:
+def test_a_deleted_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
     watch = ios.watch(vlans={112})
     ios.configure("no vlan 150")
     assert watch.changes == [("no vlan 150", "VLAN 150 'lab' deleted")]
 
 
-def test_a_vlan_deleted_and_made_again_is_observed(ios: EmulatedSwitch) -> None:
+def test_a_recreated_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
     watch = ios.watch()
     ios.configure("no vlan 150", "vlan 150", "name lab", "exit")
@@ -77,14 +77,14 @@ def test_a_vlan_deleted_and_made_again_is_observed(ios: EmulatedSwitch) -> None:
     ]
 
 
-def test_an_entered_vlan_of_others_is_observed(ios: EmulatedSwitch) -> None:
+def test_an_entered_foreign_vlan_is_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"})
     watch = ios.watch(vlans={112})
     ios.configure("vlan 112,150", "exit")
     assert watch.changes == [("vlan 112,150", "VLAN 150 entered")]
 
 
-def test_a_changed_port_of_others_is_observed(ios: EmulatedSwitch) -> None:
+def test_a_changed_foreign_port_is_recorded(ios: EmulatedSwitch) -> None:
     watch = ios.watch(ports=[IOS_PORT], vlans={112})
     ios.configure(f"interface {OTHER}", "switchport mode trunk")
     assert watch.changes == [
@@ -93,21 +93,21 @@ def test_a_changed_port_of_others_is_observed(ios: EmulatedSwitch) -> None:
     ]
 
 
-def test_changes_of_what_is_sbfs_are_not_observed(ios: EmulatedSwitch) -> None:
+def test_changes_of_sbfs_own_vlans_are_not_recorded(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={150: "lab"}, access={OTHER: 150})
     watch = ios.watch(ports=[IOS_PORT], vlans={112})
     ios.configure("vlan 112", "name sbf", "exit", f"interface {IOS_PORT}", "switchport mode trunk")
     assert watch.changes == []
 
 
-def test_ios_keeps_the_access_vlan_of_a_port_that_became_a_trunk(ios: EmulatedSwitch) -> None:
+def test_ios_keeps_the_access_vlan_of_a_new_trunk(ios: EmulatedSwitch) -> None:
     ios.occupy(vlans={20: "printers"}, access={IOS_PORT: 20})
     ios.configure(f"interface {IOS_PORT}", "switchport mode trunk", "switchport trunk native vlan 30")
     assert " switchport access vlan 20\n switchport trunk native vlan 30" in ios.running_config()
     assert ios.running.ports[IOS_PORT] == EmulatedPort("trunk", None, native=20, trunk_native=30)
 
 
-def test_nxos_makes_a_vlan_whose_name_is_taken_without_it() -> None:
+def test_nxos_creates_a_vlan_without_a_name_that_is_taken() -> None:
     with emulate("cisco_nxos") as switch, AdministratorClient(switch) as client:
         switch.occupy(vlans={20: "sbf-112"})
         client.ask("configure terminal")
@@ -125,7 +125,7 @@ def test_nxos_makes_a_vlan_whose_name_is_taken_without_it() -> None:
         ("hp_comware", "display vlan | include x", "Permission denied."),
     ],
 )
-def test_a_forbidden_filter_is_refused_in_the_platforms_words(platform: str, command: str, words: str) -> None:
+def test_a_forbidden_filter_is_refused_with_the_platforms_message(platform: str, command: str, words: str) -> None:
     with emulate(platform) as switch, AdministratorClient(switch) as client:
         switch.forbid(r"\|")
         assert words in client.ask(command)
@@ -148,7 +148,7 @@ def test_ios_filters_its_output(ios: EmulatedSwitch, kind: str, shown: str) -> N
     assert "Building configuration" not in said
 
 
-def test_a_lying_switch_accepts_every_line_of_a_kind_and_does_nothing(ios: EmulatedSwitch) -> None:
+def test_a_lying_switch_ignores_every_line_of_a_kind(ios: EmulatedSwitch) -> None:
     ios.lie("allowed vlan")
     with AdministratorClient(ios) as client:
         client.ask("configure terminal")

@@ -34,7 +34,7 @@ def switch(request: pytest.FixtureRequest) -> Iterator[EmulatedSwitch]:
 
 
 def changed(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Create VLAN 112, which is not saved."""
+    """Create VLAN 112 without a save."""
     switch.configure(VLAN.get(switch.platform, "vlan 112"))
     assert 112 in switch.running.vlans
     return switch
@@ -48,14 +48,14 @@ def test_a_saved_change_survives_a_reboot(switch: EmulatedSwitch) -> None:
     assert 112 in switch.running.vlans
 
 
-def test_an_unsaved_change_is_gone_after_a_reboot(switch: EmulatedSwitch) -> None:
+def test_an_unsaved_change_is_lost_in_a_reboot(switch: EmulatedSwitch) -> None:
     changed(switch)
     switch.reboot()
     assert 112 not in switch.running.vlans
 
 
 @pytest.mark.parametrize(("platform", "how"), FAILURES)
-def test_a_failed_save_is_told_in_the_platforms_words(platform: str, how: str) -> None:
+def test_a_failed_save_prints_the_platforms_message(platform: str, how: str) -> None:
     with emulate(platform) as switch:
         changed(switch).fail_save(how)
         client = AdministratorClient(switch)
@@ -77,7 +77,7 @@ def test_a_save_after_a_failed_one_succeeds(switch: EmulatedSwitch) -> None:
     assert (112 in switch.startup.vlans, switch.saves) == (True, 1)
 
 
-def test_a_lying_save_prints_what_a_true_one_prints(switch: EmulatedSwitch) -> None:
+def test_an_ineffective_save_prints_the_same_as_an_effective_one(switch: EmulatedSwitch) -> None:
     client = AdministratorClient(switch)
     true = client.ask(SAVE[switch.platform])
     switch.fail_save("lie")
@@ -104,7 +104,7 @@ def test_a_hung_save_shows_no_prompt_again(switch: EmulatedSwitch, how: str, wri
     assert (112 in switch.startup.vlans) is written
 
 
-def test_another_session_saves_not_while_one_hangs() -> None:
+def test_no_session_saves_while_the_save_of_another_hangs() -> None:
     with emulate("cisco_ios") as switch:
         changed(switch).fail_save("hang")
         hung, other = AdministratorClient(switch), AdministratorClient(switch)
@@ -126,7 +126,7 @@ def test_ios_asks_for_the_name_of_the_startup_file() -> None:
         client.close()
 
 
-def test_a_slow_save_succeeds_in_its_time(switch: EmulatedSwitch) -> None:
+def test_a_slow_save_succeeds_eventually(switch: EmulatedSwitch) -> None:
     switch.fail_save("slow", seconds=0.4)
     client = AdministratorClient(switch)
     before = time.monotonic()
@@ -136,7 +136,7 @@ def test_a_slow_save_succeeds_in_its_time(switch: EmulatedSwitch) -> None:
     assert switch.saves == 1
 
 
-def test_a_reboot_may_bring_the_startup_before_the_last_save(switch: EmulatedSwitch) -> None:
+def test_a_reboot_can_restore_the_startup_before_the_last_save(switch: EmulatedSwitch) -> None:
     switch.save()
     changed(switch).save()
     switch.reboot(boot="older")
@@ -144,7 +144,7 @@ def test_a_reboot_may_bring_the_startup_before_the_last_save(switch: EmulatedSwi
     assert switch.running == switch.startup
 
 
-def test_a_reboot_of_an_erased_switch_brings_the_factory_state(switch: EmulatedSwitch) -> None:
+def test_a_reboot_of_an_erased_switch_restores_the_factory_state(switch: EmulatedSwitch) -> None:
     switch.occupy(vlans={20: "printers"}, access={switch.port_names[3]: 20})
     switch.save()
     switch.reboot(boot="empty")
@@ -165,7 +165,7 @@ def test_a_switch_refuses_connections_until_it_is_back(switch: EmulatedSwitch) -
     assert switch.boots == 1
 
 
-def test_a_switch_that_is_off_stays_off_until_it_is_switched_on() -> None:
+def test_a_switch_stays_off_until_it_is_switched_on() -> None:
     with emulate("arista_eos") as switch:
         host, port = switch.address.split(":")
         switch.power_off()
@@ -175,8 +175,8 @@ def test_a_switch_that_is_off_stays_off_until_it_is_switched_on() -> None:
         socket.create_connection((host, int(port))).close()
 
 
-def test_a_vtp_server_brings_its_vlans_back_unsaved() -> None:
-    """``vlan.dat`` holds VLANs 1 to 1005 of a VTP server; their creation is not a matter of the startup file."""
+def test_a_vtp_server_restores_its_unsaved_vlans() -> None:
+    """``vlan.dat`` contains VLANs 1 to 1005 of a VTP server, independently of the startup configuration."""
     with emulate("cisco_ios", vtp="server") as switch:
         changed(switch)
         switch.reboot()

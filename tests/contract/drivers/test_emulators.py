@@ -1,4 +1,4 @@
-"""The emulated switches, as Netmiko sees them: what the drivers' tests stand on."""
+"""The emulated switches as Netmiko sees them, which the tests of drivers rely on."""
 
 import time
 
@@ -53,7 +53,7 @@ def test_netmiko_prepares_a_session_enables_and_reads(platform: str) -> None:
 
 
 @pytest.mark.parametrize("platform", COMMAND_LINES)
-def test_a_line_that_is_not_understood_is_answered_in_the_platforms_words(platform: str) -> None:
+def test_an_invalid_line_is_answered_with_the_platforms_message(platform: str) -> None:
     words = {"sonic": "command not found", "arista_eos": "% Invalid input", "hp_comware": "% Unrecognized command"}
     with emulate(platform) as switch:
         connection = enabled(switch)
@@ -63,7 +63,7 @@ def test_a_line_that_is_not_understood_is_answered_in_the_platforms_words(platfo
     assert words[platform] in said if platform in words else any(word in said for word in usual)
 
 
-def test_a_wrong_password_does_not_let_in() -> None:
+def test_a_wrong_password_is_rejected() -> None:
     with emulate("cisco_ios") as switch:
         switch.password = "another"  # noqa: S105
         before = switch.logins
@@ -73,7 +73,7 @@ def test_a_wrong_password_does_not_let_in() -> None:
         assert switch.logins == before
 
 
-def test_long_output_stops_at_more_until_the_terminal_length_is_0() -> None:
+def test_long_output_stops_at_more_unless_paging_is_off() -> None:
     with emulate("cisco_ios") as switch:
         connection = enabled(switch)
         connection.send_command("terminal length 5")
@@ -104,7 +104,7 @@ def test_on_os10_the_plain_form_adds() -> None:
         assert switch.running.ports["ethernet1/1/1"].allowed == {10, 20}
 
 
-def test_ios_makes_vlans_when_their_mode_is_left_and_keeps_its_internal_ones() -> None:
+def test_ios_creates_vlans_when_their_mode_is_left() -> None:
     with emulate("cisco_ios") as switch:
         switch.configure("vlan 112,1006")
         assert 112 in switch.running.vlans
@@ -118,7 +118,7 @@ def test_long_lists_are_wrapped() -> None:
         assert switch.running_config().count("switchport trunk allowed vlan add") == 5
 
 
-def test_a_reboot_brings_back_what_was_saved() -> None:
+def test_a_reboot_restores_the_saved_configuration() -> None:
     with emulate("cisco_ios") as switch:
         switch.configure("vlan 112")
         switch.save()
@@ -127,7 +127,7 @@ def test_a_reboot_brings_back_what_was_saved() -> None:
         assert set(switch.running.vlans) == {1, 112}
 
 
-def test_one_session_too_many_is_turned_away() -> None:
+def test_a_session_over_the_limit_is_rejected() -> None:
     with emulate("arista_eos", sessions=1) as switch:
         first = session(switch)
         with pytest.raises(netmiko.NetmikoTimeoutException):
@@ -144,7 +144,7 @@ def test_a_command_takes_as_long_as_the_switch_is_slow() -> None:
         connection.remote_conn_pre.close()
 
 
-def test_an_ignored_command_is_answered_like_any_other_and_does_nothing() -> None:
+def test_an_ignored_command_is_answered_without_an_effect() -> None:
     with emulate("arista_eos") as switch:
         switch.fail("ignore", "^no vlan")
         switch.configure("vlan 112")

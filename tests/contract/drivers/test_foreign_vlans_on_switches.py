@@ -1,4 +1,4 @@
-"""VLANs of others on every kind of switch: found, with the evidence, and left exactly as they are."""
+"""Foreign VLANs on every kind of switch: found, with the evidence, and left unchanged."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,9 +15,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchObserved, SwitchWanted, compare_switch
 
 SHOW_NO_NAMES = frozenset({"hp_comware", "sonic"})
-"""Platforms whose VLANs have no name that SBF reads: only its record says which are its own."""
+"""Platforms whose VLANs have no name that SBF reads; only SBF's record shows which are its own."""
 SWITCHES = [name for name in EMULATED if name != "cisco_iosxr"]
-"""On a router a VLAN ID of another port is another VLAN."""
+"""On a router, the same VLAN ID on another port is another VLAN."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def judged(bench: SwitchBench, created: str = "") -> SwitchObserved:
 
 
 def converge(bench: SwitchBench, a: str, created: str = "") -> None:
-    """Make port a carry these VLANs, as far as they are free, as a worker with this record does."""
+    """Make port a carry those of these VLANs that are free, as a worker with this record does."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(a), bench.b: VlanSet()})
     difference = compare_switch(wanted, judged(bench, created))
     if difference:
@@ -57,26 +57,26 @@ def other(bench: SwitchBench) -> str:
     return bench.other.replace(" ", "")
 
 
-def test_somebodys_vlan_is_found_by_its_name(bench: SwitchBench) -> None:
+def test_a_foreign_vlan_is_found_by_its_name(bench: SwitchBench) -> None:
     occupy(bench.switch, vlans={150: "offices"})
     (found,) = judged(bench).foreign
     expected = None if bench.switch.platform in SHOW_NO_NAMES else "offices"
     assert (found.vlan, found.name, found.ports) == (150, expected, ())
 
 
-def test_somebodys_access_port_makes_its_vlan_foreign(bench: SwitchBench) -> None:
+def test_a_foreign_access_port_makes_its_vlan_foreign(bench: SwitchBench) -> None:
     converge(bench, "150")
     occupy(bench.switch, access={bench.other: 150})
     assert foreign(bench, "150") == [(150, (other(bench),))]
 
 
-def test_somebodys_trunk_with_a_list_makes_its_vlans_foreign(bench: SwitchBench) -> None:
+def test_a_foreign_trunk_with_a_list_makes_its_vlans_foreign(bench: SwitchBench) -> None:
     converge(bench, "150-151")
     occupy(bench.switch, trunks={bench.other: {150}})
     assert foreign(bench, "150-151") == [(150, (other(bench),))]
 
 
-def test_somebodys_trunk_with_every_vlan_states_none(listing: SwitchBench) -> None:
+def test_a_foreign_trunk_of_every_vlan_makes_none_foreign(listing: SwitchBench) -> None:
     converge(listing, "150")
     occupy(listing.switch, trunks={listing.other: "all"})
     assert foreign(listing, "150") == []
@@ -89,7 +89,7 @@ def test_a_created_vlan_is_recognized_without_the_record(bench: SwitchBench) -> 
     assert foreign(bench, "150-151") == []
 
 
-def test_nothing_of_others_is_touched_by_a_clusters_life(bench: SwitchBench) -> None:
+def test_foreign_configuration_is_unchanged_after_a_clusters_life(bench: SwitchBench) -> None:
     occupy(bench.switch, vlans={150: "offices", 152: "labs"}, access={bench.other: 150})
     watch = bench.switch.watch(bench.names, {151})
     converge(bench, "150-152")
@@ -102,7 +102,7 @@ def test_nothing_of_others_is_touched_by_a_clusters_life(bench: SwitchBench) -> 
     }
 
 
-def test_the_members_of_an_aggregate_are_no_strangers(bench: SwitchBench) -> None:
+def test_the_members_of_an_aggregate_are_not_foreign(bench: SwitchBench) -> None:
     converge(bench, "150")
     occupy(bench.switch, trunks={bench.other: {150}})
     managed = replace(bench.managed, members=(bench.managed.ports[0], other(bench)))

@@ -1,6 +1,6 @@
-"""The IOS dialect on IOS-like switches that it was not written for, and dialects whose sessions are cut at every line.
+"""The IOS dialect on IOS-like switches without a dialect, and sessions that are cut at every line.
 
-The driver works or stops; at no instant does it change what is not SBF's, and no other port carries a VLAN of SBF's.
+The driver works or stops. It never changes what is not SBF's, and no other port ever carries a VLAN of SBF's.
 """
 
 from contextlib import ExitStack
@@ -29,7 +29,7 @@ CUT_AT_EVERY_LINE = ("cisco_ios", "cisco_nxos", "arista_eos", "dell_force10", "d
 
 
 def furnished(switch: EmulatedSwitch) -> EmulatedSwitch:
-    """Give a switch other people's VLANs and ports."""
+    """Configure foreign VLANs and ports on a switch."""
     access, trunk, every = switch.port_names[3:6]
     switch.occupy(vlans={20: "printers", 150: "lab"}, access={access: 150}, trunks={trunk: {20, 150}, every: {20}})
     switch.timeline.clear()
@@ -37,13 +37,13 @@ def furnished(switch: EmulatedSwitch) -> EmulatedSwitch:
 
 
 def left_to_do(driver: SwitchDriver, bench: SwitchBench) -> SwitchDifference:
-    """Read, and compare with eleven VLANs on the first port and none on the second."""
+    """Return the difference to eleven VLANs on the first port and none on the second."""
     wanted = SwitchWanted(ports={bench.a: VlanSet.parse(ON_A), bench.b: VlanSet()})
     return compare_switch(wanted, mark_foreign_vlans(driver.read(bench.managed), VlanSet(OURS)))
 
 
 def reached_others(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
-    """Return the lines after which a port other than the first carried a VLAN of ours, or the first a wrong one."""
+    """Return the lines after which another port than the first carried a managed VLAN, or the first a wrong one."""
     first = switch.port_names[0]
     return [
         (line, port, vlans & OURS)
@@ -54,7 +54,7 @@ def reached_others(switch: EmulatedSwitch) -> list[tuple[str, str, set[int]]]:
 
 
 @pytest.mark.parametrize("clone", CLONES)
-def test_an_unknown_ios_is_served_or_left_in_peace(clone: str) -> None:
+def test_an_ios_like_switch_is_configured_or_left_unchanged(clone: str) -> None:
     with ExitStack() as stack:
         switch = furnished(stack.enter_context(listening(CLONES[clone]())))
         a, b = (PortName(name) for name in switch.port_names[:2])
@@ -83,7 +83,7 @@ def test_an_unknown_answer_to_a_save_is_no_success(clone: str) -> None:
 
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("platform", CUT_AT_EVERY_LINE)
-def test_a_session_may_be_cut_at_every_line(platform: str, done: bool) -> None:
+def test_a_session_can_be_cut_at_every_line(platform: str, done: bool) -> None:
     whole = _lines_after_a_cut(platform, skip=10_000, done=done)
     assert len(whole) > 8
     for skip in range(len(whole)):
@@ -91,7 +91,7 @@ def test_a_session_may_be_cut_at_every_line(platform: str, done: bool) -> None:
 
 
 def _lines_after_a_cut(platform: str, skip: int, *, done: bool) -> list[str]:
-    """Converge and save on a switch whose session is cut at one line; return the lines that it was told."""
+    """Reconcile and save on a switch whose session is cut at one line; return the lines that the switch received."""
     switch = furnished(EMULATED_PLATFORMS[platform]())
     a, b = (PortName(name.replace(" ", "")) for name in switch.port_names[:2])
     bench = SwitchBench(switch, None, a, b, switch.port_names[2])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Accounts and releases that lack a right or a filter: SBF asks what they answer, or says what was refused."""
+"""Accounts and releases without a right or a filter: SBF uses the commands they answer, or reports the refusal."""
 
 import re
 
@@ -25,7 +25,7 @@ FILTERS |= {
 
 
 @pytest.mark.parametrize("platform", FILTERS)
-def test_an_account_that_cannot_filter_is_asked_for_the_whole(platform: str, make_bench: MakeBench) -> None:
+def test_an_account_without_filters_reads_the_whole_configuration(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.forbid(FILTERS[platform])
     assert not bench.converge("112", "112,120")
@@ -34,13 +34,13 @@ def test_an_account_that_cannot_filter_is_asked_for_the_whole(platform: str, mak
 
 
 @pytest.mark.parametrize("platform", FILTERS)
-def test_a_filter_that_answers_nothing_is_taken_for_none(platform: str, make_bench: MakeBench) -> None:
+def test_an_empty_filtered_answer_counts_as_a_missing_filter(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("say", FILTERS[platform], text="\n", times=99)
     assert not bench.converge("112", "112,120")
 
 
-def test_the_command_that_was_answered_is_asked_first_from_then_on(make_bench: MakeBench) -> None:
+def test_the_answered_command_is_tried_first_from_then_on(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid(r"\|")
     bench.read()
@@ -49,7 +49,7 @@ def test_the_command_that_was_answered_is_asked_first_from_then_on(make_bench: M
     assert bench.switch.commands[before:] == ["show vlan brief", "show running-config", "show vlan internal usage"]
 
 
-def test_an_account_that_may_not_see_the_configuration_is_asked_for_the_ports(make_bench: MakeBench) -> None:
+def test_an_account_without_the_configuration_reads_the_ports(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^show running-config")
     assert not bench.converge("112", ",".join(str(number) for number in range(100, 200, 2)))
@@ -57,14 +57,14 @@ def test_an_account_that_may_not_see_the_configuration_is_asked_for_the_ports(ma
     assert bench.carries(bench.names[1]) == {120}
 
 
-def test_a_trunk_that_carries_all_is_seen_without_the_configuration_too(make_bench: MakeBench) -> None:
+def test_an_open_trunk_is_detected_without_the_configuration(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.become_trunk(bench.switch.running.ports[bench.names[0]], None)
     bench.switch.forbid("^show running-config")
     assert bench.a in bench.read().open
 
 
-def test_an_account_that_sees_nothing_is_refused_in_the_devices_words(make_bench: MakeBench) -> None:
+def test_an_account_without_rights_is_refused_with_the_devices_message(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^show (running-config|interfaces)")
     said = r"asked 'show running-config \| include .*', it said 'Command authorization failed"
@@ -72,27 +72,27 @@ def test_an_account_that_sees_nothing_is_refused_in_the_devices_words(make_bench
         bench.read()
 
 
-def test_an_edge_that_cannot_filter_is_asked_for_the_whole() -> None:
+def test_an_edge_without_filters_shows_the_whole_configuration() -> None:
     bench = open_direct_bench("cisco_iosxe", "vpls")
     bench.device.fail("refuse", r"\|", times=99)
     assert not bench.converge(112)
     assert not bench.converge()
 
 
-def test_every_alternative_is_for_a_command_of_its_dialect() -> None:
+def test_every_alternative_belongs_to_a_command_of_its_dialect() -> None:
     assert {name for name, one in DIALECTS.items() if set(one.instead) - set(one.show)} == set()
     assert {name for name, one in DIALECTS.items() if one.instead} == set(FILTERS)
     assert set(FILTERS) <= set(EMULATED)
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_the_words_for_a_missing_right_are_a_refusal(platform: str) -> None:
+def test_the_message_for_a_missing_right_is_a_refusal(platform: str) -> None:
     words = EMULATED[platform].unauthorized.format(line="vlan 112")
     assert words
     assert DIALECTS[platform].errors.search(words)
 
 
-def test_a_line_that_the_account_may_not_say_is_refused(make_bench: MakeBench) -> None:
+def test_a_forbidden_line_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.forbid("^vlan ")
     with pytest.raises(Refused, match=r"told 'vlan 112', it said 'Command authorization failed"):

@@ -1,4 +1,4 @@
-"""The driver of Linux edges on a machine in memory, which can be cut off and looked at after every line."""
+"""The driver of Linux edges on a machine in memory, which can be disconnected and inspected after every line."""
 
 from dataclasses import dataclass, field
 
@@ -61,7 +61,7 @@ def test_at_no_instant_are_two_services_joined(bench: InMemory) -> None:
     assert len(bench.machine.instants) > 30
 
 
-def test_a_device_comes_up_last_and_a_customers_vlan_goes_first(bench: InMemory) -> None:
+def test_service_devices_come_up_last_and_customer_vlans_leave_first(bench: InMemory) -> None:
     said = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
     assert said == (
         "bridge vlan del dev ac1 vid 101",
@@ -76,13 +76,13 @@ def test_a_device_comes_up_last_and_a_customers_vlan_goes_first(bench: InMemory)
     assert bench.driver.list_commands(EdgeDifference()) == ()
 
 
-def test_a_bridge_that_puts_new_ports_into_a_vlan_is_unsafe(bench: InMemory) -> None:
+def test_a_bridge_with_a_default_pvid_is_unsafe(bench: InMemory) -> None:
     bench.machine.links["br0"].data["vlan_default_pvid"] = 1
     with pytest.raises(Unsafe, match="edge pe1: expected a bridge br0 with vlan_filtering 1 vlan_default_pvid 0 "):
         bench.driver.read(MANAGED)
 
 
-def test_an_edge_that_is_cut_off_is_unreachable_and_answers_again_when_it_is_back(bench: InMemory) -> None:
+def test_a_disconnected_edge_is_unreachable_and_answers_later(bench: InMemory) -> None:
     bench.machine.cut_off = True
     with pytest.raises(Unreachable):
         bench.driver.apply(EdgeDifference(add=(A,)))
@@ -90,14 +90,14 @@ def test_an_edge_that_is_cut_off_is_unreachable_and_answers_again_when_it_is_bac
     assert not converge(bench, A)
 
 
-def test_an_answer_that_cannot_be_understood_is_unsafe(bench: InMemory) -> None:
+def test_an_unknown_answer_is_unsafe(bench: InMemory) -> None:
     bench.machine.says = "Dump terminated"
     with pytest.raises(Unsafe, match=r"edge pe1: expected JSON from 'ip -.*', got 'Dump terminated'"):
         bench.driver.read(MANAGED)
 
 
 @pytest.mark.parametrize(("one", "missing"), [(A, "loopback"), (B, "core_port")])
-def test_an_edge_that_lacks_what_a_transport_needs_is_told_so(one: object, missing: str) -> None:
+def test_an_edge_without_a_required_setting_is_refused(one: object, missing: str) -> None:
     bare = EDGE.model_copy(update={missing: None})
     driver = LinuxEdge(bare, BACKBONE, PeLine(LinuxPe()))
     with pytest.raises(Refused, match=f"found no {missing} in the topology: add it"):

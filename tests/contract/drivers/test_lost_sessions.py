@@ -1,4 +1,4 @@
-"""A driver notices that its switch ended the session, over real SSH, without asking."""
+"""A driver detects, over real SSH and without sending anything, that its switch ended the session."""
 
 import time
 
@@ -25,7 +25,7 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 
 
-def test_a_session_that_the_switch_ended_is_lost_and_one_that_was_never_made_or_is_kept_is_not() -> None:
+def test_only_a_session_ended_by_the_switch_is_lost() -> None:
     with emulate("cisco_ios") as switch:
         port = PortName(switch.port_names[0])
         element = SwitchElement(name=Name("sw1"), ports=(port,), platform="cisco_ios", address=switch.address)
@@ -59,7 +59,7 @@ class LostLine:
         return True
 
     def close(self) -> None:
-        """End nothing."""
+        """Do nothing."""
 
 
 class LostSession:
@@ -89,6 +89,6 @@ def lost_napalm() -> JunosSession:
     ],
     ids=lambda driver: type(driver).__name__,
 )
-def test_every_kind_of_driver_notices_a_lost_session(driver: object) -> None:
+def test_every_kind_of_driver_detects_a_lost_session(driver: object) -> None:
     assert isinstance(driver, DetectsSessionLoss)
     assert driver.is_lost()

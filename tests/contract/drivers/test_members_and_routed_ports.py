@@ -1,4 +1,4 @@
-"""Managed ports that belong to a link aggregate or route: in other use, though no line says anything of VLANs."""
+"""Managed ports that are members of an aggregate or routed are in other use, even without any VLAN configuration."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -51,7 +51,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def refused(world: World, platform: str, line: str) -> str:
-    """Ask for a cluster on a port that has this line; return the trouble, after the port was seen untouched."""
+    """Request a cluster on a port with this line, check that the port is unchanged, and return the error report."""
     with ExitStack() as stack:
         switch = stack.enter_context(attach_switch(world, platform))
         switch.running.ports[switch.port_names[0]].lines.append(line)
@@ -65,14 +65,14 @@ def refused(world: World, platform: str, line: str) -> str:
 
 
 @pytest.mark.parametrize("platform", MEMBERS)
-def test_a_member_of_an_aggregate_is_refused_untouched(platform: str, world: World) -> None:
+def test_a_member_of_an_aggregate_is_refused_without_a_change(platform: str, world: World) -> None:
     trouble = refused(world, platform, MEMBERS[platform])
     assert "expected a port without other use, found a member of a link aggregate: it was left alone" in trouble
     assert "'virtcloud element adopt brno-sw1 " in trouble
 
 
 @pytest.mark.parametrize("platform", ROUTED)
-def test_a_routed_port_is_refused_untouched(platform: str, world: World) -> None:
+def test_a_routed_port_is_refused_without_a_change(platform: str, world: World) -> None:
     trouble = refused(world, platform, ROUTED[platform])
     assert "expected a port without other use, found a routed port: it was left alone" in trouble
 
@@ -113,7 +113,7 @@ def test_a_junos_port_is_read_with_its_use(inside: str, use: str) -> None:
     assert str(derive_port_use(found["ge-0/0/1"])) == use
 
 
-def test_a_port_of_a_bond_is_in_other_use_on_a_linux_bridge() -> None:
+def test_a_linux_port_of_a_bond_is_in_other_use() -> None:
     port = PortName("p1")
     found = linux_bridge.derive_bridge_state(
         Name("sw1"), {}, SwitchScope((port,), VlanSet.parse("100-199")), members=("p1",)

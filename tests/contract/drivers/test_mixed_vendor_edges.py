@@ -1,4 +1,4 @@
-"""A cluster over edges of three vendors on one transport: through the store and the workers to the devices' words."""
+"""A cluster over edges of three vendors on one transport: through the store and the workers to the devices."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ VPLS = {"name": "vpls", "kind": "vpls", "vpn_ids": "10100-10199", "asn": 65000}
 
 @dataclass
 class EmulatedEdges(FakeEdges):
-    """Every edge as an emulated device of its platform, spoken to without SSH."""
+    """Every edge as an emulated device of its platform, without SSH."""
 
     devices: dict[str, Emulated] = field(default_factory=dict)
 
@@ -69,7 +69,7 @@ def devices(world: World) -> dict[str, Emulated]:
     return world.edges.devices
 
 
-def test_sites_with_other_numbers_and_other_vendors_are_joined_in_one_service_and_nothing_is_left(world: World) -> None:
+def test_edges_of_three_vendors_join_one_service_without_remains(world: World) -> None:
     before = {name: device.running_config() for name, device in devices(world).items()}
     world.put("demo", ALL)
     world.settle()
@@ -85,8 +85,8 @@ def test_sites_with_other_numbers_and_other_vendors_are_joined_in_one_service_an
     assert {name: device.running_config() for name, device in devices(world).items()} == before
 
 
-def test_every_edge_has_all_others_as_its_neighbours(world: World) -> None:
-    """RFC 4762: a full mesh; each is known by its loopback."""
+def test_every_edge_has_all_others_as_neighbours(world: World) -> None:
+    """RFC 4762: a full mesh, in which each edge is known by its loopback."""
     world.put("demo", ALL)
     world.settle()
     shown = {name: device.running_config() for name, device in devices(world).items()}
@@ -98,7 +98,7 @@ def test_every_edge_has_all_others_as_its_neighbours(world: World) -> None:
     assert "neighbor 192.0.2.1 pw-id 10100\n    neighbor 192.0.2.2 pw-id 10100" in shown["plzen-pe1"]
 
 
-def test_what_an_administrator_took_off_an_edge_is_found_and_put_back(world: World) -> None:
+def test_a_circuit_removed_by_an_administrator_is_restored(world: World) -> None:
     world.put("demo", ALL)
     world.settle()
     device = devices(world)["brno-pe1"]
@@ -109,8 +109,8 @@ def test_what_an_administrator_took_off_an_edge_is_found_and_put_back(world: Wor
     assert device.reached() == {10100: {("GigabitEthernet0/0/1", 100)}}
 
 
-def test_an_edge_that_comes_back_with_half_of_it_is_mended(world: World) -> None:
-    """A cut between the VFI and the service instance leaves a part, which the next session clears."""
+def test_a_restarted_edge_with_half_a_circuit_is_repaired(world: World) -> None:
+    """A cut between the VFI and the service instance leaves a part, which the next session removes."""
     device = devices(world)["brno-pe1"]
     device.fail("cut", "^service instance 100 ")
     world.put("demo", ALL)

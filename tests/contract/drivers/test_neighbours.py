@@ -1,4 +1,4 @@
-"""What every driver of a command line reads of its switch's neighbours, on an emulated switch of each platform."""
+"""The neighbours that every driver reads, on an emulated switch of each platform."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from virtcloud.model.values import Name, PortName
 HOST = LldpPeer("brno-h1.example.org", "02:00:00:00:00:01", "eth0")
 OTHER = LldpPeer("brno-sw2", "Gi1/0/7")
 SHORT = ("juniper_junos",)
-"""Who is asked for a list that has no addresses."""
+"""Platforms whose list of neighbours has no addresses."""
 NAMELESS = LldpPeer("", "eth3")
 
 
@@ -35,7 +35,7 @@ class Bench:
     driver: ReadsNeighbours
 
     def heard(self) -> dict[str, Neighbour]:
-        """Read the neighbours, each by its port as the emulator calls it."""
+        """Return the neighbours by the emulator's names of the ports."""
         form = SWITCH_PLATFORMS[self.switch.platform].port
         names = {form(port): name for port, name in zip(self.ports, self.switch.port_names, strict=False)}
         return {names[form(one.local)]: one for one in self.driver.read_neighbours(self.ports)}
@@ -63,12 +63,12 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 @pytest.fixture
 def bench(shared: Bench) -> Bench:
-    """The platform's switch with no cable in it."""
+    """The platform's switch without a cable."""
     shared.switch.peers = {}
     return shared
 
 
-def test_neighbours_are_read_with_their_names_and_ports_and_a_moved_cable_is_read_where_it_is(bench: Bench) -> None:
+def test_neighbours_are_read_by_port_even_after_a_moved_cable(bench: Bench) -> None:
     a, b, c = bench.switch.port_names[:3]
     bench.switch.peers = {a: HOST, b: OTHER}
     found = bench.heard()
@@ -81,17 +81,17 @@ def test_neighbours_are_read_with_their_names_and_ports_and_a_moved_cable_is_rea
     assert [(port, one.name, one.port) for port, one in found.items()] == [(c, "", "eth3")]
 
 
-def test_a_switch_that_hears_nobody_says_so(bench: Bench) -> None:
+def test_a_switch_without_neighbours_reports_none(bench: Bench) -> None:
     assert bench.heard() == {}
 
 
-def test_an_answer_that_is_not_understood_is_an_error_and_never_no_neighbours(bench: Bench) -> None:
+def test_an_unknown_answer_never_counts_as_no_neighbours(bench: Bench) -> None:
     bench.switch.fail("say", "lldp", text="LLDP agent is not started on this system")
     with pytest.raises(Unsafe, match="LLDP agent is not started"):
         bench.heard()
 
 
-def test_a_switch_that_does_not_run_lldp_is_quoted() -> None:
+def test_the_message_of_a_switch_without_lldp_is_quoted() -> None:
     with bench_of("cisco_ios") as bench:
         bench.switch.fail("say", "lldp", text="% LLDP is not enabled")
         with pytest.raises(Refused, match="% LLDP is not enabled"):

@@ -1,4 +1,4 @@
-"""What a real Open vSwitch does with frames while its driver works, asked of the switch itself."""
+"""The frames of a real Open vSwitch while its driver works, as reported by the switch itself."""
 
 import json
 import subprocess
@@ -23,13 +23,13 @@ PORTS = tuple(map(PortName, ("p1", "p2", "p3")))
 
 @dataclass
 class Bench:
-    """The switch, its ports as they come, and its driver."""
+    """The switch, its new ports, and its driver."""
 
     switch: Daemons
     driver: OpenVSwitch
 
     def converge(self, access: tuple[str, ...] = (), **wanted: str) -> SwitchDifference:
-        """Make it carry this on p1, p2 and p3; gives what was changed."""
+        """Make the switch carry these VLANs on p1, p2 and p3; return the difference."""
         ports = {port: VlanSet.parse(wanted.get(port, "")) for port in PORTS}
         target = SwitchWanted(ports=ports, access=access)
         managed = SwitchScope(PORTS, VlanSet.parse("100-199"), target.access)
@@ -45,13 +45,13 @@ def bench(open_vswitch: Daemons) -> Bench:
     return Bench(open_vswitch, OpenVSwitch(Name("sw1"), LocalShell(open_vswitch.environment)))
 
 
-def test_ports_as_they_come_carry_everything_and_are_closed_with_the_first_number(bench: Bench) -> None:
+def test_new_ports_carry_all_vlans_until_the_first_change(bench: Bench) -> None:
     assert bench.switch.reaches("p1", 150) == {"p2", "p3"}
     assert bench.converge(p1="100", p2="100").close == ("p1", "p2", "p3")
     assert (bench.switch.reaches("p1", 100), bench.switch.reaches("p1", 150)) == ({"p2"}, set())
 
 
-def test_a_trunk_that_lost_its_last_number_carries_none(bench: Bench) -> None:
+def test_a_trunk_without_its_last_vlan_carries_none(bench: Bench) -> None:
     bench.converge(p1="100", p2="100", p3="101")
     bench.converge(p3="101")
     reached = [bench.switch.reaches("p1", tag) for tag in (None, 100, 101, 150)]
@@ -63,7 +63,7 @@ def test_untagged_frames_are_dropped_on_trunks(bench: Bench) -> None:
     assert bench.switch.reaches("p1") == set()
 
 
-def test_an_access_port_joins_untagged_frames_to_its_number_and_takes_no_tag(bench: Bench) -> None:
+def test_an_access_port_accepts_untagged_frames_only(bench: Bench) -> None:
     bench.converge(("p2",), p1="100-101", p2="100")
     assert (bench.switch.reaches("p2"), bench.switch.reaches("p1", 100)) == ({"p1"}, {"p2"})
     assert (bench.switch.reaches("p1", 101), bench.switch.reaches("p2", 101)) == (set(), set())
@@ -75,8 +75,8 @@ def test_access_ports_without_a_cluster_do_not_reach_each_other(bench: Bench) ->
     assert [bench.switch.reaches(port, tag) for port in ("p1", "p2") for tag in (None, 100)] == [set()] * 4
 
 
-def test_a_change_of_thousands_of_characters_is_one_transaction_through_a_terminal(bench: Bench) -> None:
-    """It is typed in several lines, since a terminal's line holds 4096 characters."""
+def test_a_change_of_thousands_of_characters_is_one_transaction(bench: Bench) -> None:
+    """The command spans several lines, because a terminal's line has at most 4096 characters."""
     odd, even = VlanSet(range(101, 3000, 2)), VlanSet(range(100, 3000, 2))
     line = TerminalShell(bench.switch.environment)
     driver = OpenVSwitch(Name("sw1"), line)
@@ -88,7 +88,7 @@ def test_a_change_of_thousands_of_characters_is_one_transaction_through_a_termin
 
 @contextmanager
 def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
-    """Give, once it is over, the list of every state that any managed port passed through, as the database tells."""
+    """Yield a list that has, at the end, every state of the managed ports, as reported by the database."""
     command = "ovsdb-client", "--format=json", "monitor", f"unix:{switch.folder}/db.sock", "Port", "name,trunks"
     seen: list[list[int]] = []
     with subprocess.Popen(command, env=switch.environment, stdout=subprocess.PIPE, text=True) as monitor:  # noqa: S603
@@ -96,7 +96,7 @@ def recorded(switch: Daemons) -> Iterator[list[list[int]]]:
             assert monitor.stdout
             assert '"initial"' in monitor.stdout.readline()
             yield seen
-            switch.alter("br0", "trunks=4000")  # the last state: whoever hears of it has heard of all others
+            switch.alter("br0", "trunks=4000")  # the last state; a monitor that reports it has reported all others
             for line in monitor.stdout:
                 rows = [row[2:] for row in json.loads(line)["data"] if row[1] in {"new", "insert"}]
                 seen += [_members(trunks) for port, trunks in rows if port in PORTS]
@@ -111,7 +111,7 @@ def _members(trunks: object) -> list[int]:
     return trunks[1] if isinstance(trunks, list) else [trunks]
 
 
-def test_no_trunk_has_an_empty_list_for_an_instant_once_it_was_closed(bench: Bench) -> None:
+def test_a_closed_trunk_never_has_an_empty_list_again(bench: Bench) -> None:
     bench.converge(p1="100", p2="100", p3="100")
     with recorded(bench.switch) as states:
         bench.converge(p1="101", p2="100-105,107")
@@ -135,9 +135,7 @@ def test_no_trunk_has_an_empty_list_for_an_instant_once_it_was_closed(bench: Ben
     ],
     ids=["untagged in our number", "somebody's access port", "somebody's trunk"],
 )
-def test_a_port_that_somebody_uses_in_another_way_is_unsafe(
-    bench: Bench, values: tuple[str, ...], access: bool, words: str
-) -> None:
+def test_a_port_with_another_mode_is_unsafe(bench: Bench, values: tuple[str, ...], access: bool, words: str) -> None:
     bench.switch.alter("p1", *values)
     with pytest.raises(Unsafe, match=words):
         bench.driver.read(SwitchScope(PORTS, VlanSet.parse("100-199"), PORTS if access else ()))
@@ -160,7 +158,7 @@ def test_a_port_in_other_use_is_reported_with_its_use(bench: Bench, values: tupl
     assert (carried.in_use, str(carried.untaken[PortName("p1")])) == ((PortName("p1"),), words)
 
 
-def test_a_port_that_nobody_configured_is_in_no_other_use(bench: Bench) -> None:
+def test_an_unconfigured_port_is_in_no_other_use(bench: Bench) -> None:
     carried = bench.driver.read(SwitchScope(PORTS, VlanSet.parse("100-199")))
     assert (carried.in_use, carried.open) == ((), PORTS)
 
@@ -176,8 +174,8 @@ def test_a_port_that_nobody_configured_is_in_no_other_use(bench: Bench) -> None:
     ],
     ids=["an access port", "an open trunk", "a list", "a native VLAN", "unconfigured"],
 )
-def test_a_port_that_is_given_up_is_exactly_as_before(bench: Bench, values: tuple[str, ...]) -> None:
-    """Adopted, used by a cluster, and put back: the same columns (ovs-vswitchd.conf.db(5))."""
+def test_a_returned_port_is_exactly_as_before(bench: Bench, values: tuple[str, ...]) -> None:
+    """Adopted, used by a cluster, and restored: the same columns (ovs-vswitchd.conf.db(5))."""
     port, pool = PortName("p1"), VlanSet.parse("100-199")
     if values:
         bench.switch.alter("p1", *values)
@@ -192,20 +190,20 @@ def test_a_port_that_is_given_up_is_exactly_as_before(bench: Bench, values: tupl
     assert bench.driver.read(SwitchScope((port,), pool)).untaken[port] == before
 
 
-def test_a_port_that_is_not_there_is_named_with_those_that_are(bench: Bench) -> None:
+def test_a_missing_port_is_named_with_the_existing_ports(bench: Bench) -> None:
     with pytest.raises(Unsafe, match="expected a port p9, found br0, p1, p2, p3: correct the topology"):
         bench.driver.read(SwitchScope((PortName("p9"),), VlanSet.parse("100-199")))
 
 
-def test_a_number_of_somebody_else_stays_on_a_trunk(bench: Bench) -> None:
+def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
     bench.switch.alter("p1", "trunks=50")
     bench.converge(p1="100")
     bench.converge()
     assert bench.switch.get("p1", "trunks") == [50, 4095]
 
 
-def test_a_database_whose_switch_is_dead_is_not_believed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The database takes the change, and nobody does it: neither the change nor the reading passes for done."""
+def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database accepts a change that no switch applies; neither the change nor a reading may succeed."""
     monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:

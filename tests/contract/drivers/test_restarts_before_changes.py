@@ -1,7 +1,6 @@
-"""A device that restarted between a reading and its change gets no line of the change, whatever its session is.
+"""A device that restarted between a reading and its change receives no line of the change, over any session.
 
-It may have come back with another configuration, of which the change knows nothing: ports that carry whatever is
-created, or other people's uses.
+The device may have another configuration now, which the change does not know: open ports, or foreign uses.
 """
 
 import time
@@ -23,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 STATELESS = frozenset({"arista_eapi"})
-"""Platforms whose requests are connections of their own: the loss of one is not noticed without asking."""
+"""Platforms whose requests are separate connections: their loss shows only in the next request."""
 CHANGE = SwitchDifference(create=VlanSet.parse("101"))
 
 
@@ -52,7 +51,7 @@ def restarted(bench: SwitchBench) -> SwitchBench:
 
 
 def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
-    """Return an emulated edge with its driver and the first kind of transport that it makes."""
+    """Return an emulated edge with its driver and the first kind of transport that it supports."""
     device = stack.enter_context(emulate_edge(platform))
     kind = next(kind for name, kind in PAIRS if name == platform)
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})
@@ -64,7 +63,7 @@ def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
 
 
 @pytest.mark.parametrize("platform", EMULATED)
-def test_a_switch_that_restarted_since_it_was_read_is_not_changed(platform: str, stack: ExitStack) -> None:
+def test_a_switch_restarted_since_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
     bench = restarted(make_bench_in(stack)(platform))
     with pytest.raises(Unreachable, match=r"switch sw1 .*ended the session since it was read: nothing more was sent"):
         bench.driver.apply(CHANGE)
@@ -72,7 +71,7 @@ def test_a_switch_that_restarted_since_it_was_read_is_not_changed(platform: str,
 
 
 @pytest.mark.parametrize("platform", EMULATED)
-def test_it_is_changed_after_it_was_read_again(platform: str, stack: ExitStack) -> None:
+def test_a_restarted_switch_is_changed_after_another_reading(platform: str, stack: ExitStack) -> None:
     bench = restarted(make_bench_in(stack)(platform))
     with pytest.raises(Unreachable):
         bench.driver.apply(CHANGE)
@@ -82,14 +81,14 @@ def test_it_is_changed_after_it_was_read_again(platform: str, stack: ExitStack) 
 
 
 @pytest.mark.parametrize("platform", [name for name in EMULATED if name not in STATELESS])
-def test_a_reading_opens_a_new_session_by_itself(platform: str, stack: ExitStack) -> None:
+def test_a_reading_opens_a_new_session(platform: str, stack: ExitStack) -> None:
     bench = restarted(make_bench_in(stack)(platform))
     assert not bench.read().vlans
     assert bench.switch.logins == 2
 
 
-def test_a_switch_that_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
-    """It would save the configuration without the change, and say that it did."""
+def test_a_switch_restarted_before_its_save_is_not_saved(stack: ExitStack) -> None:
+    """The switch would save the configuration without the change, and print success."""
     bench = make_bench_in(stack)("cisco_ios")
     bench.read()
     bench.driver.apply(CHANGE)
@@ -102,7 +101,7 @@ def test_a_switch_that_restarted_before_its_save_is_not_saved(stack: ExitStack) 
 
 
 @pytest.mark.parametrize("platform", dict(PAIRS))
-def test_an_edge_that_restarted_since_it_was_read_is_not_changed(platform: str, stack: ExitStack) -> None:
+def test_an_edge_restarted_since_the_reading_is_not_changed(platform: str, stack: ExitStack) -> None:
     bench = make_edge_bench(stack, platform)
     device, driver = bench.device, bench.driver
     bench.read()
@@ -116,7 +115,7 @@ def test_an_edge_that_restarted_since_it_was_read_is_not_changed(platform: str, 
 
 
 def test_nothing_more_is_sent_once_an_edges_mode_is_unknown(stack: ExitStack) -> None:
-    """A session that does not leave the configuration is closed, and no other takes its place."""
+    """A session that does not leave the configuration mode is closed, and no other replaces it."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     bench.device.fail("refuse", ATTACH["cisco_nxos"])

@@ -1,4 +1,4 @@
-"""What each platform prints about a save, and what its driver makes of that (DESIGN.md §8)."""
+"""The output of each platform about a save, and its meaning to the driver (DESIGN.md §8)."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ QUESTIONS = [(name, cause) for name in SAVING_APART for cause in EMULATED[name].
 
 
 def changed(make_bench: MakeBench, platform: str, **options: object) -> SwitchBench:
-    """Make a switch whose running configuration has VLAN 112, and its startup configuration not."""
+    """Return a switch whose running configuration has VLAN 112, and whose startup configuration does not."""
     bench = make_bench(platform, **options)
     bench.read()
     bench.driver.apply(SwitchDifference(create=VlanSet([112]), add={bench.a: VlanSet([112])}))
@@ -33,14 +33,16 @@ def changed(make_bench: MakeBench, platform: str, **options: object) -> SwitchBe
 
 
 @pytest.mark.parametrize("platform", SAVING_APART)
-def test_a_save_that_worked_is_known_by_what_it_prints(platform: str, make_bench: MakeBench) -> None:
+def test_a_successful_save_is_recognized_by_its_output(platform: str, make_bench: MakeBench) -> None:
     bench = changed(make_bench, platform)
     assert bench.driver.save() is True
     assert (bench.switch.saves, bench.switch.unsaved) == (1, False)
 
 
 @pytest.mark.parametrize(("platform", "words"), VARIANTS)
-def test_other_releases_words_of_success_are_known(platform: str, words: str, make_bench: MakeBench) -> None:
+def test_the_success_messages_of_other_releases_are_recognized(
+    platform: str, words: str, make_bench: MakeBench
+) -> None:
     bench = changed(make_bench, platform)
     bench.switch.variant = words
     assert bench.driver.save() is True
@@ -48,7 +50,7 @@ def test_other_releases_words_of_success_are_known(platform: str, words: str, ma
 
 
 @pytest.mark.parametrize(("platform", "cause"), FAILURES)
-def test_a_save_that_failed_is_refused_in_the_devices_words(platform: str, cause: str, make_bench: MakeBench) -> None:
+def test_a_failed_save_is_refused_with_the_devices_message(platform: str, cause: str, make_bench: MakeBench) -> None:
     bench = changed(make_bench, platform)
     bench.switch.fail_save(cause)
     last = bench.switch.save_failures[cause].split()[-1]
@@ -68,7 +70,7 @@ def test_a_question_before_a_save_is_answered(platform: str, cause: str, make_be
 
 
 @pytest.mark.parametrize("platform", BY_COMMAND_LINE)
-def test_a_save_that_hangs_is_given_up_within_its_time(platform: str, make_bench: MakeBench) -> None:
+def test_a_hanging_save_is_abandoned_after_its_timeout(platform: str, make_bench: MakeBench) -> None:
     bench = changed(make_bench, platform, read_timeout=0.5)
     bench.switch.fail_save("hang")
     begun = time.monotonic()
@@ -81,7 +83,7 @@ def test_a_save_that_hangs_is_given_up_within_its_time(platform: str, make_bench
 
 @pytest.mark.parametrize("how", ["cut", "cut written"])
 @pytest.mark.parametrize("platform", BY_COMMAND_LINE)
-def test_a_save_that_is_cut_is_unreachable_and_may_be_repeated(platform: str, how: str, make_bench: MakeBench) -> None:
+def test_a_cut_save_is_unreachable_and_repeatable(platform: str, how: str, make_bench: MakeBench) -> None:
     bench = changed(make_bench, platform)
     bench.switch.fail_save(how)
     with pytest.raises(Unreachable):
@@ -92,7 +94,7 @@ def test_a_save_that_is_cut_is_unreachable_and_may_be_repeated(platform: str, ho
 
 
 @pytest.mark.parametrize("platform", ["juniper_junos", "cisco_iosxr"])
-def test_a_commit_that_is_persistent_needs_no_save(platform: str, make_bench: MakeBench) -> None:
+def test_a_persistent_commit_needs_no_save(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.read()
     bench.driver.apply(SwitchDifference(create=VlanSet([112]), add={bench.a: VlanSet([112])}))
@@ -100,8 +102,8 @@ def test_a_commit_that_is_persistent_needs_no_save(platform: str, make_bench: Ma
     assert not bench.switch.unsaved
 
 
-def test_a_save_beside_an_administrators_is_refused_and_repeated(make_bench: MakeBench) -> None:
-    """The platform serializes them: who comes second is told that it is busy."""
+def test_a_save_during_an_administrators_save_is_refused_and_repeated(make_bench: MakeBench) -> None:
+    """The platform serializes saves: the second session gets the answer that the switch is busy."""
     bench = changed(make_bench, "cisco_ios")
     bench.switch.fail_save("slow", seconds=1)
     with AdministratorClient(bench.switch) as administrator, ThreadPoolExecutor(1) as pool:
@@ -117,7 +119,7 @@ def test_a_save_beside_an_administrators_is_refused_and_repeated(make_bench: Mak
 @pytest.mark.parametrize(
     ("platform", "kind"), [("cisco_iosxe", "vpls"), ("arista_eos", "evpn"), ("cisco_nxos", "evpn")]
 )
-def test_an_edge_is_saved_only_when_it_says_so(platform: str, kind: str) -> None:
+def test_an_edge_is_saved_only_if_it_prints_success(platform: str, kind: str) -> None:
     bench = open_direct_bench(platform, kind)
     bench.driver.apply(EdgeDifference(add=(bench.circuit(112),)))
     bench.device.fail("say", "^(write memory|copy running)", text=BUSY)
@@ -128,7 +130,7 @@ def test_an_edge_is_saved_only_when_it_says_so(platform: str, kind: str) -> None
 
 
 @pytest.mark.parametrize(("platform", "kind"), [("cisco_iosxr", "vpls"), ("juniper_junos", "evpn")])
-def test_an_edge_whose_commit_is_persistent_needs_no_save(platform: str, kind: str) -> None:
+def test_an_edge_with_persistent_commits_needs_no_save(platform: str, kind: str) -> None:
     bench = open_direct_bench(platform, kind)
     bench.driver.apply(EdgeDifference(add=(bench.circuit(112),)))
     assert bench.driver.save() is False

@@ -1,4 +1,4 @@
-"""What every driver of a vendor's switch must do, on an emulated switch of each platform (DESIGN.md §7, §8)."""
+"""The requirements of every driver of a switch, on an emulated switch of each platform (DESIGN.md §7, §8)."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -61,14 +61,14 @@ OTHER_FORMS = {
 }
 ASKED = {"juniper_junos": "^get-configuration database", "arista_eapi": "^show vlan$", "cisco_iosxr": "^get-config"}
 HOLD_SESSIONS = [name for name in EMULATED if name != "arista_eapi"]
-"""Who is spoken to over HTTP has no session to hold."""
+"""Platforms over HTTP, which hold no session."""
 ATOMIC = [name for name in EMULATED if SWITCH_PLATFORMS[name].capabilities.atomic]
 LINE_BY_LINE = [name for name in EMULATED if name not in ATOMIC]
 ENTERED = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "interface {port}"]
 
 
 def allow(platform: str) -> str:
-    """Return a pattern of the line that allows VLANs on a port; of a new platform it is taken from its dialect."""
+    """Return a pattern of the line that allows VLANs on a port; for a new platform it comes from its dialect."""
     return ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow)
 
 
@@ -83,15 +83,15 @@ def bench(platform: str, make_bench: MakeBench) -> SwitchBench:
     return make_bench(platform)
 
 
-def test_a_new_switch_carries_nothing(bench: SwitchBench) -> None:
+def test_a_new_switch_carries_no_managed_vlan(bench: SwitchBench) -> None:
     carried = bench.read()
     assert carried.vlans == NOTHING
     assert carried.ports == {bench.a: NOTHING, bench.b: NOTHING}
     assert bench.switch.saves == 0
 
 
-def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(bench: SwitchBench) -> None:
-    """Ports and numbers that are not managed stay as they are, to the byte (DESIGN.md §7.4)."""
+def test_a_difference_is_applied_and_reversed_without_other_changes(bench: SwitchBench) -> None:
+    """Unmanaged ports and VLANs stay equal, byte by byte (DESIGN.md §7.4)."""
     bench.switch.running.vlans |= {50: "theirs"}
     other = bench.switch.running.ports[bench.other]
     other.mode, other.allowed = "trunk", {50}
@@ -110,7 +110,7 @@ def test_what_is_wanted_comes_to_be_and_goes_again_and_nothing_else_changes(benc
     assert bench.carries(bench.other) == NOTHING
 
 
-def test_the_last_vlan_leaves_and_no_port_is_open_after_it(bench: SwitchBench) -> None:
+def test_no_port_is_open_after_its_last_vlan_leaves(bench: SwitchBench) -> None:
     bench.converge("112", "112")
     assert not bench.converge()
     assert bench.carries(bench.names[0]) == set()
@@ -119,7 +119,7 @@ def test_the_last_vlan_leaves_and_no_port_is_open_after_it(bench: SwitchBench) -
 
 
 @pytest.mark.parametrize("platform", CAN_BE_OPEN)
-def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: str, make_bench: MakeBench) -> None:
+def test_an_open_trunk_never_carries_a_new_vlan(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     every = set(range(1, 4095)) if platform == "hp_comware" else None
     for name in bench.names:
@@ -133,7 +133,7 @@ def test_a_trunk_that_carries_all_vlans_never_carries_ours_that_way(platform: st
 
 
 @pytest.mark.parametrize("platform", CAN_BE_OPEN)
-def test_a_pool_of_one_number_on_an_open_trunk_closes_it_too(platform: str, make_bench: MakeBench) -> None:
+def test_a_pool_of_one_vlan_also_closes_an_open_trunk(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     every = set(range(1, 4095)) if platform == "hp_comware" else None
     bench.switch.running.ports[bench.names[0]] = EmulatedPort(mode="trunk", allowed=every)
@@ -144,7 +144,7 @@ def test_a_pool_of_one_number_on_an_open_trunk_closes_it_too(platform: str, make
 
 
 def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
-    """Each VLAN is named; port lists take ranges where the platform has them."""
+    """Each VLAN gets a name; port lists use ranges where the platform supports them."""
     bench.read()
     before = len(bench.switch.commands)
     assert not bench.converge("100-199", "100-199")
@@ -155,16 +155,14 @@ def test_100_vlans_cost_one_save_and_few_lines_each(bench: SwitchBench) -> None:
     assert told <= (100 * 3 + 30 if has_ranges else 1000)
 
 
-def test_scattered_numbers_are_written_and_read_over_several_lines(bench: SwitchBench) -> None:
+def test_scattered_vlans_span_several_lines(bench: SwitchBench) -> None:
     scattered = ",".join(str(number) for number in range(100, 200, 2))
     assert not bench.converge(scattered)
     assert bench.carries(bench.names[0]) == set(range(100, 200, 2))
 
 
 @pytest.mark.parametrize("platform", LINE_BY_LINE)
-def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
-    platform: str, make_bench: MakeBench
-) -> None:
+def test_a_refused_line_does_not_stop_the_others(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("refuse", allow(bench.switch.platform))
     with pytest.raises(Refused, match=r"switch sw1: told '.*', it said .*(?i:invalid|error|unrecognized)"):
@@ -174,10 +172,8 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_the_others_are_done(
 
 
 @pytest.mark.parametrize("platform", ENTERED)
-def test_a_port_that_cannot_be_entered_keeps_none_of_the_others_from_being_done(
-    platform: str, make_bench: MakeBench
-) -> None:
-    """What is meant for it is obeyed nowhere, and the session is not ended by leaving twice."""
+def test_a_port_that_cannot_be_entered_stops_no_other(platform: str, make_bench: MakeBench) -> None:
+    """Its lines take effect nowhere else, and the session does not end by leaving twice."""
     bench = make_bench(platform)
     if platform == "cisco_ios":  # a port without a mode may become a trunk: nothing is created while it is open
         bench.switch.configure(f"interface {bench.names[0]}", "switchport mode access")
@@ -189,9 +185,7 @@ def test_a_port_that_cannot_be_entered_keeps_none_of_the_others_from_being_done(
 
 
 @pytest.mark.parametrize("platform", ATOMIC)
-def test_a_refused_line_is_raised_in_the_devices_words_and_nothing_is_changed(
-    platform: str, make_bench: MakeBench
-) -> None:
+def test_a_refused_line_changes_nothing_on_an_atomic_switch(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("refuse", allow(bench.switch.platform))
@@ -202,9 +196,7 @@ def test_a_refused_line_is_raised_in_the_devices_words_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("platform", ATOMIC)
-def test_a_device_that_says_yes_and_does_nothing_is_refused_and_taken_back(
-    platform: str, make_bench: MakeBench
-) -> None:
+def test_a_device_that_ignores_accepted_lines_is_reverted(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
@@ -214,7 +206,7 @@ def test_a_device_that_says_yes_and_does_nothing_is_refused_and_taken_back(
 
 
 @pytest.mark.parametrize("platform", LINE_BY_LINE)
-def test_a_device_that_says_yes_and_does_nothing_is_found_out(platform: str, make_bench: MakeBench) -> None:
+def test_a_device_that_ignores_accepted_lines_is_detected(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.switch.fail("ignore", allow(bench.switch.platform), times=100)
     left = bench.converge("112")
@@ -222,7 +214,7 @@ def test_a_device_that_says_yes_and_does_nothing_is_found_out(platform: str, mak
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(bench: SwitchBench, done: bool) -> None:
+def test_a_cut_session_is_unreachable_and_the_next_one_continues(bench: SwitchBench, done: bool) -> None:
     bench.switch.fail("cut", allow(bench.switch.platform), done=done)
     with pytest.raises(Unreachable, match="sw1"):
         bench.converge("112,120", "112")
@@ -230,7 +222,7 @@ def test_a_session_cut_in_the_middle_is_unreachable_and_the_next_one_goes_on(ben
     assert bench.carries(bench.names[0]) == {112, 120}
 
 
-def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(bench: SwitchBench) -> None:
+def test_an_unknown_answer_is_unsafe_and_nothing_is_changed(bench: SwitchBench) -> None:
     dialect = DIALECTS.get(bench.switch.platform)
     shown = f"^{dialect.show[0].split()[0]} " if dialect else ASKED[bench.switch.platform]
     bench.switch.fail("say", shown, text="\x01 what the manual does not say", times=10)
@@ -241,7 +233,7 @@ def test_an_answer_that_is_not_understood_is_unsafe_and_nothing_is_touched(bench
 
 
 @pytest.mark.parametrize("platform", HOLD_SESSIONS)
-def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> None:
+def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform, sessions=1)
     assert not bench.converge("112", "112")
     assert not bench.converge()
@@ -251,7 +243,7 @@ def test_one_session_is_all_it_takes(platform: str, make_bench: MakeBench) -> No
         second.read(bench.managed)
 
 
-def test_nobody_listening_is_told_in_one_sentence(make_bench: MakeBench) -> None:
+def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.address = "127.0.0.1:9"
     lost = driver_for(bench.switch, bench.a)
@@ -259,8 +251,8 @@ def test_nobody_listening_is_told_in_one_sentence(make_bench: MakeBench) -> None
         lost.read(bench.managed)
 
 
-def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBench) -> None:
-    """A lost session hangs a minute on many (SWITCHES: what bites, 6); it is tried again until then."""
+def test_a_lost_session_held_by_the_device_is_awaited(make_bench: MakeBench) -> None:
+    """Many devices hold a lost session for a minute (SWITCHES: what bites, 6)."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
     bench.switch.fail("cut", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):
@@ -271,7 +263,7 @@ def test_a_lost_session_that_the_device_keeps_is_waited_for(make_bench: MakeBenc
     assert not bench.converge("112")
 
 
-def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(make_bench: MakeBench) -> None:
+def test_an_idle_session_ended_by_the_device_is_reopened(make_bench: MakeBench) -> None:
     bench = make_bench("arista_eos")
     bench.read()
     bench.switch.hang_up()
@@ -280,26 +272,26 @@ def test_a_session_that_the_device_ended_while_nothing_was_said_is_opened_again(
     assert bench.switch.logins == 2
 
 
-def test_a_reboot_brings_the_saved_configuration_back_and_that_is_seen(bench: SwitchBench) -> None:
+def test_a_reboot_restores_the_saved_configuration_visibly(bench: SwitchBench) -> None:
     bench.converge("112", "112")
     bench.converge("", "")
     bench.switch.running.vlans[140] = "unsaved"
     bench.converge("150")
     bench.switch.reboot()
-    with suppress(Unreachable):  # whether the end of the session is seen before something is said is a race
+    with suppress(Unreachable):  # whether the end of the session is detected before the next command is a race
         bench.read()
     assert bench.read().ports[bench.a] == VlanSet([150])
     assert not bench.converge("112")
 
 
-def test_every_form_of_a_ports_name_will_do(platform: str, make_bench: MakeBench) -> None:
+def test_every_form_of_a_ports_name_is_accepted(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     bench.a, bench.b = map(PortName, OTHER_FORMS.get(platform) or short_forms(platform))
     assert not bench.converge("112", "120")
     assert [bench.carries(name) for name in bench.names] == [{112}, {120}]
 
 
-def test_a_number_of_the_pool_that_is_untagged_on_a_managed_port_is_unsafe(bench: SwitchBench) -> None:
+def test_an_untagged_pool_vlan_on_a_managed_trunk_is_unsafe(bench: SwitchBench) -> None:
     bench.switch.running.vlans[112] = "theirs"
     port = bench.switch.running.ports[bench.names[0]]
     port.native, port.mode = 112, "access" if bench.switch.platform != "hp_procurve" else port.mode
@@ -310,9 +302,7 @@ def test_a_number_of_the_pool_that_is_untagged_on_a_managed_port_is_unsafe(bench
 @pytest.mark.parametrize(
     ("platform", "number"), [("cisco_ios", 1006), ("cisco_nxos", 3968), ("arista_eos", 1006), ("arista_eapi", 1006)]
 )
-def test_a_number_that_the_device_uses_itself_is_refused_untouched(
-    platform: str, number: int, make_bench: MakeBench
-) -> None:
+def test_a_reserved_vlan_is_refused_without_a_change(platform: str, number: int, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     before = bench.switch.running_config()
     bench.read()
@@ -325,7 +315,7 @@ def test_a_number_that_the_device_uses_itself_is_refused_untouched(
     "platform",
     ["cisco_ios", "cisco_nxos", "arista_eos", "arista_eapi", "cisco_iosxr", "dell_os10", "aruba_aoscx", "hp_comware"],
 )
-def test_a_port_that_is_not_there_is_unsafe(platform: str, make_bench: MakeBench) -> None:
+def test_a_missing_port_is_unsafe(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     with pytest.raises(Unsafe, match="expected a port Ethernet9/9"):
         bench.driver.read(SwitchScope((PortName("Ethernet9/9"),), POOL))
@@ -345,7 +335,7 @@ def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
         bench.read()
 
 
-def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(make_bench: MakeBench) -> None:
+def test_a_hanging_device_is_unreachable_after_its_timeout(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_nxos", read_timeout=0.5)
     bench.switch.fail("hang", "^show vlan")
     with pytest.raises(Unreachable, match=r"nothing heard for 0\.5 s"):
@@ -353,31 +343,31 @@ def test_a_device_that_hangs_is_unreachable_when_its_time_is_up(make_bench: Make
     assert bench.read().vlans == NOTHING
 
 
-def test_a_catalyst_that_wants_its_encapsulation_said_first_is_told(make_bench: MakeBench) -> None:
+def test_a_catalyst_gets_its_encapsulation_first(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", encapsulation_first=True)
     assert not bench.converge("112")
     assert bench.carries(bench.names[0]) == {112}
 
 
-def test_a_vtp_server_says_why_it_takes_no_number_above_1005(make_bench: MakeBench) -> None:
+def test_a_vtp_servers_refusal_of_vlans_above_1005_is_quoted(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios", vtp="server")
     with pytest.raises(Refused, match="not allowed in current VTP mode"):
         bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
 
 
-def test_an_older_sonic_does_not_know_switchport_and_is_configured_all_the_same(make_bench: MakeBench) -> None:
+def test_an_older_sonic_without_switchport_is_configured(make_bench: MakeBench) -> None:
     bench = make_bench("sonic", knows_switchport=False)
     assert not bench.converge("112", "112")
 
 
-def test_a_procurve_with_no_room_for_another_vlan_says_so(make_bench: MakeBench) -> None:
+def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
     bench = make_bench("hp_procurve", max_vlans=1)
     with pytest.raises(Refused, match="Maximum number of VLANs"):
         bench.converge("112")
 
 
-def test_a_procurve_keeps_a_vlan_that_others_ports_are_in(make_bench: MakeBench) -> None:
-    """It would move them to the default VLAN (SWITCHES: what bites, 3); it asks, and we say no."""
+def test_a_procurve_keeps_a_vlan_with_foreign_ports(make_bench: MakeBench) -> None:
+    """The switch asks whether to move them to the default VLAN (SWITCHES: what bites, 3); the reply is no."""
     bench = make_bench("hp_procurve")
     bench.converge("112")
     bench.switch.running.ports[bench.other].allowed = {112}
@@ -386,7 +376,7 @@ def test_a_procurve_keeps_a_vlan_that_others_ports_are_in(make_bench: MakeBench)
     assert bench.carries(bench.other) == {112}
 
 
-def test_a_switch_that_does_not_know_about_internal_vlans_is_read_all_the_same(make_bench: MakeBench) -> None:
+def test_a_switch_without_internal_vlans_is_read(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     bench.switch.fail("refuse", "internal usage", times=10)
     assert not bench.converge("112")

@@ -1,4 +1,4 @@
-"""Candidate configurations: what each platform is told for one and the same change, and how its own is understood."""
+"""Candidate configurations: the lines of one change on each platform, and the parsers of their configurations."""
 
 import pytest
 
@@ -44,8 +44,8 @@ JUNOS = """<configuration>
 </configuration>"""
 
 
-def test_a_junos_configuration_is_understood() -> None:
-    """Names, numbers and ranges as members; all; access ports; what is deactivated; other units."""
+def test_a_junos_configuration_is_parsed() -> None:
+    """Names, VLAN IDs and ranges as members; all; access ports; deactivated configuration; other units."""
     seen = CANDIDATE_DIALECTS["juniper_junos"].see([JUNOS])
     assert seen.vlans == vlans("112,130,140-141")
     assert seen.ports == {
@@ -58,7 +58,7 @@ def test_a_junos_configuration_is_understood() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "<output>busy</output>", "<configuration>", "syntax error"])
-def test_what_is_no_junos_configuration_raises(said: str) -> None:
+def test_another_document_than_a_junos_configuration_raises(said: str) -> None:
     with pytest.raises(ValueError, match=r"busy|syntax|configuration|^$"):
         CANDIDATE_DIALECTS["juniper_junos"].see([said])
 
@@ -82,7 +82,7 @@ def told(**changes: object) -> list[str]:
     return CANDIDATE_DIALECTS["juniper_junos"].lines(difference(**changes), SEEN)
 
 
-def test_what_junos_is_told_for_one_change() -> None:
+def test_the_junos_lines_of_one_change() -> None:
     change = {
         "close": ["ge-0/0/2"],
         "create": "113",
@@ -106,8 +106,8 @@ def test_what_junos_is_told_for_one_change() -> None:
     ]
 
 
-def test_what_junos_is_told_for_access_ports() -> None:
-    """One that has nothing configured is in no VLAN; whoever comes after somebody starts from nothing."""
+def test_the_junos_lines_of_access_ports() -> None:
+    """A port without configuration is in no VLAN; every cluster starts from such a port."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}
     unit = "unit 0 family ethernet-switching"
@@ -118,16 +118,16 @@ def test_what_junos_is_told_for_access_ports() -> None:
     ]
 
 
-def test_what_stands_for_other_numbers_too_is_not_deleted() -> None:
-    """It is found when it is read back, and the whole change is taken back."""
+def test_a_member_that_denotes_other_vlans_is_not_deleted() -> None:
+    """The read-back finds it, and the commit is reverted."""
     assert told(remove={"ge-0/0/1": "140"}) == []
     assert told(delete="140") == []
 
 
-def test_a_port_joins_a_vlan_by_the_name_that_it_has() -> None:
+def test_a_port_joins_a_vlan_by_its_existing_name() -> None:
     assert told(add={PortName("ge-0/0/1"): "130"})[-1].endswith("vlan members theirs")
 
 
-def test_no_line_ever_says_all_vlans() -> None:
+def test_no_line_allows_all_vlans() -> None:
     every = told(close=["ge-0/0/2"], create="113", add={"ge-0/0/2": "113", "ge-0/0/3": "113"})
     assert not [line for line in every if line.startswith("set") and "all" in line.split()]

@@ -1,4 +1,4 @@
-"""What a driver says beforehand is word for word what it then tells its switch, on every platform."""
+"""The commands of a dry run are exactly those that the driver sends, on every platform."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ CHANGE = SwitchDifference(
 
 @dataclass
 class Listening:
-    """A command line that notes what it is told, and agrees."""
+    """A command line that records what it receives, and accepts everything."""
 
     told: list[str] = field(default_factory=list)
     prompt: str = "^#"
@@ -35,7 +35,7 @@ class Listening:
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> None:
+def test_a_dry_run_lists_exactly_the_sent_commands(platform: str) -> None:
     dialect, line = DIALECTS[platform], Listening()
     driver = CommandLineSwitch(Name("sw1"), dialect, line)
     driver._reading = SwitchReading(
@@ -44,11 +44,11 @@ def test_the_lines_said_beforehand_are_those_that_are_told(platform: str) -> Non
     said = driver.list_commands(CHANGE)
     assert line.told == []
     driver.apply(CHANGE)
-    with suppress(Refused):  # the line answers nothing, which few platforms do when they saved
+    with suppress(Refused):  # the line answers nothing, which on most platforms is no successful save
         driver.save()
     assert list(said) == line.told
 
 
-def test_no_change_is_no_lines() -> None:
+def test_an_empty_difference_has_no_commands() -> None:
     driver = CommandLineSwitch(Name("sw1"), DIALECTS["cisco_ios"], Listening())
     assert driver.list_commands(SwitchDifference()) == ()

@@ -1,4 +1,4 @@
-"""What each platform of provider edges is told for one change, written out."""
+"""The lines of one change on each platform of provider edges, written out."""
 
 import pytest
 
@@ -216,19 +216,19 @@ def lines_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("made", TOLD, ids=lambda made: f"{made[0]}-{made[1]}")
-def test_one_circuit_in_each_dialect(made: tuple[str, str, int]) -> None:
+def test_the_lines_of_one_circuit_in_each_dialect(made: tuple[str, str, int]) -> None:
     platform, transport, service = made
     change = EdgeDifference(add=(circuit(platform, transport, service),))
     assert told(filling(platform), change, seen(platform)) == lines_of(TOLD[made])
 
 
-def test_every_recipe_is_written_out_here() -> None:
+def test_every_recipe_is_listed_here() -> None:
     kinds = {one.name: (one.kind, one.shared is not None) for one in TRANSPORTS}
     written = {(platform, kinds[Name(transport)]) for platform, transport, _ in TOLD}
     assert written == {(name, made) for name, dialect in EDGE_DIALECTS.items() for made in dialect.recipes}
 
 
-def test_in_a_service_that_is_there_only_what_is_of_the_port_is_made() -> None:
+def test_an_existing_service_gets_only_the_port_pieces() -> None:
     vfi = CircuitPiece(kind="vfi", domain="77", service=77)
     there = CircuitPiece(kind=ATTACHMENT, domain="77", service=77, port="GigabitEthernet0/0/1", vlan=120)
     change = EdgeDifference(add=(circuit("cisco_iosxe", "shared", 77),))
@@ -238,7 +238,7 @@ def test_in_a_service_that_is_there_only_what_is_of_the_port_is_made() -> None:
     ]
 
 
-def test_attachments_leave_before_what_joined_them_and_only_then_is_anything_made() -> None:
+def test_attachments_leave_first_and_creations_come_last() -> None:
     old = [
         CircuitPiece(kind="VLAN", domain="130", service=20130, vlan=130),
         CircuitPiece(kind="VNI", domain="130", service=20130, vlan=130),
@@ -272,7 +272,7 @@ def test_attachments_leave_before_what_joined_them_and_only_then_is_anything_mad
         ("arista_eos", "vpls", 10112, {}, "wanted service 10112 of transport vpls, which Arista EOS cannot make"),
     ],
 )
-def test_what_an_edge_lacks_is_said_before_it_is_told_anything(
+def test_a_missing_setting_is_reported_before_any_command(
     platform: str, transport: str, service: int, edge: dict[str, object], message: str
 ) -> None:
     change = EdgeDifference(add=(circuit(platform, transport, service),))
@@ -280,8 +280,8 @@ def test_what_an_edge_lacks_is_said_before_it_is_told_anything(
         plan_steps(filling(platform, **edge), change, seen(platform))
 
 
-def test_a_route_target_that_has_no_room_is_refused() -> None:
-    """One half of it has 16 bits: an AS number of 32 leaves 16 for the VNI (RFC 5668)."""
+def test_a_route_target_that_does_not_fit_is_refused() -> None:
+    """One of its numbers has 16 bits: an AS number of 32 bits leaves 16 for the VNI (RFC 5668)."""
     made = filling("arista_eos")
     wide = Transport.model_validate({"name": "evpn", "kind": "evpn", "vnis": "70000-70010", "asn": 4200000000})
     made = EdgeTemplates(made.edge, made.dialect, Backbone((wide,), {}), made.known)
@@ -289,7 +289,7 @@ def test_a_route_target_that_has_no_room_is_refused() -> None:
         plan_steps(made, EdgeDifference(add=(circuit("arista_eos", "evpn", 70001),)), seen("arista_eos"))
 
 
-def test_the_table_shows_every_platform_and_what_it_is_told() -> None:
+def test_the_table_shows_every_platform_with_its_commands() -> None:
     shown = render_edge_dialects()
     assert all(f"### `{name}`" in shown for name in EDGE_DIALECTS)
     assert (

@@ -1,4 +1,4 @@
-"""What configurations of provider edges say, in the forms that vendors and their users publish."""
+"""The parsers of provider edges, on configurations in the forms that vendors and their users publish."""
 
 import pytest
 
@@ -256,19 +256,19 @@ def short(piece: CircuitPiece) -> Short:
 
 
 @pytest.mark.parametrize("platform", ANSWERS)
-def test_pieces_are_told_apart_ours_from_others(platform: str) -> None:
-    """The last word of each is whether it may have been made by us."""
+def test_sbfs_pieces_are_distinguished_from_others(platform: str) -> None:
+    """The last value of each is whether SBF may have created the piece."""
     seen = EDGE_DIALECTS[platform].see(ANSWERS[platform], POOL)
     assert {short(piece) for piece in seen.pieces} == EXPECTED[platform]
 
 
-def test_a_port_is_ready_when_it_is_a_trunk_with_a_list_where_vlans_are_the_same_on_all_ports() -> None:
+def test_a_port_is_ready_as_a_trunk_with_a_list() -> None:
     ports = EDGE_DIALECTS["arista_eos"].see(ANSWERS["arista_eos"], POOL).ports
     ready = {name for name, is_ready in ports.items() if is_ready}
     assert ready == {"Ethernet2"}
 
 
 @pytest.mark.parametrize("platform", ANSWERS)
-def test_an_answer_without_any_interface_is_not_understood(platform: str) -> None:
+def test_an_answer_without_interfaces_raises(platform: str) -> None:
     with pytest.raises(ValueError, match=r"what is this|no interface"):
         EDGE_DIALECTS[platform].see(["what is this"] * len(ANSWERS[platform]), POOL)

@@ -1,4 +1,4 @@
-"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch; what anybody else does with our numbers."""
+"""IOS-XR: subinterfaces and bridge domains as VLANs of a switch, and other uses of managed VLAN IDs."""
 
 import pytest
 
@@ -81,8 +81,8 @@ def vlans(text: str) -> VlanSet:
     return VlanSet.parse(text)
 
 
-def test_an_xr_configuration_is_understood() -> None:
-    """A subinterface of ours that is in no bridge domain carries nothing, and is nobody else's."""
+def test_an_xr_configuration_is_parsed() -> None:
+    """One of SBF's subinterfaces in no bridge domain carries no VLAN, and is no foreign use."""
     seen = XR.see([CONFIGURATION])
     assert seen.vlans == vlans("112,130")
     assert seen.ports == {
@@ -95,12 +95,12 @@ def test_an_xr_configuration_is_understood() -> None:
 
 
 @pytest.mark.parametrize("said", ["", "busy", "interface Gi0/0/0/0\ninterface Gi0/0/0/0.9\n encapsulation dot1q 1-9-9"])
-def test_what_is_no_xr_configuration_raises(said: str) -> None:
+def test_another_text_than_an_xr_configuration_raises(said: str) -> None:
     with pytest.raises(ValueError, match=r"no interface|1-9-9"):
         XR.see([said])
 
 
-def test_what_xr_is_told_for_one_change() -> None:
+def test_the_xr_lines_of_one_change() -> None:
     change = {
         "create": "113",
         "delete": "112",
@@ -134,7 +134,7 @@ root"""
     assert "\n".join(told) == expected
 
 
-def test_what_xr_is_told_for_an_access_port_that_was_a_trunk() -> None:
+def test_the_xr_lines_of_a_trunk_turned_access_port() -> None:
     change = {"access": ["Gi0/0/0/1"], "close": ["Gi0/0/0/1"], "add": {"Gi0/0/0/1": "113"}}
     seen = SwitchReading(vlans("112-113"), {"GigabitEthernet0/0/0/1": PortReading(vlans("112"))})
     expected = """l2vpn
@@ -155,7 +155,7 @@ root"""
 
 
 @pytest.mark.parametrize(("lines", "off"), [(" shutdown\n", True), (" description up\n", False)])
-def test_an_xr_port_that_is_shut_down_is_seen(lines: str, off: bool) -> None:
+def test_a_shut_xr_port_is_detected(lines: str, off: bool) -> None:
     text = (
         f"interface GigabitEthernet0/0/0/0\n{lines}!\ninterface GigabitEthernet0/0/0/0.112 l2transport\n shutdown\n!\n"
     )

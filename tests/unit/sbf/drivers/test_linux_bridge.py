@@ -1,7 +1,4 @@
-"""The Linux bridge dialect: what iproute2 prints, and what it is told.
-
-Linux bridges: which ports are in other use, and how each is put back as it was.
-"""
+"""The Linux bridge driver: parsing iproute2, its commands, ports in other use, and their restoration."""
 
 import pytest
 from sbf_fakes.linux_switch import LinuxLine, LinuxSwitch
@@ -42,7 +39,7 @@ def carried(said: str, managed: str = "100-199") -> dict[str, str]:
 
 
 class Line:
-    """A command line that gives one answer."""
+    """A command line with one answer."""
 
     prompt = r"^# "
 
@@ -56,23 +53,23 @@ class Line:
         pass
 
 
-def test_ranges_are_read() -> None:
+def test_ranges_are_parsed() -> None:
     assert carried(COMPRESSED) == {"p1": "100-105,107", "p2": "", "uplink": ""}
 
 
-def test_single_numbers_are_read() -> None:
+def test_single_vlans_are_parsed() -> None:
     assert carried(PLAIN) == {"p1": "100-102", "p2": "", "uplink": ""}
 
 
-def test_only_managed_numbers_are_read_of_a_range() -> None:
+def test_only_the_managed_vlans_of_a_range_are_observed() -> None:
     assert carried(COMPRESSED, "104-106") == {"p1": "104-105", "p2": "", "uplink": ""}
 
 
-def test_an_untagged_number_outside_the_pool_is_left_alone() -> None:
+def test_an_untagged_vlan_outside_the_pool_is_left_unchanged() -> None:
     assert carried(COMPRESSED, "100-299") == {"p1": "100-105,107", "p2": "", "uplink": ""}
 
 
-def test_an_untagged_number_of_the_pool_is_unsafe() -> None:
+def test_an_untagged_pool_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
         carried(COMPRESSED, "100-400")
     assert str(caught.value) == (
@@ -93,12 +90,12 @@ def test_an_untagged_number_of_the_pool_is_unsafe() -> None:
     ],
     ids=["nothing", "an error", "text for a number", "no such number", "cut off", "another shape"],
 )
-def test_what_cannot_be_understood_is_unsafe_and_shown(said: str) -> None:
+def test_unknown_output_is_unsafe_and_quoted(said: str) -> None:
     with pytest.raises(Unsafe, match=r"^switch sw1: expected JSON from 'bridge -compressvlans -json vlan show', got "):
         carried(said)
 
 
-def test_removals_come_before_additions_and_runs_are_ranges() -> None:
+def test_removals_come_first_and_ranges_are_used() -> None:
     difference = SwitchDifference(
         add={PortName("p1"): VlanSet.parse("100-105,107")}, remove={PortName("uplink"): VlanSet.parse("110")}
     )
@@ -134,11 +131,11 @@ WHOLE = '"flags":["PVID","Egress Untagged"]'
     ],
     ids=["none", "ours", "ours beside theirs", "the default", "tagged", "in only", "another out", "another tagged"],
 )
-def test_an_access_port_has_one_number_of_ours_whole_or_is_open(said: str, carried: str, is_open: bool) -> None:
+def test_an_access_port_has_one_managed_vlan_or_is_open(said: str, carried: str, is_open: bool) -> None:
     assert untagged(said) == (carried, ("p2",) if is_open else ())
 
 
-def test_an_access_port_in_somebodys_vlan_is_unsafe() -> None:
+def test_an_access_port_in_a_foreign_vlan_is_unsafe() -> None:
     with pytest.raises(Unsafe) as caught:
         untagged(f'{{"vlan":50,{WHOLE}}}')
     assert str(caught.value) == (
@@ -156,7 +153,7 @@ def test_batches_fit_on_a_terminal_line() -> None:
     assert len(found) == 8
 
 
-def test_nothing_to_do_is_no_batch() -> None:
+def test_an_empty_difference_sends_no_batch() -> None:
     assert list(pack_words([])) == []
 
 
@@ -173,7 +170,7 @@ def test_a_shell_without_the_tool_is_a_refusal() -> None:
         LinuxBridge(SWITCH, Line(said)).apply(SwitchDifference(add={PortName("p1"): VlanSet([100])}))
 
 
-def test_each_refused_line_is_named_with_the_switchs_words() -> None:
+def test_each_refused_line_is_named_with_the_switchs_message() -> None:
     said = (
         "begin-of-answer\nRTNETLINK answers: Operation not permitted\nCommand failed -:1\n"
         'Cannot find bridge device "p9"\nCommand failed -:2\nend-of-answer:1'
@@ -208,20 +205,20 @@ def made(vlans: dict[int, list[str]]) -> tuple[LinuxSwitch, LinuxBridge]:
 
 
 @pytest.mark.parametrize("vlans", [{}, {1: PVID}, {112: []}], ids=["none", "the default", "SBF's"])
-def test_a_port_without_others_vlans_is_in_no_other_use(vlans: dict[int, list[str]]) -> None:
+def test_a_port_without_foreign_vlans_is_in_no_other_use(vlans: dict[int, list[str]]) -> None:
     _, driver = made(vlans)
     assert driver.read(SwitchScope((P1,), POOL)).in_use == ()
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_port_with_others_vlans_is_in_other_use(use: str) -> None:
+def test_a_port_with_foreign_vlans_is_in_other_use(use: str) -> None:
     _, driver = made(USES[use])
     assert driver.read(SwitchScope((P1,), POOL)).in_use == (P1,)
 
 
 @pytest.mark.parametrize("access", [False, True], ids=["trunk", "access port"])
 @pytest.mark.parametrize("use", [*USES, "the default"])
-def test_a_port_is_put_back_exactly(use: str, access: bool) -> None:
+def test_a_port_is_restored_exactly(use: str, access: bool) -> None:
     before = USES.get(use, {1: PVID})
     switch, driver = made(before)
     on_access = (P1,) if access else ()
@@ -234,7 +231,7 @@ def test_a_port_is_put_back_exactly(use: str, access: bool) -> None:
     assert switch.ports["p1"] == before
 
 
-def test_a_port_that_was_set_down_is_seen() -> None:
+def test_a_port_that_is_down_is_detected() -> None:
     switch, driver = made({112: []})
     switch.down = {"p1"}
     assert driver.read(SwitchScope((P1,), POOL)).down == (P1,)

@@ -1,4 +1,4 @@
-"""Reading neighbours: nothing is passed over in silence (``drivers/dialects/lldp.py``, ``drivers/lldpd.py``)."""
+"""Parsing neighbours: an unknown answer never counts as an empty one (``switch/lldp.py``)."""
 
 import pytest
 
@@ -23,11 +23,11 @@ def words(platform: str) -> LldpFormat:
     return found
 
 
-def test_every_dialect_says_how_it_is_asked_for_neighbours() -> None:
+def test_every_dialect_can_read_neighbours() -> None:
     assert [name for name, dialect in DIALECTS.items() if dialect.lldp is None] == []
 
 
-def test_a_neighbour_that_names_neither_itself_nor_its_port_is_kept() -> None:
+def test_a_neighbour_without_names_is_kept() -> None:
     found = parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 1")
     assert found == (Neighbour("Eth1/3", "0200.0000.00aa", "Ethernet1/1"),)
 
@@ -37,13 +37,13 @@ def test_fewer_neighbours_than_the_device_counted_is_an_error() -> None:
         parse_neighbours(words("cisco_nxos"), f"{ONE}\nTotal entries displayed: 2")
 
 
-def test_a_neighbour_that_an_old_ios_shows_without_the_local_port_is_an_error() -> None:
+def test_a_neighbour_without_the_local_port_is_an_error() -> None:
     old = "-----\nChassis id: 0200.0000.00aa\nPort id: Gi0/1\nSystem Name: sw2\n\nTotal entries displayed: 1"
     with pytest.raises(ValueError, match="neighbour sw2 is shown without the local port"):
         parse_neighbours(words("cisco_ios"), old)
 
 
-def test_the_first_line_that_fits_counts() -> None:
+def test_the_first_matching_line_counts() -> None:
     """EOS has another ``Port ID`` below link aggregation."""
     said = (
         "Interface Ethernet1 detected 1 LLDP neighbors:\n\n  Neighbor 0200.0000.00aa/Ethernet7, age 1 second\n"
@@ -52,7 +52,7 @@ def test_the_first_line_that_fits_counts() -> None:
     assert parse_neighbours(words("arista_eos"), said)[0].port == "Ethernet7"
 
 
-def test_what_lldpcli_of_debian_12_says_is_read() -> None:
+def test_the_output_of_lldpcli_on_debian_12_is_parsed() -> None:
     """Recorded from lldpd 1.0.16; shortened."""
     said = """{"lldp": [{"interface": [{"name": "p1", "via": "LLDP", "rid": "1", "age": "0 day, 00:00:25",
       "chassis": [{"id": [{"type": "mac", "value": "c2:17:0c:95:47:52"}], "name": [{"value": "brno-h1"}],
@@ -63,16 +63,16 @@ def test_what_lldpcli_of_debian_12_says_is_read() -> None:
     assert lldp.parse_lldpd_neighbours(said) == (Neighbour("p1", mac, mac, "brno-h1", "eth0", "198.18.1.4"),)
 
 
-def test_lldpcli_without_neighbours_is_none_and_anything_else_is_an_error() -> None:
+def test_another_output_of_lldpcli_is_an_error() -> None:
     assert lldp.parse_lldpd_neighbours('{"lldp": [{}]}') == ()
     with pytest.raises(ValueError, match="faults"):
         lldp.parse_lldpd_neighbours('{"chassis": []}')
 
 
 @pytest.mark.parametrize("text", ["0200.0000.00aa", "02:00:00:00:00:AA", "c025a5-aabb01", "c0 25 a5 aa bb 01"])
-def test_a_mac_address_is_known_however_it_is_punctuated(text: str) -> None:
+def test_a_mac_address_is_recognized_in_any_punctuation(text: str) -> None:
     assert is_mac(text)
 
 
-def test_what_a_neighbour_says_of_itself_is_printable() -> None:
+def test_the_text_of_a_neighbour_is_printable() -> None:
     assert str(Neighbour("p1", "aa", "eth0", "\x1b[2Jhost\x00")) == "\ufffd[2Jhost\ufffd, port eth0"

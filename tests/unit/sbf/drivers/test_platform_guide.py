@@ -1,4 +1,4 @@
-"""The example of docs/how-to/add-a-switch-platform.md works as it stands there."""
+"""The example of docs/how-to/add-a-switch-platform.md works as printed."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_the_example_passes_the_checks_of_plugins() -> None:
     assert (*find_dialect_faults(dialect), *find_netmiko_faults(dialect)) == ()
 
 
-def test_the_dialect_of_the_page_drives_the_emulator_of_the_page() -> None:
+def test_the_dialect_of_the_page_drives_its_emulator() -> None:
     dialect: Dialect = example(0)["DIALECT"]
     with listening(example(1)["ExampleOs"]()) as switch:
         ports = PortName("Gi0/1"), PortName("Gi0/2")
@@ -53,7 +53,7 @@ def test_the_dialect_of_the_page_drives_the_emulator_of_the_page() -> None:
         assert not switch.unsaved
 
 
-def test_the_example_of_the_page_reads_and_speaks() -> None:
+def test_the_example_of_the_page_parses_and_renders() -> None:
     dialect: Dialect = example(0)["DIALECT"]
     seen = dialect.see([TABLE, PORTS])
     port = PortName("Gi0/1")

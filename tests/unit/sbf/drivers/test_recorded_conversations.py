@@ -1,4 +1,4 @@
-"""Recorded conversations: each file of tests/recordings is what a switch answered, and what its dialect makes of it."""
+"""Each file of tests/recordings has a switch's answers, and what its dialect derives from them."""
 
 import pytest
 from recordings import RECORDS
@@ -13,14 +13,14 @@ def replayed(record: TrialRecord) -> TrialRecord:
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_recorded_conversation_is_understood_as_it_is_written_there(name: str) -> None:
+def test_a_recorded_conversation_is_parsed_as_recorded(name: str) -> None:
     found = replayed(RECORDS[name])
     assert list(compare_records(RECORDS[name], found)) == []
     assert found.faults == RECORDS[name].faults
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_record_has_what_is_to_be_understood_and_sent(name: str) -> None:
+def test_a_record_has_a_reading_and_commands(name: str) -> None:
     record = RECORDS[name]
     assert record.source
     assert record.understood

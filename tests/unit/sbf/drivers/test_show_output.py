@@ -1,4 +1,4 @@
-"""How the answers of each platform are understood: wrapped lists, remarks, what is not there; and what is not."""
+"""The parsers of switches: wrapped lists, comments, missing parts, and unknown lines."""
 
 import contextlib
 
@@ -47,7 +47,7 @@ interface GigabitEthernet1/0/6
 """
 
 
-def test_ios() -> None:
+def test_an_ios_switch_is_parsed() -> None:
     found = seen("cisco_ios", IOS_TABLE, IOS_PORTS, "\nVLAN Usage\n---- ----------\n1006 GigabitEthernet1/0/6\n")
     assert found.vlans == vlans("1,112-113,1002")
     assert found.reserved == vlans("1006")
@@ -60,13 +60,13 @@ def test_ios() -> None:
     assert found.ports["GigabitEthernet1/0/6"] == PortReading()
 
 
-def test_ios_lists_that_leave_something_out_are_not_all() -> None:
+def test_ios_lists_with_exceptions_do_not_mean_all_vlans() -> None:
     lines = "interface Gi1/0/1\n switchport trunk allowed vlan except 100\n switchport mode trunk\n"
     port = seen("cisco_ios", IOS_TABLE, lines).ports["GigabitEthernet1/0/1"]
     assert port == PortReading(ALL_VLANS - vlans("100"), ready=True, dormant=ALL_VLANS - vlans("100"))
 
 
-def test_nxos_ports_that_route_or_have_no_mode_are_not_open() -> None:
+def test_nxos_ports_that_route_or_lack_a_mode_are_closed() -> None:
     lines = (
         "interface Ethernet1/1\n\ninterface Ethernet1/2\n  switchport\ninterface Ethernet1/3\n  switchport mode trunk\n"
     )
@@ -75,7 +75,7 @@ def test_nxos_ports_that_route_or_have_no_mode_are_not_open() -> None:
     assert found.reserved == vlans("3968-4094")
 
 
-def test_os9_members_go_on_below_and_inactive_vlans_are_vlans() -> None:
+def test_os9_members_continue_below_and_inactive_vlans_count() -> None:
     table = """
 Codes: * - Default VLAN, G - GVRP VLANs, P - Primary, C - Community, I - Isolated
 Q: U - Untagged, T - Tagged
@@ -94,7 +94,7 @@ Q: U - Untagged, T - Tagged
     assert found.ports["fortyGigE0/56"].untagged == vlans("1")
 
 
-def test_os10() -> None:
+def test_an_os10_switch_is_parsed() -> None:
     text = """!
 interface vlan1
  no shutdown
@@ -116,7 +116,7 @@ interface ethernet1/1/2
     assert found.ports["ethernet1/1/2"] == PortReading(untagged=vlans("7"), access=VlanId(7))
 
 
-def test_procurve() -> None:
+def test_a_procurve_switch_is_parsed() -> None:
     text = """
 hostname "sw1"
 vlan 1
@@ -136,7 +136,7 @@ vlan 112
     assert "4" not in found.ports
 
 
-def test_aoscx() -> None:
+def test_an_aoscx_switch_is_parsed() -> None:
     text = """Current configuration:
 vlan 1,10-12
 vlan 112
@@ -192,7 +192,7 @@ return
         "Total 8 VLAN exist(s).\n The following VLANs exist:\n  1(default), 100-105, 112, \n",
     ],
 )
-def test_comware_7_and_5(listed: str) -> None:
+def test_comware_7_and_5_switches_are_parsed(listed: str) -> None:
     found = seen("hp_comware", listed, COMWARE_PORTS)
     assert found.vlans == vlans("1,100-105,112")
     ports = [found.ports[f"Ten-GigabitEthernet1/0/{number}"] for number in (1, 2, 3, 4)]
@@ -202,7 +202,7 @@ def test_comware_7_and_5(listed: str) -> None:
     assert ports[3] == PortReading(untagged=vlans("7"), access=VlanId(7))
 
 
-def test_sonic() -> None:
+def test_a_sonic_switch_is_parsed() -> None:
     text = """Name       VID  Member     Mode
 -------  -----  ---------  --------
 Vlan112    112  Ethernet0  tagged
@@ -231,14 +231,14 @@ Vlan113    113
         ("sonic", ("Name VID Member Mode\nVlan112 112 Ethernet0 sideways\n",), "sideways"),
     ],
 )
-def test_what_is_not_understood_is_quoted(platform: str, answers: tuple[str, ...], quoted: str) -> None:
+def test_an_unknown_line_is_quoted(platform: str, answers: tuple[str, ...], quoted: str) -> None:
     with pytest.raises(ValueError, match=quoted):
         seen(platform, *answers)
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
 @given(st.lists(st.text(alphabet="interfacvlan Name 0123456789-,/|\n\t*", max_size=200), min_size=3, max_size=3))
-def test_nothing_but_valueerror_comes_of_nonsense(platform: str, answers: list[str]) -> None:
+def test_nonsense_raises_only_valueerror(platform: str, answers: list[str]) -> None:
     with contextlib.suppress(ValueError):
         DIALECTS[platform].see(answers[: len(DIALECTS[platform].show)])
 
@@ -260,7 +260,7 @@ IOS_OFF = "interface Gi1/0/1\n switchport mode access\n shutdown\n"
         ("hp_procurve", ("interface A1\n   disable\n   exit\nvlan 1\n   untagged A1-A2\n   exit\n",), "A1"),
     ],
 )
-def test_a_port_that_is_shut_down_is_seen_so(platform: str, answers: tuple[str, ...], port: str) -> None:
+def test_a_shut_port_is_detected(platform: str, answers: tuple[str, ...], port: str) -> None:
     found = seen(platform, *answers)
     assert found.ports[port].off
     assert found.ports[port].access == 1

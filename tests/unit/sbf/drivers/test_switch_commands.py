@@ -1,4 +1,4 @@
-"""What each platform is told for one and the same change, written out."""
+"""The commands of one change on each platform, written out."""
 
 import pytest
 from recordings import RECORDS
@@ -169,8 +169,8 @@ sudo -n config vlan member add 112 Ethernet4
 
 
 @pytest.mark.parametrize("platform", TOLD)
-def test_one_change_in_each_dialect(platform: str) -> None:
-    """A port that carries ours and theirs, one that is new, one that carries everything."""
+def test_the_commands_of_one_change_in_each_dialect(platform: str) -> None:
+    """A port with managed and foreign VLANs, a new port, and an open one."""
     dialect = DIALECTS[platform]
     known, new, opened = (PortName(name) for name in PORTS[platform])
     ports = {
@@ -211,7 +211,7 @@ def test_every_created_vlan_gets_its_name(platform: str, expected: list[str]) ->
     assert told(platform, SwitchDifference(create=VlanSet.parse("100-101"))) == expected
 
 
-def test_a_command_takes_no_more_ranges_than_the_device_allows() -> None:
+def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
     scattered = VlanSet(range(100, 150, 2))
     port = PortName("XGE1/0/1")
     permits = [line for line in told("hp_comware", SwitchDifference(add={port: scattered})) if line.startswith("port")]
@@ -222,25 +222,25 @@ def test_a_command_takes_no_more_ranges_than_the_device_allows() -> None:
     ]
 
 
-def test_a_list_that_becomes_empty_is_said_to_be_empty_on_ios() -> None:
-    """Without a list an IOS trunk carries everything (SWITCHES: what bites, 1)."""
+def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
+    """Without a list, an IOS trunk carries every VLAN (SWITCHES: what bites, 1)."""
     removal = SwitchDifference(remove={PortName("Gi1/0/1"): VlanSet([112])})
     assert told("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
     assert told("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"
 
 
-def test_the_last_number_leaves_an_aoscx_port_only_after_vlan_1_is_on_it() -> None:
+def test_vlan_1_joins_an_aoscx_port_before_the_last_leaves() -> None:
     removal = SwitchDifference(remove={PortName("1/1/1"): VlanSet([112])})
     assert told("aruba_aoscx", removal, "112")[1:3] == ["vlan trunk allowed 1", "no vlan trunk allowed 112"]
 
 
-def test_no_dialect_ever_says_all_vlans() -> None:
-    """DESIGN.md §7.4: not for an instant. What is undone may be all."""
+def test_no_dialect_allows_all_vlans() -> None:
+    """DESIGN.md §7.4: not even briefly. An ``undo`` or ``no`` may name all VLANs."""
     said = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
     assert not [line for line in said if line.endswith(" all") and not line.startswith("undo ")]
 
 
-def test_the_table_shows_every_platform_and_what_it_is_told() -> None:
+def test_the_table_shows_every_platform_with_its_commands() -> None:
     shown = render_switch_tables()
     assert all(f"`{name}`" in shown for name in (*DIALECTS, "linux_bridge"))
     assert "| create a VLAN | `vlan {vlan}` / `name {name}` / `exit` |" in shown
@@ -380,8 +380,8 @@ ACCESS_PORTS = {
 
 
 @pytest.mark.parametrize("platform", ACCESS)
-def test_an_access_port_goes_from_one_cluster_to_the_next(platform: str) -> None:
-    """Shut down while it is in no VLAN or the default one, where a port cannot be in none."""
+def test_an_access_port_moves_from_one_cluster_to_another(platform: str) -> None:
+    """The port is shut down while it is in no VLAN, or in the default one where a port cannot be in none."""
     dialect, port = DIALECTS[platform], PortName(ACCESS_PORTS[platform])
     before = PortReading(ready=True, untagged=VlanSet([111]), access=VlanId(111))
     difference = SwitchDifference(
@@ -398,7 +398,7 @@ def test_an_access_port_goes_from_one_cluster_to_the_next(platform: str) -> None
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_each_platforms_lines_are_written_out(platform: str) -> None:
+def test_every_platform_is_listed_here(platform: str) -> None:
     trunks = {one.platform for one in RECORDS.values() if not one.access}
     access = {one.platform for one in RECORDS.values() if one.access}
     assert platform in {*TOLD, *trunks}, "record a conversation with an example: --vlan 100 --port PORT"

@@ -1,4 +1,4 @@
-"""Which clusters a refused line is shown to."""
+"""The VLANs that a refused command concerns, and so the clusters that it is shown to."""
 
 import pytest
 
@@ -19,7 +19,7 @@ BLOCK = ("interface Ethernet1/1", "switchport trunk allowed vlan none", "switchp
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_each_line_is_about_the_vlans_of_its_block(platform: str) -> None:
+def test_each_command_concerns_the_vlans_of_its_block(platform: str) -> None:
     dialect = DIALECTS[platform]
     told = render_commands(dialect, CHANGE, SwitchReading(VlanSet([130]), {}))
     for line in told:
@@ -29,16 +29,16 @@ def test_each_line_is_about_the_vlans_of_its_block(platform: str) -> None:
             assert find_command_vlans(dialect, line, [line], CHANGE) == VlanSet([112]), line
 
 
-def test_a_line_without_a_number_is_about_what_moves_on_its_port() -> None:
+def test_a_command_without_a_vlan_concerns_its_ports_changes() -> None:
     assert find_command_vlans(IOS, "switchport mode trunk", BLOCK, CHANGE) == VlanSet([112])
     assert find_command_vlans(IOS, "interface Ethernet1/2", ["interface Ethernet1/2", "exit"], CHANGE) == VlanSet([130])
 
 
-def test_a_name_is_about_the_vlan_of_its_block() -> None:
+def test_a_name_concerns_the_vlan_of_its_block() -> None:
     assert find_command_vlans(IOS, "name vc-112", ["vlan 112", "name vc-112", "exit"], CHANGE) == VlanSet([112])
 
 
-def test_a_range_is_about_all_of_its_vlans() -> None:
+def test_a_range_concerns_all_its_vlans() -> None:
     comware = DIALECTS["hp_comware"]
     assert str(find_command_vlans(comware, "port trunk permit vlan 100 to 102 110", [], CHANGE)) == "100-102,110"
 
@@ -53,14 +53,14 @@ def test_each_vlan_gets_its_own_faults_only() -> None:
     assert error.about == {112: str(error), 130: "switch sw1: port p2: no"}
 
 
-def test_a_fault_about_no_vlan_concerns_every_cluster() -> None:
+def test_a_fault_without_vlans_concerns_every_cluster() -> None:
     assert (
         build_refusal("switch sw1: ", [ChangeFault("told 'end', it said 'no'"), ChangeFault("x", VlanSet([112]))]).about
         == {}
     )
 
 
-def test_all_faults_are_listed_as_far_as_there_is_room() -> None:
+def test_faults_are_listed_up_to_the_limit() -> None:
     assert join_texts(f"fault {number}" for number in range(9)).endswith("fault 8")
     long = join_texts(f"{number:0100}" for number in range(40))
     assert long.endswith("; and 26 more")
