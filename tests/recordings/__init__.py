@@ -1,4 +1,4 @@
-"""Recorded conversations with switches: ``NAME.yaml`` has the answers of one, and what its dialect derives from them."""
+"""Recorded conversations with switches: ``NAME.yaml`` has the answers of a switch, and what its dialect derives."""
 
 from pathlib import Path
 
