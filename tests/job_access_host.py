@@ -46,7 +46,7 @@ class Host:
         """Make a cluster's bridge, as the converger does."""
         index = self.kernel.add_bridge(names.bridge_name(vlan))
         self.kernel.change(index, alias=names.ownership_alias(cluster))
-        self.kernel.hush(index, names.bridge_name(vlan))
+        self.kernel.disable_host_ip(index, names.bridge_name(vlan))
         self.kernel.change(index, up=True)
         return self.named(names.bridge_name(vlan))
 
@@ -59,7 +59,7 @@ class Host:
         assert made.stdin
         assert made.stdout
         assert made.stdout.readline() == "apart\n"
-        index = self.kernel.add_pair(name, "eth0", made.pid, 1500)
+        index = self.kernel.add_veth_pair(name, "eth0", made.pid, 1500)
         self.kernel.change(index, master=bridge.index, up=True)
         made.stdin.write(" ".join(addresses) + "\n")
         made.stdin.flush()
@@ -74,11 +74,11 @@ class Host:
 
     def named(self, name: str) -> KernelInterface:
         """Give the interface of that name."""
-        return next(one for one in self.kernel.links() if one.name == name)
+        return next(one for one in self.kernel.list_interfaces() if one.name == name)
 
     def says(self, opening: JobAccess, line: str, said: bytes = b"hello") -> bytes:
         """Send something to where a line leads, end our side, and give all that comes back."""
-        with request_connection(str(self.ways.socket(opening.key)), line) as link:
+        with request_connection(str(self.ways.socket_path(opening.key)), line) as link:
             link.settimeout(10)
             link.sendall(said)
             link.shutdown(1)

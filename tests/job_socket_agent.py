@@ -47,7 +47,7 @@ class FakeEar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         pass
 
-    def ask(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
+    def probe(self, addresses: frozenset[IpAddress], seconds: float) -> frozenset[IpAddress]:
         return addresses & {ip_address(one) for one in self.up}
 
 

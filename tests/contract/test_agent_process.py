@@ -95,13 +95,13 @@ def test_an_agent_that_was_killed_is_followed_by_one_that_knows_the_same(path: P
 
 BROKEN = """
 import sys
-from virtcloud.agent.job_socket.removals import Removals
+from virtcloud.agent.job_socket.removals import JobRemovals
 from virtcloud.cli import main
 
 def broken(self, beat):
     raise RuntimeError("out of order")
 
-Removals._run = broken
+JobRemovals._run = broken
 main(prog_name="virtcloud")
 """
 

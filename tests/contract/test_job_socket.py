@@ -204,7 +204,7 @@ def test_a_run_that_is_cancelled_while_its_guests_are_asked_is_not_up(
         assert host.ask("cancel", JOB, reason="qdel")["ok"]
         return addresses
 
-    monkeypatch.setattr(FakeEar, "ask", deleted_meanwhile)
+    monkeypatch.setattr(FakeEar, "probe", deleted_meanwhile)
     assert host.ask("state", JOB)["state"] == "cancelled"
     assert not host.settings.jobs.exists()
 

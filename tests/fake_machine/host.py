@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership
-from virtcloud.agent.network.interfaces import GuestDomain, HostIpSettings, KernelInterface, UplinkRecord
+from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain
+from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
 from virtcloud.model.errors import Refused
 
 FRESH = HostIpSettings(settings={"ipv6/addr_gen_mode": "0", "ipv6/disable_ipv6": "0"})
@@ -48,7 +48,7 @@ class FakeKernel:
         """Give all names."""
         return {link.name for link in self.by_index.values()}
 
-    def links(self) -> list[KernelInterface]:
+    def list_interfaces(self) -> list[KernelInterface]:
         """Give all interfaces."""
         return list(self.by_index.values())
 
@@ -65,28 +65,28 @@ class FakeKernel:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
-    def filters(self) -> tuple[str, ...]:
+    def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Give the sysctls that are set."""
         return self.filtering
 
-    def unfilter(self, index: int) -> None:
+    def disable_packet_filter(self, index: int) -> None:
         """Reset a bridge's own options."""
-        self.by_index[index] = replace(self.by_index[index], filtered=False)
+        self.by_index[index] = replace(self.by_index[index], packet_filtered=False)
 
-    def hush(self, index: int, name: str) -> None:
+    def disable_host_ip(self, index: int, name: str) -> None:
         """Keep the host off it."""
         assert self.by_index[index].name == name
-        self.by_index[index] = replace(self.by_index[index], quiet=True)
+        self.by_index[index] = replace(self.by_index[index], host_ip_disabled=True)
         self.voices[index] = HUSHED
 
-    def voice(self, name: str | None) -> HostIpSettings:
+    def read_host_ip(self, name: str | None) -> HostIpSettings:
         """Give how the host speaks there."""
         return self.voices.get(self.named(name).index, FRESH) if name else FRESH
 
-    def speak(self, index: int, name: str, voice: HostIpSettings) -> None:
+    def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
         """Let the host on it again."""
         assert self.by_index[index].name == name
-        self.by_index[index] = replace(self.by_index[index], quiet=voice == HUSHED)
+        self.by_index[index] = replace(self.by_index[index], host_ip_disabled=voice == HUSHED)
         self.voices[index] = voice
 
     def delete(self, index: int) -> None:
@@ -140,12 +140,12 @@ class FakeHypervisor:
         if self.fault is not None:
             raise self.fault
 
-    def domains(self) -> list[GuestDomain]:
+    def list_domains(self) -> list[GuestDomain]:
         """Give every domain."""
         self._answer()
         return list(self.by_name.values())
 
-    def domain(self, name: str) -> GuestDomain | None:
+    def find_domain(self, name: str) -> GuestDomain | None:
         """Give one."""
         self._answer()
         return self.by_name.get(name)
@@ -174,7 +174,7 @@ class FakeHypervisor:
         if self.by_name.pop(name, None):
             self.destroyed.append(name)
 
-    def accelerates(self) -> bool:
+    def has_kvm(self) -> bool:
         """Say whether KVM is listed."""
         self._answer()
         return self.kvm

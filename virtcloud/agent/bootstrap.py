@@ -1,8 +1,6 @@
-"""The agent, put together and run. ``main`` is what a supervisor calls; importing this module is quick.
+"""The composition root of the agent: reads the settings, builds the agent from its parts, and runs it.
 
-SBF, as the agent's settings say where it is and who the agent is to it.
-
-The socket and all behind it, put together for the length of an agent's life.
+Importing this module imports neither pyroute2 nor libvirt; `virtcloud.agent.machine` does.
 """
 
 import fcntl
@@ -24,8 +22,8 @@ from virtcloud.agent.job_socket.listener import CallerPolicy, SocketListener
 from virtcloud.agent.job_socket.removals import JobRemovals
 from virtcloud.agent.job_socket.request_handler import HandlerDependencies, RequestHandler
 from virtcloud.agent.job_socket.script_access import ScriptAccess
-from virtcloud.agent.job_socket.start_barrier import JobClusterApi, OpenGuestProber, StartBarrier
-from virtcloud.agent.network.address_probe import AddressProbe
+from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
+from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
 from virtcloud.agent.reconciler import MachineReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.supervision import (
@@ -43,75 +41,16 @@ from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name
 from virtcloud.scheduler.reconciliation_threads import run_reconciliation
 
-STOP_TIMEOUT_S = 1.0
-"""So long a thread may take to end; then the process ends without it."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobSocketAdapters:
-    """How this machine reaches guests: a way for jobs' scripts, an ear to hear who is up; where jobs' files are."""
-
-    way: RelayProvider
-    ear: OpenGuestProber = AddressProbe
-    volumes: FileSystemMounts = field(default_factory=TmpfsMounts)
-
-
-@contextmanager
-def serve_job_socket(  # noqa: PLR0913, PLR0917 - what it is put together from
-    element: Name,
-    settings: AgentSettings,
-    sbf: JobClusterApi,
-    wake: Callable[[], None],
-    reach: JobSocketAdapters,
-    start: StartSupervisedThread = start_unsupervised,
-) -> Iterator[None]:
-    """Answer on the socket; raise BadInput when it cannot be opened.
-
-    ``wake`` ends the converger's pause; ``start`` starts a thread.
-    """
-    ledger = JobRecordStore(settings.state / "jobs")
-    places = ScriptAccess(JobFiles(settings.jobs, reach.way, reach.volumes), ledger)
-    removals = JobRemovals(element, sbf, ledger, places)
-    ends = threading.Event()
-    office = HandlerDependencies(
-        ledger,
-        places,
-        removals,
-        lambda: StartBarrier(element, sbf, reach.ear, ends.wait),
-        wake,
-        settings.timing.job_grace,
-    )
-    desk = RequestHandler(office)
-    server = SocketListener(settings.socket, CallerPolicy(frozenset(settings.socket_uids), ledger), desk.answer)
-    removals.start(start)
-    server.start(start)
-    try:
-        yield
-    finally:
-        ends.set()
-        desk.close()
-        server.stop(STOP_TIMEOUT_S)
-        removals.stop(STOP_TIMEOUT_S)
-
-
-def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
-    """Make a client. A token's file that others can read is refused now; one that is still to come is waited for."""
-    token = token_source(settings.sbf, file=token_file)
-    with suppress(Unauthenticated):
-        token()
-    return SbfClient(settings.sbf, timeout, token=token, trust=TlsTrust(settings.ca_file, settings.certificate))
-
-
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
-"""A hook waits: SBF has no more than this to answer, and is asked again."""
-MISSING_EXTRA = (
-    "the agent needs what a plain client does not: {missing}; install it with: pip install 'virtcloud[agent]'"
-)
+"""Deadline of a call to SBF on behalf of a hook, which waits and retries."""
+MISSING_EXTRA = "the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
 IDLE_INTERVAL_S = 10.0
+STOP_TIMEOUT_S = 1.0
+"""Longest wait for a thread at the end of the agent; the process then ends without the thread."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run with ``--config FILE``; return the exit code: 0 asked to stop, 1 a part of it failed, 2 wrong settings."""
+    """Run the agent with ``--config FILE``; return 0 after a request to stop, 1 after a failure, 2 for bad settings."""
     parser = ArgumentParser(prog="virtcloud agent")
     parser.add_argument("--config", type=Path, required=True)
     try:
@@ -122,88 +61,136 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def run_agent(path: Path) -> None:
-    """Converge until SIGTERM or SIGINT, then return; the machine stays as it is.
+def run_agent(config: Path) -> None:
+    """Reconcile until SIGTERM or SIGINT, then return; the machine stays unchanged.
 
-    Raise :class:`BadInput` for wrong settings, :class:`AgentFailed` when a thread ended or hangs.
+    Raise BadInput for bad settings, AgentFailed when a thread ended or hangs.
     """
     stop = StopSignal()
-    life = ThreadSupervisor(stop)
-    stop.on_signals()
-    settings = read_settings(path)
+    supervisor = ThreadSupervisor(stop)
+    stop.handle_signals()
+    settings = read_settings(config)
     log.to_stderr()
-    with _lock_state_folder(settings.state), _scheduler_role(settings, life):
+    with _lock_state_folder(settings.state), _scheduler_role(settings, supervisor):
         if settings.element is None:
-            _wait_for_stop(stop, life)
+            _wait_for_stop(stop, supervisor)
         else:
-            _reconcile(settings.element, settings, stop, life)
-        life.ending()
+            _reconcile(settings.element, settings, stop, supervisor)
+        supervisor.report_stopping()
     if stop.failure is not None:
         raise AgentFailed(f"the agent ends, since {stop.failure}; its supervisor starts it again")
 
 
-def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, life: ThreadSupervisor) -> None:
-    machines = _import_adapters().open_machine(settings, _pause(stop, life), life.progress)
+def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
+    """Create a client of SBF. Raise an error for a token file that others can read; a missing file may come later."""
+    token = token_source(settings.sbf, file=token_file)
+    with suppress(Unauthenticated):
+        token()
+    return SbfClient(settings.sbf, timeout, token=token, trust=TlsTrust(settings.ca_file, settings.certificate))
+
+
+@dataclass(frozen=True, slots=True)
+class JobSocketAdapters:
+    """The machine's side of the job socket: relays and probes to guests, and mounts for jobs' folders."""
+
+    relays: RelayProvider
+    open_prober: OpenProber = AddressProbe
+    mounts: FileSystemMounts = field(default_factory=TmpfsMounts)
+
+
+@contextmanager
+def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
+    element: Name,
+    settings: AgentSettings,
+    sbf: JobClusterApi,
+    wake: Callable[[], None],
+    adapters: JobSocketAdapters,
+    start: StartSupervisedThread = start_unsupervised,
+) -> Iterator[None]:
+    """Serve the job socket within the block; raise BadInput when the socket cannot be opened.
+
+    ``wake`` ends the reconciler's pause; ``start`` starts a thread.
+    """
+    records = JobRecordStore(settings.state / "jobs")
+    script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records)
+    removals = JobRemovals(element, sbf, records, script_access)
+    stopping = threading.Event()
+    handler = RequestHandler(
+        HandlerDependencies(
+            records,
+            script_access,
+            removals,
+            lambda: StartBarrier(element, sbf, adapters.open_prober, stopping.wait),
+            wake,
+            settings.timing.job_grace,
+        )
+    )
+    policy = CallerPolicy(frozenset(settings.socket_uids), records)
+    listener = SocketListener(settings.socket, policy, handler.answer)
+    removals.start(start)
+    listener.start(start)
+    try:
+        yield
+    finally:
+        stopping.set()
+        handler.close()
+        listener.stop(STOP_TIMEOUT_S)
+        removals.stop(STOP_TIMEOUT_S)
+
+
+def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervisor: ThreadSupervisor) -> None:
+    """Reconcile the machine and serve the job socket until the stop is requested."""
+    adapters = _import_adapters()
     with (
-        machines as machine,
+        adapters.open_machine(settings, _make_pause(stop, supervisor), supervisor.report_progress) as machine,
         sbf_client(settings, settings.token_file) as sbf,
-        sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as asked,
+        sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
     ):
-        converger = MachineReconciler(element, sbf, machine, stop, _timing(settings), progress=life.progress)
-        with serve_job_socket(
-            element,
-            settings,
-            asked,
-            converger.wake,
-            JobSocketAdapters(_import_adapters().make_job_relays(settings)),
-            life.start,
-        ):
+        timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
+        reconciler = MachineReconciler(element, sbf, machine, stop, timing, progress=supervisor.report_progress)
+        of_machine = JobSocketAdapters(adapters.make_job_relays(settings))
+        with serve_job_socket(element, settings, job_sbf, reconciler.wake, of_machine, supervisor.start):
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
-            life.ready()
-            converger.run()
-            life.ending()
+            supervisor.report_ready()
+            reconciler.run()
+            supervisor.report_stopping()
 
 
-def _pause(stop: StopSignal, life: ThreadSupervisor) -> Callable[[float], None]:
-    """Return what waits while guests end: each wait is progress, since their grace may be long."""
+def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
+    """Return the function that waits while guests shut down; each wait is progress, since many may follow."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)
-        life.progress()
+        supervisor.report_progress()
 
     return pause
 
 
 @contextmanager
-def _scheduler_role(settings: AgentSettings, life: ThreadSupervisor) -> Iterator[None]:
-    """Reconcile a scheduler's jobs beside all else, where the settings say so."""
+def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> Iterator[None]:
+    """Reconcile the jobs of a scheduler within the block, where the settings have a table [scheduler]."""
     keys = settings.scheduler
     if keys is None:
         yield
         return
     with (
         sbf_client(settings, keys.token_file or settings.token_file) as sbf,
-        run_reconciliation(keys, sbf, settings.sbf, log, life.start),
+        run_reconciliation(keys, sbf, settings.sbf, log, supervisor.start),
     ):
         yield
 
 
-def _wait_for_stop(stop: StopSignal, life: ThreadSupervisor) -> None:
-    life.ready()
+def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
+    supervisor.report_ready()
     with suppress(StopRequested):
         while True:
             stop.pause(IDLE_INTERVAL_S)
-            life.progress()
-
-
-def _timing(settings: AgentSettings) -> ReconcileTiming:
-    keys = settings.timing
-    return ReconcileTiming(keys.check, keys.retry_first, keys.retry_most)
+            supervisor.report_progress()
 
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Hold the state folder's lock: two agents on one machine would undo each other's work."""
+    """Hold the state folder's lock: two agents on one machine would undo each other's changes."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

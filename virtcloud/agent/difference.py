@@ -1,10 +1,8 @@
-"""What a machine was seen to carry, within what is ours.
+"""PURE. The observed state of a machine, and the steps that turn the observed state into the wanted state.
 
-PURE. What is wanted and what is carried, and the steps from one to the other.
-
-Removals come before creations: a VLAN number that has changed hands is clean before its new owner gets it.
-Within a cluster, guests stop before their bridge vanishes, and a bridge stands before its guests start. A cluster that
-is as it should be is in no step, so one cluster's change never touches another.
+Removals come before creations, so that a VLAN ID that another cluster gets is clean before it is used again. Within a
+cluster, guests stop before their bridge is removed, and the bridge is created before its guests start. A cluster
+without a difference is in no step, so a change of one cluster affects no other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,10 +14,10 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedSegment:
-    """A cluster's part of the network: what bears its mark.
+    """The interfaces of a cluster's segment that bear its ownership alias.
 
-    ``port`` is None when the tagged interface is gone and only the bridge is left. ``faults`` are what keeps it from
-    being as we make it, in words; a segment without faults is left alone.
+    ``port`` is None when the tagged interface is missing and only the bridge exists. ``faults`` describes each
+    deviation from how virtcloud builds a segment; a segment without faults is not changed.
     """
 
     cluster: str
@@ -31,7 +29,7 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A domain that bears our mark. ``digest`` tells which wanted document it was made from."""
+    """A domain of virtcloud; ``digest`` identifies the wanted document that the domain was started from."""
 
     cluster: str
     guest: str
@@ -41,25 +39,25 @@ class ObservedGuest:
 
 @dataclass(frozen=True, slots=True)
 class ObservedMachine:
-    """All of it.
+    """The observed state of a machine.
 
-    ``silent`` has an error for each hypervisor that did not answer; its guests are not among ``guests``.
+    ``hypervisor_errors`` has an error for each hypervisor that did not answer; its guests are not among ``guests``.
     """
 
     segments: tuple[ObservedSegment, ...] = ()
     guests: tuple[ObservedGuest, ...] = ()
-    silent: tuple[str, ...] = ()
+    hypervisor_errors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class StopGuests:
-    """Stop these guests of a cluster, all at a time, and forget them."""
+    """Stop these guests of a cluster at the same time, and remove their domains."""
 
     cluster: str
     guests: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the step for logs and errors."""
         return f"stop {', '.join(self.guests)}"
 
 
@@ -71,13 +69,13 @@ class RemoveSegment:
     vlan: int
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the step for logs and errors."""
         return f"remove VLAN {self.vlan}"
 
 
 @dataclass(frozen=True, slots=True)
 class BuildSegment:
-    """Make a cluster's tagged interface and bridge, or put right what is wrong with them."""
+    """Create a cluster's tagged interface and bridge, or correct their faults."""
 
     segment: Segment
     faults: tuple[str, ...] = ()
@@ -88,7 +86,7 @@ class BuildSegment:
         return self.segment.id
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the step for logs and errors."""
         how = ", untagged" if self.segment.untagged else ""
         faults = f" ({', '.join(self.faults)})" if self.faults else ""
         return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
@@ -103,45 +101,44 @@ class StartGuest:
 
     @property
     def cluster(self) -> str:
-        """The id of the cluster whose guest it is: a member's, or the network's own."""
+        """The id of the guest's cluster: the network's own, or a member of the network."""
         return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:
-        """Say it in words."""
+        """Return the step for logs and errors."""
         return f"start {self.guest.name}"
 
 
 Step = StopGuests | RemoveSegment | BuildSegment | StartGuest
 
 
-def compute_difference(wanted: HostWanted, carried: ObservedMachine) -> list[Step]:
-    """Compute the steps that make ``carried`` into ``wanted``; none when it is."""
-    return [*_removals(wanted, carried), *_creations(wanted, carried)]
+def compute_difference(wanted: HostWanted, observed: ObservedMachine) -> list[Step]:
+    """Return the steps that turn the observed state into the wanted state."""
+    return [*_removals(wanted, observed), *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
-    """Give what tells whether a running guest is still the wanted one."""
+    """Return a digest of all that a running guest depends on; a guest with another digest is restarted."""
     place = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     return sha256(f"{place} {guest.model_dump_json(exclude_none=True)}".encode()).hexdigest()[:16]
 
 
-def _removals(wanted: HostWanted, carried: ObservedMachine) -> Iterator[Step]:
-    clusters = {one.cluster for one in carried.segments} | {one.cluster for one in carried.guests}
+def _removals(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
+    clusters = {one.cluster for one in observed.segments} | {one.cluster for one in observed.guests}
     for cluster in sorted(clusters):
-        guests = [
-            guest.guest for guest in carried.guests if guest.cluster == cluster and not _is_wanted_guest(guest, wanted)
-        ]
+        guests = [one.guest for one in observed.guests if one.cluster == cluster and not _is_wanted_guest(one, wanted)]
         if guests:
             yield StopGuests(cluster, tuple(sorted(guests)))
-        for segment in carried.segments:
+        for segment in observed.segments:
             if segment.cluster == cluster and not _is_wanted_segment(segment, wanted):
                 yield RemoveSegment(cluster, segment.vlan)
 
 
-def _creations(wanted: HostWanted, carried: ObservedMachine) -> Iterator[Step]:
-    sound = {(one.cluster, one.vlan) for one in carried.segments if _is_wanted_segment(one, wanted) and not one.faults}
-    faults = {(one.cluster, one.vlan): one.faults for one in carried.segments}
-    running = {(one.cluster, one.guest) for one in carried.guests if _is_wanted_guest(one, wanted)}
+def _creations(wanted: HostWanted, observed: ObservedMachine) -> Iterator[Step]:
+    kept = [one for one in observed.segments if _is_wanted_segment(one, wanted)]
+    sound = {(one.cluster, one.vlan) for one in kept if not one.faults}
+    faults = {(one.cluster, one.vlan): one.faults for one in observed.segments}
+    running = {(one.cluster, one.guest) for one in observed.guests if _is_wanted_guest(one, wanted)}
     for segment in wanted.segments:
         if (segment.id, segment.vlan) not in sound:
             yield BuildSegment(segment, faults.get((segment.id, segment.vlan), ()))
@@ -150,16 +147,16 @@ def _creations(wanted: HostWanted, carried: ObservedMachine) -> Iterator[Step]:
                 yield StartGuest(segment, guest)
 
 
-def _is_wanted_segment(carried: ObservedSegment, wanted: HostWanted) -> bool:
-    """Say whether a segment stays where it is; one with nothing but its bridge left is built up again."""
-    here = carried.cluster, carried.vlan
-    ways = {(one.port, one.untagged) for one in wanted.segments if (one.id, one.vlan) == here}
-    return bool(ways) if carried.port is None else (carried.port, carried.untagged) in ways
+def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
+    """Return whether a segment is wanted on its uplink; a segment without tagged interface is wanted on any uplink."""
+    place = observed.cluster, observed.vlan
+    uplinks = {(one.port, one.untagged) for one in wanted.segments if (one.id, one.vlan) == place}
+    return bool(uplinks) if observed.port is None else (observed.port, observed.untagged) in uplinks
 
 
-def _is_wanted_guest(carried: ObservedGuest, wanted: HostWanted) -> bool:
-    return carried.running and any(
-        (segment.id, guest.name) == (carried.cluster, carried.guest) and digest(segment, guest) == carried.digest
+def _is_wanted_guest(observed: ObservedGuest, wanted: HostWanted) -> bool:
+    return observed.running and any(
+        (segment.id, guest.name) == (observed.cluster, observed.guest) and digest(segment, guest) == observed.digest
         for segment, guest in _guests(wanted.segments)
     )
 

@@ -36,9 +36,9 @@ class HostCheck:
     group: str
     name: str
     ok: bool
-    found: str
+    observation: str
     remedy: str = ""
-    needed: bool = True
+    required: bool = True
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
@@ -55,9 +55,11 @@ def _checks(config: Path) -> Iterator[HostCheck]:
         settings = read_settings(config)
     except VirtcloudError as error:
         words = str(error).replace(f"{config}: ", "")
-        yield HostCheck("settings", str(config), ok=False, found=words, remedy="correct the file, or name it: --config")
+        yield HostCheck(
+            "settings", str(config), ok=False, observation=words, remedy="correct the file, or name it: --config"
+        )
         return
-    yield HostCheck("settings", str(config), ok=True, found=f"element {settings.element or 'none'}")
+    yield HostCheck("settings", str(config), ok=True, observation=f"element {settings.element or 'none'}")
     missing = [one for one in ("libvirt", "pyroute2") if find_spec(one) is None]
     yield HostCheck(
         "python", "libvirt, pyroute2", not missing, f"missing: {', '.join(missing)}" if missing else "", INSTALL
@@ -73,12 +75,12 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, needed: bool = True) -> HostCheck:
     """Make a check of an attempt that returns what it found."""
     try:
-        return HostCheck(group, name, ok=True, found=attempt(), needed=needed)
+        return HostCheck(group, name, ok=True, observation=attempt(), required=needed)
     except VirtcloudError as error:
-        return HostCheck(group, name, ok=False, found=str(error), remedy=remedy, needed=needed)
+        return HostCheck(group, name, ok=False, observation=str(error), remedy=remedy, required=needed)
     except OSError as error:
         found = f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
-        return HostCheck(group, name, ok=False, found=found, remedy=remedy, needed=needed)
+        return HostCheck(group, name, ok=False, observation=found, remedy=remedy, required=needed)
 
 
 def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
@@ -88,7 +90,7 @@ def _folders(settings: AgentSettings) -> Iterator[HostCheck]:
     except (VirtcloudError, OSError):
         broken = []
     for one in broken:
-        yield HostCheck("folders", f"image {one.name}", ok=False, found=one.trouble or "", needed=False)
+        yield HostCheck("folders", f"image {one.name}", ok=False, observation=one.trouble or "", required=False)
     remedy = f"free {LEAST_FREE_GIB} GiB there, or set 'state' to another folder"
     yield _attempt("folders", f"state {settings.state}", lambda: _free_space(settings.state), remedy)
 
@@ -114,7 +116,7 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
     remedy = "modprobe 8021q bridge veth, and name them in /etc/modules-load.d/virtcloud.conf"
     yield _attempt("kernel", "802.1Q interfaces, bridges, veth", _create_test_interfaces, remedy)
     with closing(NetlinkKernel()) as kernel:
-        filters = kernel.filters()
+        filters = kernel.packet_filter_sysctls()
     accepted = settings.bridged_frames_filtered == "accept"
     found = f"{', '.join(filters)} set" + (" (accepted by the settings)" if accepted else "") if filters else ""
     yield HostCheck(
@@ -139,8 +141,8 @@ def _create_test_interfaces() -> str:
 
         enter()
         with closing(NetlinkKernel()) as kernel:
-            kernel.add_pair("vctry0", "vctry1", threading.get_native_id(), LEAST_MTU)
-            (uplink,) = [one for one in kernel.links() if one.name == "vctry0"]
+            kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), LEAST_MTU)
+            (uplink,) = [one for one in kernel.list_interfaces() if one.name == "vctry0"]
             kernel.add_vlan("vctry0.2", uplink, 2)
             kernel.add_bridge("vctry2")
         return ""
@@ -156,7 +158,7 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
         hypervisor = LibvirtHypervisor(uri, LibvirtDeadlines(read_s=ANSWER_S))
 
         def listed(one: LibvirtHypervisor = hypervisor) -> str:
-            return f"{len(one.domains())} domains"
+            return f"{len(one.list_domains())} domains"
 
         yield _attempt("libvirt", f"{kind} at {uri}", listed, f"install libvirt's {kind} driver, and start libvirtd")
         hypervisor.close()
@@ -173,7 +175,7 @@ def _sbf(settings: AgentSettings, *, links: bool) -> Iterator[HostCheck]:
     try:
         sbf = sbf_client(settings, settings.token_file, ANSWER_S)
     except VirtcloudError as error:
-        yield HostCheck("sbf", settings.sbf, ok=False, found=str(error))
+        yield HostCheck("sbf", settings.sbf, ok=False, observation=str(error))
         return
     with sbf:
         wanted = _attempt("sbf", settings.sbf, lambda: _revision(sbf, settings))
@@ -204,7 +206,7 @@ def _check_uplink(port: str) -> Callable[[], str]:
         from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
         with closing(NetlinkKernel()) as kernel:
-            link = next((one for one in kernel.links() if one.name == port), None)
+            link = next((one for one in kernel.list_interfaces() if one.name == port), None)
         if link is None:
             raise Refused("this machine has no such interface; correct the topology, or name the interface so")
         if not link.up:

@@ -1,13 +1,15 @@
-"""Events, not prose: one line each, ``event key=value …``."""
+"""The agent's event log: one line for each event, ``event key=value …``."""
 
 import logging
 import sys
+
+from virtcloud.model.errors import VirtcloudError
 
 _LOG = logging.getLogger("virtcloud.agent")
 
 
 def to_stderr() -> None:
-    """Write events to stderr, where systemd's journal takes them up and puts the time before them."""
+    """Write events to stderr; systemd's journal adds the time."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
     _LOG.handlers = [handler]
@@ -16,24 +18,31 @@ def to_stderr() -> None:
 
 
 def info(event: str, **fields: object) -> None:
-    """Log what went as it should."""
-    _LOG.info("%s", _line(event, fields))
+    """Log an expected event."""
+    _LOG.info("%s", _format_event(event, fields))
 
 
 def warning(event: str, **fields: object) -> None:
-    """Log what did not."""
-    _LOG.warning("%s", _line(event, fields))
+    """Log an event that an administrator should look at."""
+    _LOG.warning("%s", _format_event(event, fields))
 
 
 def exception(event: str, **fields: object) -> None:
-    """Log what should never have been, with its traceback."""
-    _LOG.exception("%s", _line(event, fields))
+    """Log the exception that is being handled, with its traceback."""
+    _LOG.exception("%s", _format_event(event, fields))
 
 
-def _line(event: str, fields: dict[str, object]) -> str:
-    return " ".join([event, *(f"{key}={_value(value)}" for key, value in fields.items())])
+def internal_error(error: Exception, **fields: object) -> VirtcloudError:
+    """Log the unexpected exception that is being handled, with its traceback; return the error to report."""
+    exception("internal_error", **fields)
+    return VirtcloudError(f"internal error in the agent: {type(error).__name__}: {error}; see its log")
 
 
-def _value(value: object) -> str:
+def _format_event(event: str, fields: dict[str, object]) -> str:
+    return " ".join([event, *(f"{key}={_format_value(value)}" for key, value in fields.items())])
+
+
+def _format_value(value: object) -> str:
+    """Return a field's value; an empty one, or one with blanks, quotes, '=' or control characters, as a literal."""
     text = str(value)
-    return text if text.isprintable() and text and not any(one in " \"'=" for one in text) else repr(text)
+    return text if text.isprintable() and text and not any(one in text for one in " \"'=") else repr(text)

@@ -1,7 +1,4 @@
-"""The machine as the loop sees it: read, and apply one step.
-
-The machine, put together from its real parts. Importing this takes long: it needs pyroute2 and libvirt.
-"""
+"""The machine that the agent reconciles, with its real adapters. Importing this module needs pyroute2 and libvirt."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -22,40 +19,40 @@ from virtcloud.model.errors import Refused
 
 
 class LocalMachine:
-    """The segments and the guests of this machine."""
+    """The segments and guests of this machine."""
 
-    def __init__(self, links: SegmentInterfaces, guests: LocalGuests) -> None:
-        """Put both together."""
-        self._links = links
+    def __init__(self, segments: SegmentInterfaces, guests: LocalGuests) -> None:
+        """Read and change ``segments`` and ``guests``."""
+        self._segments = segments
         self._guests = guests
-        self._swept = False
+        self._orphans_removed = False
 
     def read(self) -> ObservedMachine:
-        """Read what the machine carries, from the kernel and the hypervisors, within what is ours.
+        """Return virtcloud's segments and guests, as the kernel and the hypervisors show them.
 
-        A hypervisor that does not answer raises nothing: the network converges without it.
+        A hypervisor that does not answer raises no error, so that the network is reconciled without it.
         """
-        self._sweep()
-        guests, silent = self._guests.read()
-        return ObservedMachine(self._links.segments(), guests, silent)
+        self._remove_orphaned_files()
+        guests, hypervisor_errors = self._guests.read()
+        return ObservedMachine(self._segments.read(), guests, hypervisor_errors)
 
-    def _sweep(self) -> None:
-        """Remove once what a killed agent left of guests; a failure is logged, and repeated at the next reading."""
+    def _remove_orphaned_files(self) -> None:
+        """Remove once the guests' files that a killed agent left; log an error, and retry at the next reading."""
         try:
-            self._swept = self._swept or self._guests.sweep()
+            self._orphans_removed = self._orphans_removed or self._guests.remove_orphaned_files()
         except Refused as error:
-            log.warning("not_swept", error=error)
+            log.warning("orphaned_files_not_removed", error=error)
 
     def apply(self, step: Step) -> None:
-        """Do one step; it may be repeated. Raises what its part raises."""
+        """Apply one step; idempotent. Raise the errors of segments and guests."""
         match step:
             case StopGuests(cluster, guests):
                 self._guests.ensure_no_guests(cluster, guests)
             case RemoveSegment(cluster, vlan):
-                self._links.ensure_no_segment(cluster, vlan)
-                self._guests.ensure_no_traces(cluster)
+                self._segments.ensure_no_segment(cluster, vlan)
+                self._guests.ensure_no_files(cluster)
             case BuildSegment(segment):
-                self._links.ensure_segment(segment)
+                self._segments.ensure_segment(segment)
             case StartGuest(segment, guest):
                 self._guests.ensure_guest(segment, guest)
 
@@ -64,24 +61,24 @@ class LocalMachine:
 def open_machine(
     settings: AgentSettings, pause: Callable[[float], None], progress: Callable[[], object]
 ) -> Iterator[LocalMachine]:
-    """Open this machine's kernel and hypervisors, and close them again.
+    """Open this machine's kernel and hypervisors, and close them at the end.
 
-    ``pause`` is as in :class:`Guests`; ``progress`` is called after each call to a hypervisor.
+    ``pause`` waits some seconds while guests shut down; ``progress`` is called after each call to a hypervisor.
     """
-    netlink = NetlinkKernel()
+    kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     try:
         accepts = settings.bridged_frames_filtered == "accept"
-        links = SegmentInterfaces(netlink, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts)
-        yield LocalMachine(links, LocalGuests(hypervisors, _guest_settings(settings), pause))
+        segments = SegmentInterfaces(kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts)
+        yield LocalMachine(segments, LocalGuests(hypervisors, _guest_settings(settings), pause))
     finally:
-        netlink.close()
+        kernel.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()
 
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:
-    """Make what opens jobs' ways to their guests; each call opens the kernel for itself, whatever thread it is in."""
+    """Create the relays of jobs; each call opens a netlink socket of its own, so that any thread may call."""
     return JobRelays(lambda: closing(NetlinkKernel()), settings.jobs, AddressProbe)
 
 

@@ -1,22 +1,22 @@
-"""The converger: fetch wanted, read, compute the difference, apply, read again, confirm; for ever.
+"""The reconciler of a machine: fetch the wanted state, read, compute the difference, apply, read back, confirm.
 
-========================  ==============================================================================
-what happens              what follows
-========================  ==============================================================================
-SBF does not answer       everything keeps running; asked again with growing pauses
-a step fails              the other clusters' steps are done; trouble is told; all is tried again, with
-                          growing pauses, or at once when something else is wanted or a job asks for its
-                          cluster
-a hypervisor is silent    the network is converged without it; a cluster's segment is removed before its
-                          guests; no revision is confirmed until every hypervisor was read
-a cluster is refused      SBF is told so by name, that it need not wait for the cluster's deadline
-three times in a row
-a segment requires what   it is neither built nor confirmed, and what runs of it stays; SBF is told why
-this agent does not know
-the machine differs from  drifted is told first, then it is put right and confirmed again
-a confirmed revision
-asked to stop             at once, between two steps; the machine stays as it is
-========================  ==============================================================================
+==============================  ========================================================================
+event                           reaction
+==============================  ========================================================================
+SBF does not answer             nothing on the machine changes; the request is retried with growing pauses
+a step fails                    the steps of other clusters are applied; SBF gets an error report; all steps
+                                are retried with growing pauses, or at once when the wanted state changes or
+                                a job waits for its cluster
+a hypervisor does not answer    the network is reconciled without it; a cluster's segment is removed before
+                                its guests; no revision is confirmed until every hypervisor was read
+a cluster is refused three      SBF gets the refusal, so that it need not wait for the cluster's deadline
+times in a row
+a segment has requirements      the segment is neither built nor confirmed, its running guests stay; SBF gets
+that this agent lacks           an error report
+the machine differs from a      SBF gets the drift, then the machine is corrected and confirmed again
+confirmed revision
+the agent is asked to stop      it stops at once, between two steps; the machine stays unchanged
+==============================  ========================================================================
 """
 
 import threading
@@ -40,23 +40,23 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
-"""Who wakes the converger while it waits for SBF is felt after this long at most."""
+"""Longest time from a call of `wake` to its effect while the reconciler waits for SBF."""
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset()
-"""What a segment may require of an agent: a word for each key that this agent obeys and an older one would ignore."""
-ClusterErrors = dict[str, str]
-"""What failed, by the cluster's id; what is about no cluster by an empty one."""
+"""Requirements of segments that this agent fulfils: a word for each key that an older agent would ignore."""
 MAX_REFUSALS = 3
-"""So many times in a row is for good; an image may just be arriving, a driver just be starting."""
+"""A cluster refused so often in a row is reported as refused; fewer may pass, such as a missing image that arrives."""
+ClusterErrors = dict[str, str]
+"""Errors by cluster id; errors that concern no single cluster are under the key `""`."""
 
 
 class ElementApi(Protocol):
-    """What the loop needs of SBF."""
+    """The calls of SBF that the reconciler needs."""
 
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Fetch the wanted document; answers when its revision is past ``after``, or when ``wait`` seconds are over."""
+        """Return the wanted document, as soon as its revision is later than ``after``, or after ``wait`` seconds."""
 
     def confirm(self, element: str, revision: int) -> None:
-        """Say that the element carries what ``revision`` wants."""
+        """Confirm that the element carries ``revision``."""
 
     def report_error(
         self,
@@ -66,25 +66,25 @@ class ElementApi(Protocol):
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Say why it does not, which clusters it refuses for good, and what is about which cluster."""
+        """Report why the element does not carry ``revision``: refusals and errors by cluster id."""
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Say that it does not any more, though it was confirmed."""
+        """Report that the element no longer carries ``revision``, which was confirmed."""
 
 
 class ManagedMachine(Protocol):
-    """What the loop needs of the machine."""
+    """The operations of the machine that the reconciler needs."""
 
     def read(self) -> ObservedMachine:
-        """Read what it carries."""
+        """Return the observed state."""
 
     def apply(self, step: Step) -> None:
-        """Do one step."""
+        """Apply one step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """In seconds: how often the machine is read when nothing changes; the pauses after failures."""
+    """Seconds between two readings of an unchanged machine, and the first and longest pause after failures."""
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
@@ -92,150 +92,147 @@ class ReconcileTiming:
 
 
 class MachineReconciler:
-    """Converges one element."""
+    """Reconciles one machine, an element of SBF."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
+    def __init__(  # noqa: PLR0913, PLR0917 - the dependencies
         self,
         element: str,
-        service: ElementApi,
+        sbf: ElementApi,
         machine: ManagedMachine,
         stop: StopSignal,
         timing: ReconcileTiming,
         woken: threading.Event | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> None:
-        """Converge ``machine``, which SBF calls ``element``; setting ``woken`` ends a pause.
-
-        ``progress`` is called after each completed piece of work.
-        """
+        """Reconcile ``machine``; setting ``woken`` ends a pause; ``progress`` is called after each piece of work."""
         self._element = element
-        self._service = service
+        self._sbf = sbf
         self._machine = machine
         self._stop = stop
         self._timing = timing
-        self._settled: int | None = None
-        self._failures = 0
+        self._last_revision: int | None = None
+        self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._woken = woken or threading.Event()
         self._progress = progress
 
     def wake(self) -> None:
-        """End a pause between two tries, from any thread: somebody waits for what failed."""
+        """End a pause between two attempts; callable from any thread."""
         self._woken.set()
 
     def run(self) -> None:
-        """Converge until asked to stop; then return, and leave the machine as it is."""
+        """Reconcile until asked to stop, then return; the machine stays unchanged."""
         try:
             while True:
-                self.round()
+                self.reconcile_once()
         except StopRequested:
             log.info("stopped", element=self._element)
 
-    def round(self) -> None:
-        """Wait for what is wanted, or for the time to look again, and settle it once."""
+    def reconcile_once(self) -> None:
+        """Wait for another wanted state or the time of the next check, and reconcile once."""
         try:
             with self._stop.interruptible():
                 document = self._fetch()
             self._progress()
-            self._settle(document)
+            self._reconcile_and_report(document)
         except VirtcloudError as error:
-            known = isinstance(error, ServiceUnreachable)
-            log.warning("service_unreachable" if known else "service_refused", element=self._element, error=error)
-            self._failures += 1
+            unreachable = isinstance(error, ServiceUnreachable)
+            log.warning("sbf_unreachable" if unreachable else "sbf_refused", element=self._element, error=error)
+            self._failed_rounds += 1
             with self._stop.interruptible():
                 self._woken.wait(self._retry_pause())
                 self._woken.clear()
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Wait for another revision, or for the time to look again; in steps, where somebody may wake us meanwhile."""
-        if not self._failures:
-            return self._service.wanted(self._element, self._settled, self._timing.check_s)
+        """Return the wanted document, after another revision, the check interval, or a call of `wake`."""
+        if not self._failed_rounds:
+            return self._sbf.wanted(self._element, self._last_revision, self._timing.check_s)
         pause = self._retry_pause()
         while True:
             step = min(pause, WAKE_CHECK_S)
-            document = self._service.wanted(self._element, self._settled, step)
+            document = self._sbf.wanted(self._element, self._last_revision, step)
             pause -= step
-            if pause <= 0 or document.revision != self._settled or self._woken.is_set():
+            if pause <= 0 or document.revision != self._last_revision or self._woken.is_set():
                 self._woken.clear()
                 return document
 
     def _retry_pause(self) -> float:
-        return min(self._timing.retry_first_s * 2.0 ** min(self._failures - 1, 30), self._timing.retry_most_s)
+        return min(self._timing.retry_first_s * 2.0 ** min(self._failed_rounds - 1, 30), self._timing.retry_most_s)
 
-    def _settle(self, document: WantedDocument) -> None:
-        failures = self._converge(document)
-        self._failures = self._failures + 1 if failures else 0
-        self._settled = document.revision
-        if failures:
-            keys = _cluster_keys(document)
-            message = "; ".join(
-                f"cluster {keys.get(one, one)}: {text}" if one else text for one, text in failures.items()
-            )
-            log.warning("trouble", element=self._element, revision=document.revision, message=message)
-            of_clusters = {one: text for one, text in failures.items() if one}
-            self._service.report_error(
-                self._element, document.revision, message, self._refused(keys, of_clusters), of_clusters
-            )
+    def _reconcile_and_report(self, document: WantedDocument) -> None:
+        errors = self._reconcile(document)
+        self._failed_rounds = self._failed_rounds + 1 if errors else 0
+        self._last_revision = document.revision
+        if errors:
+            self._report(document, errors)
 
-    def _refused(self, wanted: Container[str], failures: ClusterErrors) -> dict[str, str]:
-        """Give the clusters that were refused often enough, by id, with the words of the last time."""
+    def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
+        keys = _cluster_keys(document)
+        message = "; ".join(f"cluster {keys.get(one, one)}: {text}" if one else text for one, text in errors.items())
+        log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
+        of_clusters = {one: text for one, text in errors.items() if one}
+        refused = self._persistent_refusals(keys, of_clusters)
+        self._sbf.report_error(self._element, document.revision, message, refused, of_clusters)
+
+    def _persistent_refusals(self, wanted: Container[str], errors: ClusterErrors) -> dict[str, str]:
+        """Return the last error of each cluster refused at least `MAX_REFUSALS` times in a row, by cluster id."""
         return {
-            one: text for one, text in failures.items() if one in wanted and self._refusals.get(one, 0) >= MAX_REFUSALS
+            one: text for one, text in errors.items() if one in wanted and self._refusals.get(one, 0) >= MAX_REFUSALS
         }
 
-    def _converge(self, document: WantedDocument) -> ClusterErrors:
-        """Make the machine what is wanted and confirm it; give what failed."""
+    def _reconcile(self, document: WantedDocument) -> ClusterErrors:
+        """Apply the difference to the wanted state, read back and confirm; return the errors."""
         try:
-            carried = self._machine.read()
-            steps = compute_difference(document.wanted, carried)
-            drifted = bool(_certain_steps(steps, carried)) and document.confirmed_revision >= document.revision
+            observed = self._machine.read()
+            steps = compute_difference(document.wanted, observed)
+            drifted = bool(_certain_steps(steps, observed)) and document.confirmed_revision >= document.revision
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
-                self._service.report_drift(self._element, document.revision)
-            failures = self._apply(steps, document) if steps else {}
-            if not failures and steps:
-                failures, carried = self._left(document)
-            failures = {**_unsupported_segments(document), **failures}
-            if carried.silent:
-                failures[""] = "; ".join(carried.silent)
+                self._sbf.report_drift(self._element, document.revision)
+            errors = self._apply(steps, document) if steps else {}
+            if not errors and steps:
+                errors, observed = self._read_back(document)
+            errors = {**_unsupported_segments(document), **errors}
+            if observed.hypervisor_errors:
+                errors[""] = "; ".join(observed.hypervisor_errors)
         except ServiceUnreachable:
             raise
         except VirtcloudError as error:
             return {"": str(error)}
-        except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other, and tried again
-            log.exception("fault", element=self._element, revision=document.revision)
-            return {"": f"a fault in the agent: {type(error).__name__}: {error}; see its log"}
-        if not failures and (drifted or document.confirmed_revision < document.revision):
-            self._service.confirm(self._element, document.revision)
+        except Exception as error:  # noqa: BLE001 - reported, and retried like any error
+            return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}
+        if not errors and (drifted or document.confirmed_revision < document.revision):
+            self._sbf.confirm(self._element, document.revision)
             log.info("confirmed", element=self._element, revision=document.revision)
-        return failures
+        return errors
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps; a failure ends that cluster's steps only; no guest starts without its network.
+        """Apply the steps; return the errors. An error ends the steps of its cluster only.
 
-        A segment is removed also when its guests could not be stopped: a guest that stays has no network then.
+        A segment is also removed when its guests could not be stopped: a remaining guest then has no network. A guest
+        does not start without its segment.
         """
-        failures: ClusterErrors = {}
+        errors: ClusterErrors = {}
         unbuilt: set[str] = set()
         before, self._refusals = self._refusals, {}
         keys = _cluster_keys(document)
         for step in steps:
             self._stop.check()
-            if _is_blocked(step, failures, unbuilt):
+            if _is_blocked(step, errors, unbuilt):
                 continue
-            error = self._tried(step)
+            error = self._try_step(step)
             if error is None:
                 log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
                 continue
-            former = f"{failures[step.cluster]}; " if step.cluster in failures else ""
-            failures[step.cluster] = f"{former}could not {step}: {error}"
+            former = f"{errors[step.cluster]}; " if step.cluster in errors else ""
+            errors[step.cluster] = f"{former}could not {step}: {error}"
             unbuilt |= {step.cluster} if isinstance(step, BuildSegment) else set()
             if isinstance(error, Refused | Unsafe):
                 self._refusals[step.cluster] = before.get(step.cluster, 0) + 1
-        return failures
+        return errors
 
-    def _tried(self, step: Step) -> VirtcloudError | None:
+    def _try_step(self, step: Step) -> VirtcloudError | None:
         """Apply a step; return its error. A defect of the agent fails this step only, and is retried like any error."""
         try:
             _check_supported(step)
@@ -243,56 +240,52 @@ class MachineReconciler:
         except VirtcloudError as error:
             return error
         except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback
-            log.exception("fault", element=self._element, step=step)
-            return VirtcloudError(f"a fault in the agent: {type(error).__name__}: {error}; see its log")
+            return log.internal_error(error, element=self._element, step=step)
         finally:
             self._progress()
         return None
 
-    def _left(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedMachine]:
-        """Read the machine again; return what is still to be done, and what was read."""
-        carried = self._machine.read()
-        left: dict[str, list[str]] = {}
-        for step in _certain_steps(compute_difference(document.wanted, carried), carried):
-            left.setdefault(step.cluster, []).append(str(step))
-        text = "read back after all steps were done, there is still to do: {}".format
-        return {cluster: text(", ".join(steps)) for cluster, steps in left.items()}, carried
+    def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedMachine]:
+        """Read the machine again; return the remaining steps as errors, and the observed state."""
+        observed = self._machine.read()
+        remaining: dict[str, list[str]] = {}
+        for step in _certain_steps(compute_difference(document.wanted, observed), observed):
+            remaining.setdefault(step.cluster, []).append(str(step))
+        text = "read back after all steps, there is still to do: {}".format
+        return {cluster: text(", ".join(steps)) for cluster, steps in remaining.items()}, observed
 
 
-def _is_blocked(step: Step, failures: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether a former failure forbids this step."""
+def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
+    """Return whether a former error forbids this step."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
-    return step.cluster in failures and not isinstance(step, RemoveSegment)
+    return step.cluster in errors and not isinstance(step, RemoveSegment)
 
 
 def _check_supported(step: Step) -> None:
-    """Raise Refused for a step that sets up a segment whose requirements this agent does not understand."""
-    if isinstance(step, BuildSegment | StartGuest) and (unknown := _unsupported_requirements(step.segment)):
-        raise Refused(unknown)
+    """Raise Refused for a step that sets up a segment with requirements that this agent lacks."""
+    if isinstance(step, BuildSegment | StartGuest) and (error := _describe_unsupported(step.segment)):
+        raise Refused(error)
 
 
 def _unsupported_segments(document: WantedDocument) -> ClusterErrors:
-    """Return the segments whose requirements this agent does not understand: none of them is confirmed."""
-    return {
-        segment.id: unknown for segment in document.wanted.segments if (unknown := _unsupported_requirements(segment))
-    }
+    return {one.id: error for one in document.wanted.segments if (error := _describe_unsupported(one))}
 
 
-def _unsupported_requirements(segment: Segment) -> str | None:
-    words = [word for word in segment.requires if word not in SUPPORTED_REQUIREMENTS]
-    if not words:
+def _describe_unsupported(segment: Segment) -> str | None:
+    unknown = [word for word in segment.requires if word not in SUPPORTED_REQUIREMENTS]
+    if not unknown:
         return None
-    return f"SBF requires {', '.join(words)}, which this agent (virtcloud {__version__}) does not know: upgrade it"
+    return f"SBF requires {', '.join(unknown)}, which this agent (virtcloud {__version__}) does not know: upgrade it"
 
 
-def _certain_steps(steps: Iterable[Step], carried: ObservedMachine) -> list[Step]:
-    """Return the steps that are needed for certain: a guest of a silent hypervisor may run already."""
-    return [one for one in steps if not (carried.silent and isinstance(one, StartGuest))]
+def _certain_steps(steps: Iterable[Step], observed: ObservedMachine) -> list[Step]:
+    """Return the steps that are certainly needed: a guest of an unreachable hypervisor may be running already."""
+    return [one for one in steps if not (observed.hypervisor_errors and isinstance(one, StartGuest))]
 
 
 def _cluster_keys(document: WantedDocument) -> dict[str, ClusterKey]:
-    """Give the keys of all clusters that are here, networks' own and members, by their ids."""
+    """Return the keys of all clusters on this machine by cluster id, members of networks included."""
     return {
         one: key
         for segment in document.wanted.segments

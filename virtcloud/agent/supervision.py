@@ -1,11 +1,9 @@
-"""Whether the agent still works: its long-lived threads, systemd's watchdog, and an end with an error.
+"""Supervision of the agent's threads, systemd's watchdog, and the request to stop.
 
-A thread ends only when it is told to. One that ends otherwise, or completes no work for longer than its patience, ends
-the agent with exit code 1, so that systemd starts it again. systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3))
-is fed when the converger has completed a piece of work, and only while every other thread does: a timer that feeds it
-would hide a loop that hangs.
-
-Stopping promptly: a signal ends a wait at once, and a change between two steps.
+A supervised thread ends only when the agent stops. If a thread ends otherwise, or reports no progress for longer than
+its limit, the agent ends with exit code 1 and systemd restarts it. systemd's watchdog (sd_notify(3),
+sd_watchdog_enabled(3)) is notified when the reconciler has completed a piece of work, and only while every other thread
+makes progress; a timer would also notify the watchdog while a loop hangs.
 """
 
 import os
@@ -20,50 +18,57 @@ from dataclasses import dataclass
 from virtcloud.agent import log
 from virtcloud.model.errors import VirtcloudError
 
+ReportProgress = Callable[[], None]
+"""A thread calls it after each completed piece of work."""
+ThreadWork = Callable[[ReportProgress], None]
+StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
+"""Start a thread with a name, its work, and the longest time in seconds between two reports of progress."""
+READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
+
 
 class StopRequested(BaseException):
-    """The agent was asked to stop. No Exception: nothing that handles errors is to catch it."""
+    """The agent was asked to stop. A BaseException, so that no handler of errors catches it."""
 
 
 class StopSignal:
-    """Whether the agent was asked to stop. Waits are interrupted; what changes something is not."""
+    """The request to stop: it interrupts a wait at once, and a change of the machine only between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Not asked yet; ``sleep`` waits some seconds."""
+        """Start without a request; ``sleep`` waits some seconds."""
         self.requested = False
         self.failure: str | None = None
-        self._on_signals = False
+        self._handles_signals = False
         self._interruptible = False
         self._sleep = sleep
 
-    def on_signals(self) -> None:
-        """Take SIGTERM and SIGINT as the request; only the main thread may call this."""
+    def handle_signals(self) -> None:
+        """Treat SIGTERM and SIGINT as the request; only the main thread may call this."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self.request())
-        self._on_signals = True
+        self._handles_signals = True
 
     def request(self) -> None:
-        """Ask the agent to stop."""
+        """Request the stop."""
         self.requested = True
         if self._interruptible:
             raise StopRequested
 
     def fail(self, reason: str) -> None:
-        """Ask the agent to stop, from any thread, because a part of it does not work; the first reason is kept."""
+        """Request the stop because a part of the agent failed; callable from any thread. The first reason counts."""
         self.failure = self.failure or reason
         self.requested = True
         main = threading.main_thread().ident
-        if self._on_signals and main is not None:
+        if self._handles_signals and main is not None:
             signal.pthread_kill(main, signal.SIGTERM)  # interrupts the main thread's wait
 
     def check(self) -> None:
-        """Raise :class:`Stopped` if asked to stop."""
+        """Raise StopRequested if the stop was requested."""
         if self.requested:
             raise StopRequested
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Let the signal end what is done here, wherever it is."""
+        """Raise StopRequested within the block as soon as a signal arrives."""
         self._interruptible = True
         try:
             self.check()
@@ -72,40 +77,32 @@ class StopSignal:
             self._interruptible = False
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless asked to stop: then raise :class:`Stopped`."""
+        """Wait ``seconds``; raise StopRequested as soon as the stop is requested."""
         with self.interruptible():
             self._sleep(seconds)
 
 
-ReportProgress = Callable[[], None]
-"""To be called by a thread after each completed piece of work."""
-ThreadWork = Callable[[ReportProgress], None]
-StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
-"""Start a thread: its name, its work, and the seconds that one piece of work may take."""
-READY, WATCHDOG, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
-
-
 class AgentFailed(VirtcloudError):
-    """A part of the agent ended or hangs; the agent ends, to be started again."""
+    """A thread of the agent ended or hangs; the agent ends, and systemd restarts it."""
 
     slug = "agent-failed"
 
 
 def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Send a state to the service manager that started the agent; without one, do nothing."""
+    """Send a state to systemd (sd_notify(3)); do nothing when systemd did not start the agent."""
     address = environment.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    place = f"\0{address[1:]}" if address.startswith("@") else address  # an abstract address, unix(7)
+    path = f"\0{address[1:]}" if address.startswith("@") else address  # an abstract address, unix(7)
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as link:
-            link.sendto(state.encode(), place)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+            connection.sendto(state.encode(), path)
     except OSError as error:
-        log.warning("not_notified", socket=address, state=state, error=error)
+        log.warning("systemd_not_notified", socket=address, state=state, error=error)
 
 
-def start_unsupervised(name: str, work: ThreadWork, _patience_s: float) -> threading.Thread:
-    """Start a thread that nobody watches."""
+def start_unsupervised(name: str, work: ThreadWork, _max_idle_s: float) -> threading.Thread:
+    """Start a thread without supervision."""
     thread = threading.Thread(target=work, args=(lambda: None,), name=name, daemon=True)
     thread.start()
     return thread
@@ -113,68 +110,66 @@ def start_unsupervised(name: str, work: ThreadWork, _patience_s: float) -> threa
 
 @dataclass(slots=True)
 class _SupervisedThread:
-    """A thread, its patience, and when it last completed a piece of work."""
-
     thread: threading.Thread
-    patience_s: float
-    beaten: float
+    max_idle_s: float
+    last_progress: float
 
 
 class ThreadSupervisor:
-    """The threads of this agent, and its watchdog."""
+    """Supervises the agent's threads, and notifies systemd's watchdog."""
 
     def __init__(
         self,
         stop: StopSignal,
-        tell: Callable[[str], None] = notify_systemd,
+        notify: Callable[[str], None] = notify_systemd,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Watch no thread yet; ``tell`` reaches the service manager, ``clock`` counts seconds."""
+        """Start without threads; ``notify`` sends a state to systemd, ``clock`` counts seconds."""
         self._stop = stop
-        self._tell = tell
+        self._notify = notify
         self._clock = clock
-        self._watched: dict[str, _SupervisedThread] = {}
+        self._threads: dict[str, _SupervisedThread] = {}
 
-    def start(self, name: str, work: ThreadWork, patience_s: float) -> threading.Thread:
-        """Start a thread that is watched from now on; of the type :data:`Start`."""
+    def start(self, name: str, work: ThreadWork, max_idle_s: float) -> threading.Thread:
+        """Start a supervised thread; a function of type `StartSupervisedThread`."""
         thread = threading.Thread(target=self._run, args=(name, work), name=name, daemon=True)
-        self._watched[name] = _SupervisedThread(thread, patience_s, self._clock())
+        self._threads[name] = _SupervisedThread(thread, max_idle_s, self._clock())
         thread.start()
         return thread
 
-    def ready(self) -> None:
-        """Report that the agent is up."""
-        self._tell(READY)
+    def report_ready(self) -> None:
+        """Report to systemd that the agent is ready."""
+        self._notify(READY)
 
-    def ending(self) -> None:
-        """Report that the agent ends, and let its threads end."""
-        self._watched.clear()
-        self._tell(STOPPING)
+    def report_stopping(self) -> None:
+        """Report to systemd that the agent stops; its threads may end from now on."""
+        self._threads.clear()
+        self._notify(STOPPING)
 
-    def progress(self) -> None:
-        """Feed the watchdog: the caller completed a piece of work. End the agent when a thread does not work."""
-        faults = [words for name, one in self._watched.items() if (words := self._fault(name, one))]
-        if faults:
-            self._stop.fail("; ".join(faults))
+    def report_progress(self) -> None:
+        """Notify the watchdog: the caller completed a piece of work. Stop the agent instead if a thread failed."""
+        failures = [text for name, one in self._threads.items() if (text := self._describe_failure(name, one))]
+        if failures:
+            self._stop.fail("; ".join(failures))
         else:
-            self._tell(WATCHDOG)
+            self._notify(WATCHDOG)
 
-    def _fault(self, name: str, one: _SupervisedThread) -> str | None:
+    def _describe_failure(self, name: str, one: _SupervisedThread) -> str | None:
         if not one.thread.is_alive():
             return f"the thread {name} has ended"
-        idle = self._clock() - one.beaten
-        return f"the thread {name} has completed nothing for {idle:.0f} s" if idle > one.patience_s else None
+        idle = self._clock() - one.last_progress
+        return f"the thread {name} has made no progress for {idle:.0f} s" if idle > one.max_idle_s else None
 
-    def _beat(self, name: str) -> None:
-        if name in self._watched:
-            self._watched[name].beaten = self._clock()
+    def _record_progress(self, name: str) -> None:
+        if name in self._threads:
+            self._threads[name].last_progress = self._clock()
 
     def _run(self, name: str, work: ThreadWork) -> None:
-        words = "ended without having been told to"
+        reason = "ended without a request to stop"
         try:
-            work(lambda: self._beat(name))
-        except BaseException as error:  # noqa: BLE001 - whatever ends a thread ends the agent
-            words = f"ended with {type(error).__name__}: {error}"
+            work(lambda: self._record_progress(name))
+        except BaseException as error:  # noqa: BLE001 - any error that ends a thread ends the agent
+            reason = f"ended with {type(error).__name__}: {error}"
             log.exception("thread_ended", thread=name)
-        if name in self._watched:
-            self._stop.fail(f"the thread {name} {words}")
+        if name in self._threads:
+            self._stop.fail(f"the thread {name} {reason}")

@@ -64,7 +64,7 @@ def _word(finding: Prerequisite) -> str:
 def _check_host(config: Path, *, as_json: bool) -> int:
     """Print every check of a host. Return the exit code: 1 if a needed check failed."""
     checks = check_host(config)
-    failed = [one for one in checks if one.needed and not one.ok]
+    failed = [one for one in checks if one.required and not one.ok]
     if as_json:
         document = {"healthy": not failed, "checks": [asdict(one) for one in checks]}
         click.echo(json.dumps(document, indent=2))
@@ -76,8 +76,8 @@ def _check_host(config: Path, *, as_json: bool) -> int:
 def _print_checks(checks: Sequence[HostCheck], failed: Sequence[HostCheck]) -> None:
     """Print a line per check, and the remedy below a failed one; not a table, because errors are long."""
     for one in checks:
-        word = "ok  " if one.ok else "NO  " if one.needed else "warn"
-        click.echo(f"{word} {one.group}: {one.name}" + (f": {one.found}" if one.found else ""))
+        word = "ok  " if one.ok else "NO  " if one.required else "warn"
+        click.echo(f"{word} {one.group}: {one.name}" + (f": {one.observation}" if one.observation else ""))
         if not one.ok and one.remedy:
             click.echo(f"     -> {one.remedy}")
     names = ", ".join(f"{one.group} ({one.name})" for one in failed)

@@ -39,7 +39,7 @@ def test_a_missing_library_is_told_with_the_extra_to_install(missing: str) -> No
     )
     ended = _python(code)
     assert (
-        f"the agent needs what a plain client does not: {missing}; install it with: pip install 'virtcloud[agent]'"
+        f"the agent needs {missing}, which is not installed; install it with: pip install 'virtcloud[agent]'"
         in ended.stderr
     )
 

@@ -54,13 +54,13 @@ def find(config: Path) -> Find:
 @needs_root
 def test_the_kernel_makes_a_segments_parts_or_says_which_it_lacks(find: Find) -> None:
     found = find("kernel", "802.1Q")
-    assert found.ok or found.found.startswith("the kernel refused to create VLAN 2 on vctry0")
+    assert found.ok or found.observation.startswith("the kernel refused to create VLAN 2 on vctry0")
 
 
 def test_a_packet_filter_that_gets_bridged_frames_is_found(find: Find, sysctls: Path) -> None:
     (sysctls / "bridge-nf-call-ip6tables").write_text("1\n")
     found = find("kernel", "bridged frames")
-    assert (found.ok, found.needed, found.found) == (False, True, "net.bridge.bridge-nf-call-ip6tables set")
+    assert (found.ok, found.required, found.observation) == (False, True, "net.bridge.bridge-nf-call-ip6tables set")
     assert found.remedy.startswith("sysctl -w net.bridge.bridge-nf-call-ip6tables=0,")
 
 
@@ -68,15 +68,15 @@ def test_a_packet_filter_that_the_settings_accept_is_no_fault(find: Find, sysctl
     (sysctls / "bridge-nf-call-iptables").write_text("1\n")
     config.write_text(config.read_text() + 'bridged_frames_filtered = "accept"\n')
     found = find("kernel", "bridged frames")
-    assert (found.ok, found.found) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
+    assert (found.ok, found.observation) == (True, "net.bridge.bridge-nf-call-iptables set (accepted by the settings)")
 
 
 def test_a_malformed_image_is_named_and_keeps_no_other_from_being_used(find: Find, tmp_path: Path) -> None:
     (tmp_path / "images/other").mkdir()
     (tmp_path / "images/other/image.yaml").write_text("kind: qcow2\n")
     found = find("folders", "image other")
-    assert (found.ok, found.needed) == (False, False)
-    assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in found.found
+    assert (found.ok, found.required) == (False, False)
+    assert "kind: expected 'lxc' or 'qemu', got 'qcow2'" in found.observation
 
 
 def test_a_folder_of_images_that_is_not_there_is_found(find: Find, config: Path) -> None:
@@ -91,13 +91,13 @@ def test_too_little_room_for_guests_disks_is_found(find: Find, monkeypatch: pyte
 
 def test_an_sbf_that_does_not_answer_is_found(find: Find) -> None:
     found = find("sbf", "unix:///nowhere/sbf.sock")
-    assert (found.ok, found.found.partition(":")[0]) == (False, "SBF does not answer at unix")
+    assert (found.ok, found.observation.partition(":")[0]) == (False, "SBF does not answer at unix")
 
 
 def test_a_libvirt_that_does_not_answer_is_found(find: Find, config: Path) -> None:
     config.write_text(config.read_text() + '[hypervisors]\nqemu = "qemu+unix:///system?socket=/nowhere"\n')
     found = find("libvirt", "qemu at")
-    assert (found.ok, found.needed) == (False, True)
+    assert (found.ok, found.required) == (False, True)
 
 
 def test_an_agent_that_listens_is_found(find: Find, tmp_path: Path) -> None:

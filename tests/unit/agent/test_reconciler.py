@@ -57,7 +57,7 @@ def test_what_is_wanted_is_made_and_confirmed(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     assert ([str(step) for step in machine.steps], service.told) == (
         ["build VLAN 100 on eth0", "start g1"],
         [("confirmed", 1)],
@@ -70,7 +70,7 @@ def test_a_segment_that_requires_an_unknown_word_is_refused_and_others_are_built
     strict = segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)})
     service.want(strict, segment("b", 101))
     for _ in range(3):
-        converger.round()
+        converger.reconcile_once()
     assert [str(step) for step in machine.steps] == ["build VLAN 101 on eth0"]
     assert [what for what, _ in service.told] == ["trouble"] * 3
     assert service.refused[-1].keys() == {"a"}
@@ -84,10 +84,10 @@ def test_what_runs_stays_but_is_not_confirmed_when_more_is_required(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     built = machine.carried
     service.want(segment("a", 100, ("g1",)).model_copy(update={"requires": ("strict-filters",)}))
-    converger.round()
+    converger.reconcile_once()
     assert (machine.carried, service.told) == (built, [("confirmed", 1), ("trouble", 2)])
 
 
@@ -95,7 +95,7 @@ def test_a_revision_that_changes_nothing_here_is_confirmed_without_a_step(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine
 ) -> None:
     service.want()
-    converger.round()
+    converger.reconcile_once()
     assert (machine.steps, service.told) == ([], [("confirmed", 1)])
 
 
@@ -103,8 +103,8 @@ def test_what_was_confirmed_is_not_confirmed_again(
     converger: MachineReconciler, service: FakeElementApi, segment: Make
 ) -> None:
     service.want(segment("a", 100))
-    converger.round()
-    converger.round()
+    converger.reconcile_once()
+    converger.reconcile_once()
     assert service.told == [("confirmed", 1)]
 
 
@@ -112,8 +112,8 @@ def test_the_first_fetch_does_not_wait_and_the_next_wait_for_something_newer(
     converger: MachineReconciler, service: FakeElementApi
 ) -> None:
     service.want()
-    converger.round()
-    converger.round()
+    converger.reconcile_once()
+    converger.reconcile_once()
     assert service.polls == [(None, 30), (1, 30)]
 
 
@@ -122,10 +122,10 @@ def test_nothing_is_confirmed_that_was_not_read_back(
 ) -> None:
     machine.forgets = True
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     assert service.told == [("trouble", 1)]
     assert service.messages == [
-        "cluster key-a: read back after all steps were done, there is still to do: build VLAN 100 on eth0"
+        "cluster key-a: read back after all steps, there is still to do: build VLAN 100 on eth0"
     ]
 
 
@@ -133,9 +133,9 @@ def test_drift_is_told_before_it_is_put_right_and_confirmed_again(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, segment: Make
 ) -> None:
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     machine.carried = ObservedMachine()
-    converger.round()
+    converger.reconcile_once()
     assert service.told == [("confirmed", 1), ("drifted", 1), ("confirmed", 1)]
 
 
@@ -144,7 +144,7 @@ def test_a_machine_that_restarted_empty_says_so_at_its_start(
 ) -> None:
     service.want(segment("a", 100))
     service.document = service.document.model_copy(update={"confirmed_revision": 1})
-    MachineReconciler("h1", service, machine, stop, ReconcileTiming()).round()
+    MachineReconciler("h1", service, machine, stop, ReconcileTiming()).reconcile_once()
     assert service.told == [("drifted", 1), ("confirmed", 1)]
 
 
@@ -153,7 +153,7 @@ def test_trouble_names_the_cluster_the_step_and_the_cause(
 ) -> None:
     machine.refuses = {"a"}
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"]
 
 
@@ -162,7 +162,7 @@ def test_what_is_about_a_cluster_is_told_by_its_id_and_names_no_other(
 ) -> None:
     machine.refuses = {"a", "b"}
     service.want(segment("a", 100), segment("b", 101))
-    converger.round()
+    converger.reconcile_once()
     assert service.about == [
         {
             "a": "could not build VLAN 100 on eth0: the kernel said no",
@@ -176,7 +176,7 @@ def test_one_clusters_trouble_does_not_keep_the_others_from_being_made(
 ) -> None:
     machine.refuses = {"a"}
     service.want(segment("a", 100), segment("b", 101))
-    converger.round()
+    converger.reconcile_once()
     assert ([step.cluster for step in machine.steps], service.told) == (["b"], [("trouble", 1)])
 
 
@@ -187,7 +187,7 @@ def test_after_trouble_it_is_tried_again_with_growing_pauses(
     service.want(segment("a", 100))
     waits = []
     for _ in range(6):
-        converger.round()
+        converger.reconcile_once()
         waits.append(sum(wait for _, wait in service.polls))
         service.polls.clear()
     assert waits == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
@@ -199,10 +199,10 @@ def test_who_is_woken_looks_at_once_after_trouble(
     machine.refuses = {"a"}
     service.want(segment("a", 100))
     for _ in range(6):
-        converger.round()
+        converger.reconcile_once()
     service.polls.clear()
     converger.wake()
-    converger.round()
+    converger.reconcile_once()
     assert service.polls == [(1, 1.0)], "the pause would have been four seconds"
 
 
@@ -212,7 +212,7 @@ def test_who_is_woken_once_waits_the_next_time(
     """A bell that was heard is silent again; it ended one pause, not all."""
     service.failing = ServiceUnreachable("gone")
     converger.wake()
-    converger.round()
+    converger.reconcile_once()
     assert (slept, converger._woken.is_set()) == ([0.5], False)
 
 
@@ -222,7 +222,7 @@ def test_a_cluster_refused_three_times_in_a_row_is_told_to_be_refused_and_the_ot
     machine.refuses = {"a"}
     service.want(segment("a", 100), segment("b", 101))
     for _ in range(3):
-        converger.round()
+        converger.reconcile_once()
     assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel said no"}]
 
 
@@ -243,7 +243,7 @@ def test_a_members_guest_that_is_refused_is_no_fault_of_its_network_or_of_other_
     machine.refuses = {"m1"}
     service.want(with_members(segment("a", 100, ("g1",)), guest, "m1", "m2"))
     for _ in range(3):
-        converger.round()
+        converger.reconcile_once()
     assert [str(step) for step in machine.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
     assert service.messages[-1] == "cluster key-m1: could not start of-m1: the kernel said no"
     assert service.refused[-1] == {"m1": "could not start of-m1: the kernel said no"}
@@ -258,7 +258,7 @@ def test_no_guest_of_a_member_is_started_where_its_networks_segment_is_refused(
 ) -> None:
     machine.refuses = {"a"}
     service.want(with_members(segment("a", 100), guest, "m1"))
-    converger.round()
+    converger.reconcile_once()
     assert (machine.steps, service.messages) == (
         [],
         ["cluster key-a: could not build VLAN 100 on eth0: the kernel said no"],
@@ -274,10 +274,10 @@ def test_a_member_that_leaves_takes_its_own_guest_and_nothing_else(
 ) -> None:
     alone = segment("a", 100, ("g1",))
     service.want(with_members(alone, guest, "m1"))
-    converger.round()
+    converger.reconcile_once()
     del machine.steps[:]
     service.want(alone)
-    converger.round()
+    converger.reconcile_once()
     assert [str(step) for step in machine.steps] == ["stop of-m1"]
 
 
@@ -287,7 +287,7 @@ def test_refusals_with_a_success_between_them_are_not_for_good(
     service.want(segment("a", 100))
     for refuses in ({"a"}, {"a"}, set(), {"a"}, {"a"}):
         machine.refuses, machine.carried = refuses, ObservedMachine()
-        converger.round()
+        converger.reconcile_once()
     assert service.refused == [{}, {}, {}, {}]
 
 
@@ -296,9 +296,9 @@ def test_once_trouble_is_over_the_revision_is_confirmed(
 ) -> None:
     machine.refuses = {"a"}
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     machine.refuses = set()
-    converger.round()
+    converger.reconcile_once()
     assert service.told == [("trouble", 1), ("confirmed", 1)]
 
 
@@ -307,10 +307,10 @@ def test_a_cluster_that_failed_leaves_without_a_trace(
 ) -> None:
     machine.refuses = {"a"}
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     machine.refuses = set()
     service.want()
-    converger.round()
+    converger.reconcile_once()
     assert (machine.carried, service.told) == (ObservedMachine(), [("trouble", 1), ("confirmed", 2)])
 
 
@@ -318,11 +318,11 @@ def test_while_sbf_is_away_everything_keeps_running(
     converger: MachineReconciler, service: FakeElementApi, machine: FakeMachine, slept: list[float], segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     before = machine.carried
     service.failing = ServiceUnreachable("gone")
     for _ in range(5):
-        converger.round()
+        converger.reconcile_once()
     assert (machine.carried, slept) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
 
 
@@ -339,8 +339,8 @@ def test_a_confirmation_that_sbf_did_not_hear_is_sent_again(
     deaf = Deaf()
     deaf.want(segment("a", 100))
     again = MachineReconciler("h1", deaf, machine, StopSignal(), ReconcileTiming(), Bell([]))
-    again.round()
-    again.round()
+    again.reconcile_once()
+    again.reconcile_once()
     assert deaf.told == [("lost", 1), ("confirmed", 1)]
 
 
@@ -348,7 +348,7 @@ def test_an_element_that_sbf_does_not_know_waits_for_it(
     converger: MachineReconciler, service: FakeElementApi, slept: list[float]
 ) -> None:
     service.failing = NotFound("element h1 is not known")
-    converger.round()
+    converger.reconcile_once()
     assert slept == [0.5]
 
 
@@ -360,8 +360,8 @@ def test_a_fault_of_ours_is_told_and_the_agent_goes_on(
 
     machine.apply = broken
     service.want(segment("a", 100))
-    converger.round()
-    fault = "a fault in the agent: TypeError: oops; see its log"
+    converger.reconcile_once()
+    fault = "internal error in the agent: TypeError: oops; see its log"
     assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {fault}"]
 
 
@@ -392,7 +392,7 @@ def test_a_fault_of_ours_about_one_cluster_keeps_no_other_from_being_made(
 
     machine.apply = broken
     service.want(segment("a", 100), segment("b", 101))
-    converger.round()
+    converger.reconcile_once()
     assert [step.cluster for step in machine.steps] == ["b"]
 
 
@@ -412,5 +412,5 @@ def test_progress_is_reported_after_each_completed_piece_of_work(
     service.want(segment("a", 100, ("g1",)))
     MachineReconciler(
         "h1", service, machine, StopSignal(), ReconcileTiming(), progress=lambda: reported.append(1)
-    ).round()
+    ).reconcile_once()
     assert (seen, len(reported)) == ([1, 2], 4)

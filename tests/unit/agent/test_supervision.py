@@ -43,8 +43,8 @@ def life(stop: StopSignal, told: list[str], clock: Clock) -> ThreadSupervisor:
 
 
 def test_completed_work_feeds_the_watchdog(life: ThreadSupervisor, told: list[str], stop: StopSignal) -> None:
-    life.ready()
-    life.progress()
+    life.report_ready()
+    life.report_progress()
     assert (told, stop.failure) == (["READY=1", "WATCHDOG=1"], None)
 
 
@@ -61,7 +61,7 @@ def test_a_thread_that_ends_with_an_error_ends_the_agent(
 
 def test_a_thread_that_returns_by_itself_ends_the_agent(life: ThreadSupervisor, stop: StopSignal) -> None:
     life.start("socket", lambda _beat: None, 60).join()
-    assert stop.failure == "the thread socket ended without having been told to"
+    assert stop.failure == "the thread socket ended without a request to stop"
 
 
 def test_a_thread_that_hangs_ends_the_agent_and_starves_the_watchdog(
@@ -70,12 +70,12 @@ def test_a_thread_that_hangs_ends_the_agent_and_starves_the_watchdog(
     release = threading.Event()
     thread = life.start("socket", lambda _beat: release.wait() and None, 60)
     clock.now = 60.0
-    life.progress()
+    life.report_progress()
     clock.now = 61.0
-    life.progress()
+    life.report_progress()
     release.set()
     thread.join()
-    assert (told, stop.failure) == (["WATCHDOG=1"], "the thread socket has completed nothing for 61 s")
+    assert (told, stop.failure) == (["WATCHDOG=1"], "the thread socket has made no progress for 61 s")
 
 
 def test_a_thread_that_reports_work_is_not_overdue(
@@ -94,8 +94,8 @@ def test_a_thread_that_reports_work_is_not_overdue(
     beat.set()
     beaten.wait()
     clock.now = 100.0
-    life.progress()
-    life.ending()
+    life.report_progress()
+    life.report_stopping()
     release.set()
     thread.join()
     assert (told, stop.failure) == (["WATCHDOG=1", "STOPPING=1"], None)
@@ -104,7 +104,7 @@ def test_a_thread_that_reports_work_is_not_overdue(
 def test_a_thread_may_end_once_the_agent_ends(life: ThreadSupervisor, stop: StopSignal) -> None:
     release = threading.Event()
     thread = life.start("socket", lambda _beat: release.wait() and None, 60)
-    life.ending()
+    life.report_stopping()
     release.set()
     thread.join()
     assert stop.failure is None
@@ -141,14 +141,14 @@ def test_a_signal_ends_a_wait_at_once(handlers: None) -> None:
         waiting.wait(60)
 
     stop = StopSignal(sleep)
-    stop.on_signals()
+    stop.handle_signals()
     with pytest.raises(StopRequested):
         stop.pause(60)
 
 
 def test_a_signal_does_not_break_what_is_not_a_wait(handlers: None) -> None:
     stop = StopSignal()
-    stop.on_signals()
+    stop.handle_signals()
     os.kill(os.getpid(), signal.SIGTERM)
     assert stop.requested
     with pytest.raises(StopRequested):

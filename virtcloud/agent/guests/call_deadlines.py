@@ -1,8 +1,8 @@
-"""Calls that may never return: each runs in a thread of its own, and its caller waits until a deadline only.
+"""Calls with a deadline, for a library whose calls may never return: each call runs in a thread of its own.
 
 At most one abandoned call exists per object. Until it returns, every further call fails at once: the abandoned call may
-still change something, so nothing that is read meanwhile would be reliable. A call on a local socket always returns
-when its daemon goes on, ends, or is started again.
+still change something, so a reading in the meantime would be unreliable. A call on a local socket always returns when
+its daemon continues, ends, or is restarted.
 """
 
 import threading
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCall:
-    """A call whose caller waits no longer; ``since`` is a time of the clock."""
+    """A call whose caller no longer waits; ``since`` is a time of the clock."""
 
     what: str
     since: float
@@ -28,14 +28,14 @@ class AbandonedCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult(Generic[T]):
-    """What a call returned, or raised."""
+    """The return value of a call, or the error that it raised."""
 
     value: T | None = None
     error: BaseException | None = None
 
 
 class DeadlineCalls:
-    """Runs one call at a time; ``whom`` names the callee in messages, with its remedy."""
+    """Runs one call at a time; ``whom`` names the callee in messages, ``remedy`` what an administrator can do."""
 
     def __init__(self, whom: str, remedy: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without an abandoned call."""
@@ -45,9 +45,9 @@ class DeadlineCalls:
         self._abandoned: AbandonedCall | None = None
 
     def run(self, what: str, call: Callable[[], T], seconds: float) -> T:
-        """Return what ``call`` returns, or raise what it raises.
+        """Return the value of ``call``, or raise its error.
 
-        Raise :class:`Unreachable` when it takes longer than ``seconds``, and while a former call has not returned.
+        Raise Unreachable when the call takes longer than ``seconds``, or while an abandoned call has not returned.
         """
         self._check_free(what)
         outcomes: SimpleQueue[CallResult[T]] = SimpleQueue()
@@ -61,7 +61,7 @@ class DeadlineCalls:
             raise Unreachable(f"{self._whom} did not {what} within {seconds:g} s; {self._remedy}") from error
         if outcome.error is not None:
             raise outcome.error
-        return outcome.value  # type: ignore[return-value]  # None is what T is then
+        return outcome.value  # type: ignore[return-value] # T may be None
 
     def _check_free(self, what: str) -> None:
         stuck = self._abandoned
@@ -84,7 +84,7 @@ class DeadlineCalls:
 def _run(call: Callable[[], T], outcomes: SimpleQueue[CallResult[T]], returned: threading.Event) -> None:
     try:
         outcome: CallResult[T] = CallResult(value=call())
-    except BaseException as error:  # noqa: BLE001 - the caller raises it
+    except BaseException as error:  # noqa: BLE001 - raised by the caller
         outcome = CallResult(error=error)
     returned.set()
     outcomes.put(outcome)

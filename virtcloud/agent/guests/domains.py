@@ -1,8 +1,9 @@
-"""PURE. A guest as a libvirt domain (https://libvirt.org/formatdomain.html)."""
+"""PURE. A guest as a libvirt domain: XML (https://libvirt.org/formatdomain.html), ownership, and a hypervisor's API."""
 
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
+from typing import Protocol
 from xml.etree import ElementTree as ET
 
 from virtcloud.agent.guests.guest_files import CONSOLE, DISK
@@ -11,7 +12,7 @@ from virtcloud.agent.network import names
 from virtcloud.model.wanted import GuestWanted, Segment
 
 NAMESPACE = "urn:virtcloud:libvirt:1"
-"""Of the metadata element that marks a domain as ours."""
+"""XML namespace of the metadata element that marks a domain of virtcloud."""
 LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 OWN_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 OWN_FOLDER_MIB = 64
@@ -19,7 +20,7 @@ OWN_FOLDER_MIB = 64
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """What the metadata element says: whose guest this is, and which wanted document it was made from."""
+    """The content of the metadata element: the guest, and the digest of the wanted document it was started from."""
 
     cluster: str
     guest: str
@@ -27,8 +28,39 @@ class DomainOwnership:
 
 
 @dataclass(frozen=True, slots=True)
+class GuestDomain:
+    """A domain of a hypervisor; ``owner`` is None when virtcloud did not create the domain."""
+
+    name: str
+    running: bool
+    owner: DomainOwnership | None = None
+
+
+class HypervisorApi(Protocol):
+    """The operations of a hypervisor that guests need."""
+
+    def list_domains(self) -> list[GuestDomain]:
+        """Return all domains."""
+
+    def find_domain(self, name: str) -> GuestDomain | None:
+        """Return one domain, or None."""
+
+    def start(self, xml: str) -> None:
+        """Start a transient domain."""
+
+    def shut_down(self, name: str) -> None:
+        """Ask a domain to shut down; the guest may ignore the request."""
+
+    def destroy(self, name: str) -> None:
+        """Stop a domain at once; an absent domain is success."""
+
+    def has_kvm(self) -> bool:
+        """Return whether the hypervisor runs guests with KVM."""
+
+
+@dataclass(frozen=True, slots=True)
 class DomainEnvironment:
-    """What a domain needs to know of its machine; ``folder`` is the guest's own."""
+    """The machine that a domain runs on; ``folder`` is the guest's own folder."""
 
     architecture: str
     folder: Path
@@ -36,26 +68,28 @@ class DomainEnvironment:
     confined: bool = True
 
 
-def render_domain(segment: Segment, guest: GuestWanted, image: GuestImage, digest: str, site: DomainEnvironment) -> str:
-    """Write the domain."""
-    kind = "lxc" if isinstance(image, LxcImage) else "kvm" if site.accelerated else "qemu"
+def render_domain(
+    segment: Segment, guest: GuestWanted, image: GuestImage, digest: str, environment: DomainEnvironment
+) -> str:
+    """Return the XML of a guest's domain."""
+    kind = "lxc" if isinstance(image, LxcImage) else "kvm" if environment.accelerated else "qemu"
     root = ET.Element("domain", type=kind)
     _add(root, "name", names.domain_name(segment.id, guest.name))
     _add(root, "memory", str(guest.memory_mb), unit="MiB")
     _add(root, "vcpu", str(guest.cpus))
     root.append(_metadata(DomainOwnership(segment.id, guest.name, digest)))
-    if not site.confined:
+    if not environment.confined:
         _add(root, "seclabel", type="none")
     if isinstance(image, LxcImage):
         _add_container(root, image, segment, guest)
     else:
-        _add_virtual_machine(root, image, segment, guest, site)
+        _add_virtual_machine(root, image, segment, guest, environment)
     return ET.tostring(root, encoding="unicode")
 
 
 def parse_ownership(metadata: str) -> DomainOwnership:
-    """Read the metadata element back; raises :class:`KeyError` or ParseError when it is not ours."""
-    attributes = ET.fromstring(metadata).attrib  # noqa: S314 - libvirt wrote it
+    """Parse the metadata element. Raise KeyError or ParseError when virtcloud did not write the element."""
+    attributes = ET.fromstring(metadata).attrib  # noqa: S314 - written by libvirt
     return DomainOwnership(attributes["cluster"], attributes["guest"], attributes["digest"])
 
 
@@ -100,22 +134,22 @@ def _add_filesystems(devices: ET.Element, rootfs: Path) -> None:
 
 
 def _add_virtual_machine(
-    root: ET.Element, image: QemuImage, segment: Segment, guest: GuestWanted, site: DomainEnvironment
+    root: ET.Element, image: QemuImage, segment: Segment, guest: GuestWanted, environment: DomainEnvironment
 ) -> None:
     system = _add(root, "os")
-    _add(system, "type", "hvm", arch=site.architecture)
+    _add(system, "type", "hvm", arch=environment.architecture)
     _add(system, "kernel", str(image.kernel))
     if image.initrd:
         _add(system, "initrd", str(image.initrd))
     _add(system, "cmdline", _cmdline(image.cmdline, guest))
     _add(_add(root, "features"), "acpi")
-    if site.accelerated:
+    if environment.accelerated:
         _add(root, "cpu", mode="host-passthrough")
     devices = _add(root, "devices")
     if image.disk:
-        _add_disk(devices, site.folder / DISK, image.disk, image.disk_format)
+        _add_disk(devices, environment.folder / DISK, image.disk, image.disk_format)
     _add(_add_interface(devices, segment, guest), "model", type="virtio")
-    _add(_add(devices, "serial", type="file"), "source", path=str(site.folder / CONSOLE), append="on")
+    _add(_add(devices, "serial", type="file"), "source", path=str(environment.folder / CONSOLE), append="on")
     _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
@@ -124,7 +158,7 @@ def _cmdline(words: str, guest: GuestWanted) -> str:
 
 
 def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) -> None:
-    """Add the guest's own disk: an overlay that takes what the guest writes, over the image's disk."""
+    """Add the guest's disk: an overlay with the guest's changes, over the image's disk."""
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="qcow2")
     _add(element, "source", file=str(overlay))

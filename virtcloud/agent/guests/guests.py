@@ -7,11 +7,10 @@ from typing import Literal
 
 from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
-from virtcloud.agent.guests.domains import DomainEnvironment, render_domain
+from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.images import GuestImage, QemuImage, read_image
 from virtcloud.agent.network import names
-from virtcloud.agent.network.interfaces import GuestDomain, HypervisorApi
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -48,11 +47,11 @@ class LocalGuests:
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
-        self._traces = GuestFiles(settings.folders)
+        self._files = GuestFiles(settings.folders)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return the guests that bear our mark, and an error for each hypervisor that does not answer."""
-        domains, silent = self._domains()
+        domains, silent = self._list_domains()
         carried = (
             ObservedGuest(one.owner.cluster, one.owner.guest, one.owner.digest, one.running)
             for _, one in domains
@@ -69,13 +68,13 @@ class LocalGuests:
         name, wanted = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
         image = read_image(self._settings.images, guest.image)
-        hypervisor = self._hypervisor(image, guest)
-        for existing in self._existing(name, hypervisor):
+        hypervisor = self._select_hypervisor(image, guest)
+        for existing in self._find_domains(name, hypervisor):
             _check_ours(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted:
                 return
             self.ensure_no_guests(segment.id, (guest.name,))
-        site = self._site(image, hypervisor, self._traces.ensure(name, image))
+        site = self._domain_environment(image, hypervisor, self._files.ensure(name, image))
         hypervisor.start(render_domain(segment, guest, image, wanted, site))
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...]) -> None:
@@ -83,7 +82,7 @@ class LocalGuests:
 
         Raise :class:`Unreachable` when one was not found and may run on a hypervisor that does not answer.
         """
-        domains, silent = self._domains()
+        domains, silent = self._list_domains()
         ours = [
             (hypervisor, one)
             for hypervisor, one in domains
@@ -91,51 +90,51 @@ class LocalGuests:
         ]
         for hypervisor, domain in ours:
             hypervisor.shut_down(domain.name)
-        self._await_end([(hypervisor, domain.name) for hypervisor, domain in ours])
+        self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in ours])
         for hypervisor, domain in ours:
             hypervisor.destroy(domain.name)
         for _, domain in ours:
-            self._traces.ensure_none(domain.name)
+            self._files.ensure_none(domain.name)
         if silent and len(ours) < len(guests):
             raise Unreachable("; ".join(silent))
 
-    def ensure_no_traces(self, cluster: str) -> None:
+    def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of a cluster that has left, also of guests that ended by themselves."""
-        self._traces.ensure_none_of_cluster(cluster)
+        self._files.ensure_none_of_cluster(cluster)
 
-    def sweep(self) -> bool:
+    def remove_orphaned_files(self) -> bool:
         """Remove the disks and logs of guests that no domain runs any more; return False where that is unknown."""
-        domains, silent = self._domains()
+        domains, silent = self._list_domains()
         if silent:
             return False
-        self._traces.ensure_none_but(one.name for _, one in domains)
+        self._files.ensure_none_but(one.name for _, one in domains)
         return True
 
-    def _await_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
+    def _wait_for_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
         waited = 0.0
         while waited < self._settings.stop_grace_s and any(_is_running(*one) for one in leaving):
             self._pause(POLL_S)
             waited += POLL_S
 
-    def _domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
+    def _list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return all domains with their hypervisors, and an error for each hypervisor that does not answer."""
         found: list[tuple[HypervisorApi, GuestDomain]] = []
         silent: list[str] = []
         for hypervisor in self._hypervisors.values():
             try:
-                found += [(hypervisor, one) for one in hypervisor.domains()]
+                found += [(hypervisor, one) for one in hypervisor.list_domains()]
             except Unreachable as error:
                 silent.append(str(error))
         return found, silent
 
-    def _existing(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
+    def _find_domains(self, name: str, own: HypervisorApi) -> Iterator[GuestDomain]:
         """Yield the domains of this name; raise Unreachable when the guest's ``own`` hypervisor does not answer.
 
         A silent other hypervisor is passed over: the kernel refuses a second interface with the name of the guest's.
         """
         for hypervisor in self._hypervisors.values():
             try:
-                found = hypervisor.domain(name)
+                found = hypervisor.find_domain(name)
             except Unreachable:
                 if hypervisor is own:
                     raise
@@ -143,7 +142,7 @@ class LocalGuests:
             if found:
                 yield found
 
-    def _hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
+    def _select_hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
         kind = Kind(image.kind)
         if kind not in self._hypervisors:
             raise Refused(
@@ -152,15 +151,15 @@ class LocalGuests:
             )
         return self._hypervisors[kind]
 
-    def _site(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
+    def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
         accelerated = isinstance(image, QemuImage) and (
-            self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.accelerates())
+            self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.has_kvm())
         )
         return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined)
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
-    domain = hypervisor.domain(name)
+    domain = hypervisor.find_domain(name)
     return domain is not None and domain.running
 
 

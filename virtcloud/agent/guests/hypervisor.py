@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from virtcloud.agent.guests.call_deadlines import DeadlineCalls
-from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, parse_ownership
-from virtcloud.agent.network.interfaces import GuestDomain
+from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain, parse_ownership
 from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
@@ -58,11 +57,11 @@ class LibvirtHypervisor:
             with suppress(libvirt.libvirtError):  # it may be broken already
                 connection.close()
 
-    def domains(self) -> list[GuestDomain]:
+    def list_domains(self) -> list[GuestDomain]:
         """Give every domain."""
         return self._call("list domains", lambda at: [_read_domain(one) for one in at.listAllDomains(0)])
 
-    def domain(self, name: str) -> GuestDomain | None:
+    def find_domain(self, name: str) -> GuestDomain | None:
         """Give one domain, or None."""
         return self._call(f"find domain {name}", lambda at: _find_domain(at, name))
 
@@ -79,7 +78,7 @@ class LibvirtHypervisor:
         """End a domain; one that is gone already is no error."""
         self._call(f"destroy domain {name}", lambda at: _destroy(at, name), changes=True)
 
-    def accelerates(self) -> bool:
+    def has_kvm(self) -> bool:
         """Say whether its capabilities have KVM; that it is listed does not prove that it works."""
         return self._call("read capabilities", lambda at: "<domain type='kvm'" in at.getCapabilities())
 

@@ -1,38 +1,44 @@
-"""A batch job's place on its cluster: what is opened when the cluster is up, and closed when it goes.
+"""A job's access to the guests of its cluster: the description, the script's environment, and the forwarding addresses.
 
-Which addresses a job's port takes: one in each subnet of the cluster, from its end backwards, that nobody has.
+A job's relay takes one forwarding address in each subnet of the cluster: the last address that no host uses.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_interface
+from ipaddress import IPv4Network, IPv6Network, ip_interface
 from itertools import islice
 from typing import Annotated, Protocol
 from zlib import crc32
 
 from pydantic import Field
 
+from virtcloud.agent.network.address_probe import AddressProber, IpAddress
 from virtcloud.model.cluster import Guest
 from virtcloud.model.document import Document
 from virtcloud.model.values import ClusterKey, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""The environment of the job's script, by the names of :data:`FACTS`."""
+"""Environment variables of a job's script, by the names of `SCRIPT_VARIABLES`."""
 SCRIPT_VARIABLES = {
     "VCLUSTER_ID": "the cluster's key",
     "VCLUSTER_NAME": "its name, if it has one",
-    "VCLUSTER_VLAN": "its VLAN number at this host's site",
-    "VCLUSTER_GUESTS": "the names of its guests, with spaces between them",
-    "VCLUSTER_HOSTS": "a file in the manner of `/etc/hosts`: the guests' addresses and names",
+    "VCLUSTER_VLAN": "its VLAN ID at this host's site",
+    "VCLUSTER_GUESTS": "the names of its guests, separated by spaces",
+    "VCLUSTER_HOSTS": "a file in the format of `/etc/hosts`: the guests' addresses and names",
     "VCLUSTER_HOSTFILE": "a file for `mpirun --hostfile`: each guest with its processors as slots",
-    "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`: the way to the guests by their names",
+    "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, which reaches the guests by their names",
 }
+IpNetwork = IPv4Network | IPv6Network
+BATCH_SIZE, ROUNDS = 8, 4
+PROBE_S = 0.15
+"""Time for an answer from the farthest site. Each address is probed twice, since the first probe may be lost."""
+RESERVED_ANYCAST = 128
+"""Number of reserved addresses at the end of an IPv6 subnet (RFC 2526)."""
 
 
 class JobAccess(Document):
-    """What a job's place is made of. It is kept on disk with the job, so that a restarted agent opens it again.
+    """Description of a job's access. It is stored with the job's record, so that a restarted agent opens it again.
 
-    ``vlan`` is the number at this host's site (`bridge_name` names the bridge), ``user`` whose
-    job it is on this machine.
+    ``user`` is the job's user on this machine, ``vlan`` the VLAN ID at this host's site.
     """
 
     key: ClusterKey
@@ -43,61 +49,45 @@ class JobAccess(Document):
 
 
 class JobAccessProvider(Protocol):
-    """Opens and closes the places of jobs. Both may be repeated, also by an agent that was killed in between."""
+    """Opens and closes jobs' access. Both calls are idempotent, also after an agent that was killed in between."""
 
-    def open(self, opening: JobAccess) -> ScriptEnvironment:
-        """Make the place and give its facts; raises Refused with what the user or the administrator can do."""
+    def open(self, access: JobAccess) -> ScriptEnvironment:
+        """Open the access; return the script's variables. Raise Refused, with a remedy for user or administrator."""
 
     def close(self, key: str) -> None:
-        """Remove all of it; nothing there is success. Raises Refused when something cannot be removed."""
-
-
-IpAddress = IPv4Address | IPv6Address
-IpNetwork = IPv4Network | IPv6Network
-BATCH_SIZE, ROUNDS = 8, 4
-PROBE_S = 0.15
-"""For an answer from the farthest site. Each is asked twice: the first question may have been lost."""
-RESERVED_ANYCAST = 128
-"""So many addresses at an IPv6 subnet's end are reserved (RFC 2526)."""
-
-
-class AddressProber(Protocol):
-    """An ear on a bridge."""
-
-    def ask(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Give those that somebody was heard to have."""
+        """Remove the access; an absent access is success. Raise Refused when something cannot be removed."""
 
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
-    """PURE. Give the networks of the guests' addresses, each once, in order."""
+    """PURE. Return the networks of the guests' addresses, each once, in order."""
     return tuple(dict.fromkeys(ip_interface(one).network for guest in guests for one in guest.addresses))
 
 
-def find_free_addresses(ear: AddressProber, opening: JobAccess) -> list[str]:
-    """Give an address with its prefix length in each subnet that has a free one.
+def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
+    """Return a free address with its prefix length in each subnet that has one.
 
-    Those whose hosts ask at the same moment begin at different places, for each would find the same address free.
+    Each job begins at another address, because hosts that probe at the same moment find the same address free.
     """
-    waiting = {network: list_host_addresses(network, opening) for network in guest_subnets(opening.guests)}
+    remaining = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     found: dict[IpNetwork, IpAddress] = {}
     for _ in range(ROUNDS):
-        asked = {one: list(islice(rest, BATCH_SIZE)) for one, rest in waiting.items() if one not in found}
-        every = [address for some in asked.values() for address in some]
+        batches = {one: list(islice(rest, BATCH_SIZE)) for one, rest in remaining.items() if one not in found}
+        every = [address for batch in batches.values() for address in batch]
         if not every:
             break
-        taken = ear.ask(every, PROBE_S) | ear.ask(every, PROBE_S)
-        found |= {one: free for one, some in asked.items() for free in [_find_free(some, taken)] if free is not None}
-    return [f"{found[network]}/{network.prefixlen}" for network in waiting if network in found]
+        used = prober.probe(every, PROBE_S) | prober.probe(every, PROBE_S)
+        found |= {one: free for one, batch in batches.items() for free in [_find_free(batch, used)] if free is not None}
+    return [f"{found[network]}/{network.prefixlen}" for network in remaining if network in found]
 
 
-def list_host_addresses(network: IpNetwork, opening: JobAccess) -> Iterator[IpAddress]:
-    """PURE. Give the subnet's addresses from its end, but guests' ones; the first few turned by the job's key."""
-    taken = {ip_interface(one).ip for guest in opening.guests for one in guest.addresses}
+def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
+    """PURE. Yield a subnet's addresses from its end, without the guests'; the first few rotated by the job's key."""
+    guests = {ip_interface(one).ip for guest in access.guests for one in guest.addresses}
     make: Callable[[int], IpAddress] = type(network.network_address)
-    every = (one for one in map(make, _host_range(network)) if one not in taken)
+    every = (one for one in map(make, _host_range(network)) if one not in guests)
     first = list(islice(every, BATCH_SIZE))
-    turn = crc32(opening.key.encode()) % len(first) if first else 0
-    yield from (*first[turn:], *first[:turn])
+    start = crc32(access.key.encode()) % len(first) if first else 0
+    yield from (*first[start:], *first[:start])
     yield from every
 
 
@@ -105,10 +95,10 @@ def _host_range(network: IpNetwork) -> range:
     lowest, highest = int(network.network_address), int(network.broadcast_address)
     if isinstance(network, IPv6Network) and network.num_addresses > 2 * RESERVED_ANYCAST:
         highest -= RESERVED_ANYCAST
-    elif isinstance(network, IPv4Network) and network.num_addresses > 2:  # noqa: PLR2004 - RFC 3021: of two, both are hosts'
+    elif isinstance(network, IPv4Network) and network.num_addresses > 2:  # noqa: PLR2004 - RFC 3021: both of two are hosts
         highest -= 1
     return range(highest, lowest if network.num_addresses > 2 else lowest - 1, -1)  # noqa: PLR2004 - as above
 
 
-def _find_free(some: Iterable[IpAddress], taken: frozenset[IpAddress]) -> IpAddress | None:
-    return next((one for one in some if one not in taken), None)
+def _find_free(addresses: Iterable[IpAddress], used: frozenset[IpAddress]) -> IpAddress | None:
+    return next((one for one in addresses if one not in used), None)

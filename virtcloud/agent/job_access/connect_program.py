@@ -1,10 +1,10 @@
-"""Asks a job's relay for a TCP connection to a guest: what ssh has as its ProxyCommand.
+"""Asks a job's relay for a TCP connection to a guest: the ProxyCommand of ssh.
 
-A copy of it lies in the job's folder, and is run by itself (``python3 -I -S connect [--hand-over] [--wait S] SOCKET
-HOST PORT``) by whatever Python the job's user has: the standard library only, and the language of Python 3.6. With
-``--hand-over`` it gives the connection to its parent and ends (``ProxyUseFdpass``, ssh_config(5)); without, it carries
-its input there and what comes back to its output. ``--wait``: try again so long while nothing listens there, for a
-guest may be up before its sshd is.
+A copy in the job's folder is run as a program (``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``) by
+any Python that the job's user has: it uses the standard library only, and the language of Python 3.6. With
+``--hand-over`` it passes the connection to its parent and ends (``ProxyUseFdpass``, ssh_config(5)); without, it copies
+its input to the connection and the connection to its output. ``--wait``: retry for S seconds while the guest refuses
+connections, since a guest may be up before its sshd is.
 """
 
 import argparse
@@ -23,7 +23,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Give the exit code: 0, or 1 with a line that says why."""
+    """Return the exit code: 0, or 1 after an error message."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hand-over", action="store_true")
     parser.add_argument("--wait", type=float, default=0.0)
@@ -52,7 +52,7 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 
 
 def request_connection(path: str, line: str) -> socket.socket:
-    """Give the connection; raises OSError with the relay's words, ConnectionRefusedError when nothing listens there."""
+    """Return the connection. Raise OSError with the relay's error, ConnectionRefusedError when the guest refuses."""
     with socket.socket(socket.AF_UNIX) as relay:
         try:
             relay.connect(path)
@@ -74,7 +74,7 @@ def _pass_descriptor(link: socket.socket) -> None:
 
 
 def _copy_streams(link: socket.socket) -> None:
-    """Carry both ways; the end of the input is the end of one way only."""
+    """Copy both ways; the end of the input closes only the way to the guest."""
     threading.Thread(target=_copy_input, args=(link,), daemon=True).start()
     for data in iter(lambda: link.recv(CHUNK), b""):
         sys.stdout.buffer.write(data)

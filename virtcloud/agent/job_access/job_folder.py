@@ -1,155 +1,142 @@
-"""File systems of their own for folders that users write to: bounded, and removed as a whole.
+"""A job's folder: files that only the job's user may read. All operations are idempotent.
 
-A tmpfs is limited in bytes and in files (tmpfs(5)). Removing it follows no path in it, so no tree that a user builds,
-however deep or busy, keeps it from being removed; what a process still holds open is freed when the process ends.
-
-A job's folder: files that only the job's user may read. Everything may be repeated.
-
-A folder is a file system of its own (:mod:`virtcloud.agent.volumes`): what its user writes there fills no more than it.
-It is made while root alone may enter it, and given to the user as a whole: nothing is ever written through a path that
-a user can change, such as a symbolic link in a folder that is the user's own. Once it was given, it is only removed.
-A file beside it, which is root's, records that it is complete and what it was made of.
+A folder is a tmpfs of its own, so its content is bounded and is removed as a whole. It is filled while only root can
+enter it, and then given to the user: no file is ever written through a path that a user can change, such as a symbolic
+link in the user's own folder. After that, the folder is only removed. A file of root beside the folder records that the
+folder is complete, and a digest of its content.
 """
 
 import ctypes
 import os
 import pwd
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
 from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
 from virtcloud.model.errors import Refused
 
+ROOT_MODE = 0o711  # users pass through, and cannot list other jobs' keys
+FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds to its file of known hosts
+COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
+SPARE_BYTES, SPARE_FILES, PAGE = 1 << 18, 32, 4096
+"""Space that a user may fill: known hosts, control sockets of ssh."""
+REMOVE_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
 
 
 class FileSystemMounts(Protocol):
-    """What job folders need of the machine."""
+    """The operations on mounts that jobs' folders need."""
 
-    def mounted(self, place: Path) -> bool:
-        """Return whether a file system of its own is at ``place``."""
+    def mounted(self, path: Path) -> bool:
+        """Return whether a file system is mounted at ``path``."""
 
-    def mount(self, place: Path, size: int, files: int) -> None:
-        """Mount an empty one of at most ``size`` bytes and ``files`` files, for root only; raise OSError."""
+    def mount(self, path: Path, size: int, files: int) -> None:
+        """Mount an empty file system of at most ``size`` bytes and ``files`` files, for root only; raise OSError."""
 
-    def unmount(self, place: Path) -> None:
-        """Remove it with all its content, also while it is in use; raise OSError."""
+    def unmount(self, path: Path) -> None:
+        """Remove the file system with all its content, even while it is in use; raise OSError."""
 
 
 class TmpfsMounts:
-    """The kernel's tmpfs, in the mount namespace of this process."""
+    """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    def mounted(self, place: Path) -> bool:
-        """Return whether ``place`` is on another file system than its parent; no symbolic link is followed."""
+    A tmpfs is limited in bytes and files. Detaching it follows no path in it, so no content, however deep or busy,
+    prevents its removal; the memory of files that a process has open is freed when that process ends.
+    """
+
+    def mounted(self, path: Path) -> bool:
+        """Return whether ``path`` is on another file system than its parent; no symbolic link is followed."""
         try:
-            return place.lstat().st_dev != place.parent.stat().st_dev
+            return path.lstat().st_dev != path.parent.stat().st_dev
         except FileNotFoundError:
             return False
 
-    def mount(self, place: Path, size: int, files: int) -> None:
+    def mount(self, path: Path, size: int, files: int) -> None:
         """Mount a tmpfs."""
         options = f"size={size},nr_inodes={files},mode=0700".encode()
         flags = MS_NOSUID | MS_NODEV | MS_NOEXEC
-        _check_result(place, _libc().mount(b"tmpfs", os.fsencode(place), b"tmpfs", ctypes.c_ulong(flags), options))
+        _check_result(path, _libc().mount(b"tmpfs", os.fsencode(path), b"tmpfs", ctypes.c_ulong(flags), options))
 
-    def unmount(self, place: Path) -> None:
+    def unmount(self, path: Path) -> None:
         """Detach a tmpfs."""
-        _check_result(place, _libc().umount2(os.fsencode(place), MNT_DETACH | UMOUNT_NOFOLLOW))
-
-
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check_result(place: Path, result: int) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), str(place))
-
-
-ROOT_MODE = 0o711  # users pass through, and learn no other job's key
-FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds to its file of known hosts
-COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no key of a cluster begins with a dot
-SPARE_BYTES, SPARE_FILES, PAGE = 1 << 18, 32, 4096
-"""What a user may add: known hosts, control sockets of ssh."""
-REMOVE_S = 60.0
+        _check_result(path, _libc().umount2(os.fsencode(path), MNT_DETACH | UMOUNT_NOFOLLOW))
 
 
 class JobFolders:
     """The folders of all jobs on this machine, below ``root``."""
 
-    def __init__(self, root: Path, volumes: FileSystemMounts) -> None:
-        """Work below ``root``; it is made when first needed."""
+    def __init__(self, root: Path, mounts: FileSystemMounts) -> None:
+        """Create folders below ``root``, which is created when first needed."""
         self._root = root
-        self._volumes = volumes
+        self._mounts = mounts
 
-    def place(self, key: str, state: str = "") -> Path:
-        """Return where the folder of a job is, or its record."""
-        return self._root / f"{state}{file_name(key)}"
+    def path(self, key: str, prefix: str = "") -> Path:
+        """Return the path of a job's folder, or with ``prefix`` of its record."""
+        return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Make the folder of a job with these files; raise Refused for a user unknown on this machine.
+        """Create the folder of a job with these files. Raise Refused for a user unknown on this machine.
 
-        A folder that was made so, by this agent or a former one, stays as it is, with what its user added.
+        A complete folder with these files stays unchanged, with the files that its user added.
         """
         account = find_account(user)
-        place, made = self.place(key), self.place(key, COMPLETE_PREFIX)
-        about = sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
-        with _refused(f"make the job's folder {place}"):
+        path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
+        digest = sha256(repr((account.pw_uid, account.pw_gid, sorted(files.items()))).encode()).hexdigest()
+        with refuse_os_errors(f"make the job's folder {path}"):
             self._ensure_root()
-            if self._volumes.mounted(place) and made.exists() and made.read_text() == about:
-                return place
-            self._clear(key)
-            self._fill(place, files, account)
-            made.write_text(about)
-        return place
+            if self._mounts.mounted(path) and record.exists() and record.read_text() == digest:
+                return path
+            self._remove(key)
+            self._fill(path, files, account)
+            record.write_text(digest)
+        return path
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job; none is success."""
-        with _refused(f"remove the job's folder {self.place(key)}"):
-            self._clear(key)
+        """Remove the folder of a job; an absent folder is success."""
+        with refuse_os_errors(f"remove the job's folder {self.path(key)}"):
+            self._remove(key)
 
     def _ensure_root(self) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
         self._root.chmod(ROOT_MODE)
 
-    def _fill(self, place: Path, files: Mapping[str, str], account: pwd.struct_passwd) -> None:
-        place.mkdir(mode=0o700)
+    def _fill(self, path: Path, files: Mapping[str, str], account: pwd.struct_passwd) -> None:
+        path.mkdir(mode=0o700)
         size = sum(PAGE * (1 + len(text.encode()) // PAGE) for text in files.values())
-        self._volumes.mount(place, size + SPARE_BYTES, len(files) + SPARE_FILES)
+        self._mounts.mount(path, size + SPARE_BYTES, len(files) + SPARE_FILES)
         for name, text in files.items():
-            _write(place / name, text, account)
-        os.chown(place, account.pw_uid, account.pw_gid)
-        place.chmod(FOLDER_MODE)
+            _write(path / name, text, account)
+        os.chown(path, account.pw_uid, account.pw_gid)
+        path.chmod(FOLDER_MODE)
 
-    def _clear(self, key: str) -> None:
-        """Remove a folder, whole or half made, and what an earlier version of the agent made."""
-        place = self.place(key)
-        self.place(key, COMPLETE_PREFIX).unlink(missing_ok=True)
-        while self._volumes.mounted(place):
-            self._volumes.unmount(place)
-            log.info("job_folder_removed", folder=place)
+    def _remove(self, key: str) -> None:
+        """Remove a folder, complete or not, and the folders of earlier versions of the agent, which are no tmpfs."""
+        path = self.path(key)
+        self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
+        while self._mounts.mounted(path):
+            self._mounts.unmount(path)
+            log.info("job_folder_removed", folder=path)
         try:
-            place.rmdir()
+            path.rmdir()
         except FileNotFoundError:
             pass
         except OSError:
-            if place.is_symlink() or not place.is_dir():
+            if path.is_symlink() or not path.is_dir():
                 raise
-            _remove_tree(self.place(key, OLD_PREFIX))
-            place.rename(self.place(key, OLD_PREFIX))
-        for state in (NEW_PREFIX, OLD_PREFIX):
-            _remove_tree(self.place(key, state))
+            _remove_tree(self.path(key, OLD_PREFIX))
+            path.rename(self.path(key, OLD_PREFIX))
+        for prefix in (NEW_PREFIX, OLD_PREFIX):
+            _remove_tree(self.path(key, prefix))
 
 
 def find_account(user: str) -> pwd.struct_passwd:
-    """Look a user up; raises Refused for one whom this machine does not know."""
+    """Return a user's account; raise Refused for a user whom this machine does not know."""
     try:
         return pwd.getpwnam(user)
     except KeyError as error:
@@ -168,7 +155,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a tree that a user may have built, of any depth; rm(1) follows no link and needs no stack."""
+    """Remove a tree of any depth that a user may have built; rm(1) follows no link and needs no stack."""
     if not folder.exists():
         return
     folder.chmod(0o700)
@@ -182,9 +169,11 @@ def _remove_tree(folder: Path) -> None:
         raise OSError(done.returncode, " ".join(done.stderr.split()), str(folder))
 
 
-@contextmanager
-def _refused(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refused(f"cannot {what}: {error.strerror} ({error.filename})") from error
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+def _check_result(path: Path, result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))

@@ -1,13 +1,12 @@
-"""A job's own place on its cluster's segment, as a process: a network namespace with one interface, and a relay.
+"""A job's relay: a process in a network namespace with one interface on the cluster's segment.
 
-It is run by itself (``python -I -S jobport_relay.py``) with the standard library only, so that it starts at once, and
-it outlives an agent that is restarted. It makes its namespace, says ``apart`` and its process's number, is told in one
-line of JSON what to be, and says ``ready``. From then on it has no privilege; when its interface goes, it ends.
+It is run as a program (``python -I -S relay_program.py``) with the standard library only, so that it starts at once,
+and it survives a restart of the agent. It creates its namespace, prints ``apart`` and its process id, reads its
+specification as one line of JSON, and prints ``ready``. From then on it has no privileges; it ends with its interface.
 
-On its AF_UNIX socket the job's user asks for ``HOST PORT`` and gets ``ok`` together with a TCP connection that was made
-inside the namespace (SCM_RIGHTS, unix(7)): nothing is carried from one to the other, and connections outlive the relay.
-The namespace has no route, forwards nothing, and nothing listens in it; what is not in the cluster's subnets is
-refused.
+The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket and gets ``ok`` with a TCP connection that was opened
+inside the namespace (SCM_RIGHTS, unix(7)). So the relay copies no data, and connections survive the relay. The
+namespace has no route, forwards no packets and has no listener; addresses outside the cluster's subnets are refused.
 """
 
 import array
@@ -46,87 +45,89 @@ NAMESPACE_SYSCTLS = {
     f"ipv6/conf/{DEVICE}/accept_dad": "0",
     f"ipv6/conf/{DEVICE}/addr_gen_mode": "1",
 }
-"""A new namespace may have the machine's own settings for IPv4: forwarding is off whatever those are.
+"""A new namespace may inherit the machine's IPv4 settings; forwarding is off in any case.
 
-The addresses were asked for before, so that the kernel need not wait to find duplicates.
+The addresses were probed before, so duplicate address detection by the kernel is off.
 """
 
 
 class Relay:
-    """The interface and the listening socket; what may be reached, and by whom."""
+    """The relay's interface and listener, with the addresses it may reach and the user it serves."""
 
     def __init__(self, wanted: dict[str, Any]) -> None:
-        """Set the interface up and listen; raises OSError with the kernel's words."""
+        """Configure the interface and listen. Raise OSError with the kernel's error."""
         self._about: str = wanted["about"]
         self._user: int = wanted["uid"]
         self._hosts: dict[str, str] = wanted["hosts"]
         self._subnets = [ipaddress.ip_network(one) for one in wanted["subnets"]]
-        self._links = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-        self._links.bind((0, RTMGRP_LINK))
+        self._netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._netlink.bind((0, RTMGRP_LINK))
         _configure_interface(wanted["addresses"])
         self._listener = _listen(wanted["socket"], self._user)
 
     def run(self) -> None:
-        """Answer until the interface is gone."""
+        """Answer until the interface is removed."""
         poll = select.poll()
-        for one in (self._links, self._listener):
+        for one in (self._netlink, self._listener):
             poll.register(one, select.POLLIN)
         while _has_device():
             ready = {descriptor for descriptor, _ in poll.poll()}
-            if self._links.fileno() in ready:
-                self._hear()
+            if self._netlink.fileno() in ready:
+                self._read_link_events()
             if self._listener.fileno() in ready:
                 self._accept()
 
-    def _hear(self) -> None:
-        """Read what happened to interfaces; what was lost does not matter, since the interface is looked at."""
+    def _read_link_events(self) -> None:
+        """Discard events of interfaces; lost events do not matter, since `run` checks the interface itself."""
         try:
-            self._links.recv(65536)
+            self._netlink.recv(65536)
         except OSError as error:
             if error.errno != errno.ENOBUFS:
                 raise
 
     def _accept(self) -> None:
         try:
-            link, _ = self._listener.accept()
+            caller, _ = self._listener.accept()
         except OSError:
-            time.sleep(PAUSE_S)  # too many are open at this moment
+            time.sleep(PAUSE_S)  # too many open descriptors
         else:
-            self._begin(link)
+            self._start_answer(caller)
 
-    def _begin(self, link: socket.socket) -> None:
-        """Answer in a thread; where this machine has none left, the caller is refused and the relay goes on."""
+    def _start_answer(self, caller: socket.socket) -> None:
+        """Answer in a thread; when the machine has no thread left, refuse the caller and continue."""
         try:
-            threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+            threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         except RuntimeError as error:
-            with link, suppress(OSError):
-                link.sendall(f"failed: the relay cannot start a thread: {error}\n".encode())
+            with caller, suppress(OSError):
+                caller.sendall(f"failed: the relay cannot start a thread: {error}\n".encode())
 
-    def _answer(self, link: socket.socket) -> None:
-        with link, suppress(OSError):  # whoever asked may be gone
-            link.settimeout(ASK_S)
-            line = _read_line(link)
-            if _peer_uid(link) not in {0, self._user}:
-                link.sendall(b"forbidden: only the job's user may ask\n")
+    def _answer(self, caller: socket.socket) -> None:
+        with caller, suppress(OSError):  # the caller may have left
+            caller.settimeout(ASK_S)
+            line = _read_line(caller)
+            if _peer_uid(caller) not in {0, self._user}:
+                caller.sendall(b"forbidden: only the job's user may ask\n")
             elif line == "about":
-                link.sendall(f"ok {self._about}\n".encode())
+                caller.sendall(f"ok {self._about}\n".encode())
             else:
-                self._give(link, line)
+                self._pass_connection(caller, line)
 
-    def _give(self, link: socket.socket, line: str) -> None:
-        """Make the connection that was asked for, and hand it over."""
+    def _pass_connection(self, caller: socket.socket, line: str) -> None:
+        """Open the connection to a guest, and pass it to the caller."""
         try:
-            made = self._connected(line)
+            made = self._connect(line)
         except ConnectionRefusedError:
-            link.sendall(f"refused: nothing listens at {line}\n".encode())
+            caller.sendall(f"refused: nothing listens at {line}\n".encode())
         except (ValueError, OSError) as error:
-            link.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
+            caller.sendall(f"failed: {line}: {getattr(error, 'strerror', None) or error}\n".encode())
         else:
             with made:
-                rights = array.array("i", [made.fileno()])  # socket.send_fds() would import it now: without privileges
-                link.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+                rights = array.array(
+                    "i", [made.fileno()]
+                )  # socket.send_fds() imports array at this point, where privileges are gone
+                caller.sendmsg([b"ok\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
 
-    def _connected(self, line: str) -> socket.socket:
+    def _connect(self, line: str) -> socket.socket:
         host, _, port = line.partition(" ")
         if not (port.isdigit() and 0 < int(port) < 1 << 16):
             raise ValueError("expected HOST PORT")
@@ -145,13 +146,13 @@ class Relay:
 
 
 def main() -> None:
-    """Be the relay until the interface goes."""
+    """Run the relay until its interface is removed."""
     _unshare()
-    if os.fork():  # the agent's child ends here: it waits for no relay, and a relay not for an agent
+    if os.fork():  # the agent's child ends here, so that relay and agent do not depend on each other
         os._exit(0)
     _report(f"apart {os.getpid()}")
     line = sys.stdin.readline()
-    if not line:  # the agent ended before it said what to be
+    if not line:  # the agent ended before it sent the specification
         return
     try:
         relay = Relay(json.loads(line))
@@ -174,12 +175,12 @@ def _unshare() -> None:
 def _report(words: str) -> None:
     try:
         os.write(1, f"{words}\n".encode())
-    except BrokenPipeError:  # the agent wants no relay any more, or is gone
+    except BrokenPipeError:  # the agent ended or gave up
         os._exit(1)
 
 
 def _configure_interface(addresses: list[str]) -> None:
-    """Give the interface its addresses and bring it up (netdevice(7); for IPv6 its struct in6_ifreq)."""
+    """Add the addresses and set the interface up (netdevice(7); for IPv6 struct in6_ifreq)."""
     for name, value in NAMESPACE_SYSCTLS.items():
         if (SYSCTL / name).exists():  # a kernel without IPv6 has no such file
             (SYSCTL / name).write_text(value)
@@ -187,7 +188,7 @@ def _configure_interface(addresses: list[str]) -> None:
     interfaces = [ipaddress.ip_interface(one) for one in addresses]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for number, one in enumerate(one for one in interfaces if one.version == IPV4):
-            name = f"{DEVICE}:{number}" if number else DEVICE  # a second address is an alias to these calls
+            name = f"{DEVICE}:{number}" if number else DEVICE  # to these calls, a second address is an alias
             fcntl.ioctl(control, SIOCSIFADDR, _pack_ifreq(name, one.ip.packed))
             fcntl.ioctl(control, SIOCSIFNETMASK, _pack_ifreq(name, one.network.netmask.packed))
         fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", DEVICE.encode(), IFF_UP))
@@ -201,7 +202,7 @@ def _pack_ifreq(name: str, address: bytes) -> bytes:
 
 
 def _listen(path: str, user: int) -> socket.socket:
-    """Listen where only the job's user may connect; the folder belongs to root."""
+    """Listen in a folder of root, where only the job's user may connect."""
     Path(path).unlink(missing_ok=True)
     before = os.umask(0o177)
     try:
@@ -215,14 +216,14 @@ def _listen(path: str, user: int) -> socket.socket:
 
 
 def _drop_privileges() -> None:
-    """Give all privileges up; the kernel then lets no other process of that user look into this one."""
+    """Become `nobody`; the kernel then prevents other processes of that user from reading this process."""
     os.setgroups([])
     os.setresgid(NOBODY, NOBODY, NOBODY)
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
 def _detach() -> None:
-    """Let go of the agent's pipes and folder."""
+    """Close the agent's pipes and leave its folder."""
     os.chdir("/")
     with Path(os.devnull).open("r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -237,18 +238,18 @@ def _has_device() -> bool:
     return True
 
 
-def _read_line(link: socket.socket) -> str:
+def _read_line(caller: socket.socket) -> str:
     text = b""
     while not text.endswith(b"\n"):
-        more = link.recv(LONGEST_LINE)
+        more = caller.recv(LONGEST_LINE)
         if not more or len(text) > LONGEST_LINE:
             raise OSError(errno.EPROTO, "no line")
         text += more
     return text.decode(errors="replace").strip()
 
 
-def _peer_uid(link: socket.socket) -> int:
-    found: int = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+def _peer_uid(caller: socket.socket) -> int:
+    found: int = struct.unpack("3i", caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
     return found
 
 

@@ -68,16 +68,16 @@ class JobRecord(Document):
         """Tell it from the other runs."""
         return JobRunId(self.cluster, self.attempt, self.user)
 
-    def is_run(self, other: "JobRecord") -> bool:
+    def is_same_run(self, other: "JobRecord") -> bool:
         """Say whether this is the same run of the same job."""
-        return self.attempt == other.attempt and not self.is_not_of(other.user)
+        return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
-    def is_not_of(self, user: str | None) -> bool:
+    def belongs_to_other(self, user: str | None) -> bool:
         """Say whether it is another user's job, as far as that was said."""
         return None not in {self.user, user} and self.user != user
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Say which run it is."""
         return f"cluster {self.cluster}" + (f", attempt {self.attempt}" if self.attempt else "")
 
@@ -85,10 +85,10 @@ class JobRecord(Document):
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
     """Note that a run came to this host; raises Gone when it is over, AttemptWaits while a former one is removed."""
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
-        raise AttemptWaits(f"{known.words} is still being removed from its former run: ask again")
-    job = _current_run(None if known and known.is_not_of(up.user) else known, up.run)
+        raise AttemptWaits(f"{known.description} is still being removed from its former run: ask again")
+    job = _current_run(None if known and known.belongs_to_other(up.user) else known, up.run)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
-        raise Gone(f"{job.words} is over: it was removed here ({job.reason or 'its job ended'})")
+        raise Gone(f"{job.description} is over: it was removed here ({job.reason or 'its job ended'})")
     return _change(job, head=up.head or job.head, user=up.user or job.user)
 
 
@@ -108,7 +108,7 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     """Give the run that is asked for; raises Gone, and NotFound for one that was never announced here."""
-    if known is None or (known.attempt < run.attempt and not known.is_not_of(run.user)):
+    if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
             f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent: "
             "announce it by 'up' first"
@@ -133,7 +133,7 @@ def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
 
 def _current_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     cluster, attempt, user = run
-    if known is not None and known.is_not_of(user):
+    if known is not None and known.belongs_to_other(user):
         raise Gone(f"cluster {cluster}: the job of {user} is over, another user's came here since")
     if known is None or attempt > known.attempt:
         return JobRecord(cluster=cluster, attempt=attempt, user=user)

@@ -38,8 +38,8 @@ class CallerPolicy:
     """The rule; users are the numbers that the kernel gives of who connected."""
 
     uids: frozenset[int]
-    ledger: JobRecordStore
-    number: Callable[[str], int | None] = find_uid
+    records: JobRecordStore
+    find_uid: Callable[[str], int | None] = find_uid
 
     def is_trusted(self, uid: int) -> bool:
         """Say whether a user may ask everything."""
@@ -50,15 +50,15 @@ class CallerPolicy:
 
         Who may delete a job may give its run up: a batch system says so as that user (Torque's epilogue.precancel).
         """
-        if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_of(request, uid)):
+        if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
                 f"user number {uid} may not ask this agent: that takes root, or a number in its setting 'socket_uids' "
                 "(and a job's user may cancel its own run)"
             )
 
-    def _is_of(self, request: CancelRequest, uid: int) -> bool:
-        job = self.ledger.get(request.cluster)
-        return job is not None and (job.attempt, uid) == (request.attempt, self.number(job.user or ""))
+    def _is_job_of(self, request: CancelRequest, uid: int) -> bool:
+        job = self.records.get(request.cluster)
+        return job is not None and (job.attempt, uid) == (request.attempt, self.find_uid(job.user or ""))
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
@@ -80,11 +80,11 @@ class SocketListener:
         self._path = path
         self._callers = callers
         self._answer = answer
-        self._places = {trusted: threading.BoundedSemaphore(most) for trusted, most in MAX_CONNECTIONS.items()}
+        self._slots = {trusted: threading.BoundedSemaphore(most) for trusted, most in MAX_CONNECTIONS.items()}
         self._socket = _bind(path)
         self._inode = path.stat().st_ino
         self._closing = threading.Event()
-        self._end, self._ends = socket.socketpair()
+        self._wake_writer, self._wake_reader = socket.socketpair()
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
@@ -94,23 +94,23 @@ class SocketListener:
     def stop(self, seconds: float) -> None:
         """Accept no more, remove the path, and let who is being answered have it, within ``seconds``."""
         self._closing.set()
-        self._end.send(b"\0")
+        self._wake_writer.send(b"\0")
         if self._thread is not None:
             self._thread.join(seconds)
-        for one in (self._socket, self._end, self._ends):
+        for one in (self._socket, self._wake_writer, self._wake_reader):
             one.close()
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
         ends = time.monotonic() + seconds
         for trusted, most in MAX_CONNECTIONS.items():
             for _ in range(most):
-                self._places[trusted].acquire(timeout=max(0, ends - time.monotonic()))
+                self._slots[trusted].acquire(timeout=max(0, ends - time.monotonic()))
 
     def _accept(self, beat: ReportProgress) -> None:
         """Accept until told to end; whatever one caller meets, the next one is accepted."""
         self._socket.setblocking(False)
         poll = select.poll()
-        for one in (self._socket, self._ends):
+        for one in (self._socket, self._wake_reader):
             poll.register(one, select.POLLIN)
         while not self._closing.is_set():
             beat()
@@ -128,7 +128,7 @@ class SocketListener:
         """Answer a caller in a thread of its own; raise OSError for one that left."""
         talk.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(talk)
-        places = self._places[self._callers.is_trusted(uid)]
+        places = self._slots[self._callers.is_trusted(uid)]
         if not places.acquire(blocking=False):
             _send_answer(talk, _format_error(TooManyRequests("too many requests wait here already: ask again")))
             return
@@ -141,20 +141,19 @@ class SocketListener:
 
     def _serve(self, talk: socket.socket, uid: int, places: threading.BoundedSemaphore) -> None:
         try:
-            _send_answer(talk, self._said(talk, uid))
+            _send_answer(talk, self._answer_request(talk, uid))
         finally:
             places.release()
 
-    def _said(self, talk: socket.socket, uid: int) -> dict[str, Any]:
+    def _answer_request(self, talk: socket.socket, uid: int) -> dict[str, Any]:
         try:
             request = parse_socket_request(_read_line(talk))
             self._callers.check(request, uid)
             return self._answer(request)
         except VirtcloudError as error:
             return _format_error(error)
-        except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other
-            log.exception("fault")
-            return _format_error(VirtcloudError(f"a fault in the agent: {type(error).__name__}: {error}; see its log"))
+        except Exception as error:  # noqa: BLE001 - reported to the caller like any error
+            return _format_error(log.internal_error(error))
 
 
 def _peer_uid(talk: socket.socket) -> int:

@@ -38,9 +38,9 @@ class JobRemovals:
         """Work on the host ``element``; nothing is done yet."""
         self._element = element
         self._sbf = sbf
-        self._ledger = ledger
-        self._places = places
-        self._asked: set[JobRunId] = set()
+        self._records = ledger
+        self._script_access = places
+        self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
@@ -52,61 +52,61 @@ class JobRemovals:
     def stop(self, seconds: float) -> None:
         """End, when what is being asked has been answered; after ``seconds`` it is left to itself."""
         self._closing.set()
-        self._ledger.wake()
+        self._records.wake()
         if self._thread is not None:
             self._thread.join(seconds)
 
-    def missing(self, job: JobRecord) -> list[str]:
+    def describe_missing(self, job: JobRecord) -> list[str]:
         """Say what keeps it here."""
         return self._missing.get(job.run) or ["SBF has not been asked yet"]
 
     def _run(self, beat: ReportProgress) -> None:
-        self._places.resume(beat)
+        self._script_access.reopen(beat)
         pause, before = MIN_PAUSE_S, frozenset[JobRunId]()
         while not self._closing.is_set():
             beat()
-            leaving = self._leaving()
+            leaving = self._list_ending()
             for job in leaving:
                 self._try(job)
                 beat()
             now = frozenset(job.run for job in leaving)
             pause = MIN_PAUSE_S if now - before else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
             before = now
-            self._ledger.pause(pause if leaving else PROGRESS_S, unless=partial(self._is_news, now))
+            self._records.pause(pause if leaving else PROGRESS_S, unless=partial(self._has_new, now))
 
-    def _is_news(self, seen: frozenset[JobRunId]) -> bool:
-        return self._closing.is_set() or any(job.run not in seen for job in self._leaving())
+    def _has_new(self, seen: frozenset[JobRunId]) -> bool:
+        return self._closing.is_set() or any(job.run not in seen for job in self._list_ending())
 
-    def _leaving(self) -> list[JobRecord]:
-        return [job for job in self._ledger.all() if job.phase is RecordPhase.LEAVING]
+    def _list_ending(self) -> list[JobRecord]:
+        return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _try(self, job: JobRecord) -> None:
         """Close its place and end it, each whether or not the other can be done."""
-        missing = [words for step in (self._close, self._end) if (words := _attempt_step(step, job))]
-        missing = missing or [words for words in [_attempt_step(self._forget, job)] if words]
+        missing = [words for step in (self._close_access, self._end_cluster) if (words := _attempt_step(step, job))]
+        missing = missing or [words for words in [_attempt_step(self._record_removal, job)] if words]
         if missing and self._missing.get(job.run) != missing:
             log.info("not_gone_yet", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
         self._missing[job.run] = missing
         if not missing:
-            self._asked.discard(job.run)
+            self._delete_sent.discard(job.run)
             del self._missing[job.run]
             log.info("gone", cluster=job.cluster, attempt=job.attempt)
 
-    def _close(self, job: JobRecord) -> None:
-        self._places.close(job)
+    def _close_access(self, job: JobRecord) -> None:
+        self._script_access.close(job)
 
-    def _forget(self, job: JobRecord) -> None:
+    def _record_removal(self, job: JobRecord) -> None:
         """Record that this host is rid of the run; on a full disk this is repeated until it succeeds."""
-        self._ledger.change(job.cluster, lambda now: record_removal(now) if now and now.is_run(job) else now)
+        self._records.change(job.cluster, lambda now: record_removal(now) if now and now.is_same_run(job) else now)
 
-    def _end(self, job: JobRecord) -> str | None:
+    def _end_cluster(self, job: JobRecord) -> str | None:
         """Ask SBF to end it, or how far it is with that; None: this host is rid of it."""
         try:
-            if job.run in self._asked:
+            if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
             else:
                 view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
-                self._asked.add(job.run)
+                self._delete_sent.add(job.run)
         except (NotFound, Gone):  # it was never asked for, has no part here, or a later attempt has its place
             return None
         return describe_remainder(view, job, self._element)
@@ -118,14 +118,13 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
         return step(job)
     except VirtcloudError as error:
         return " ".join(str(error).split())
-    except Exception as error:  # noqa: BLE001 - a fault of ours is told like any other, and tried again
-        log.exception("fault", cluster=job.cluster, attempt=job.attempt)
-        return f"a fault in the agent: {type(error).__name__}: {error}; see its log"
+    except Exception as error:  # noqa: BLE001 - reported, and retried like any error
+        return str(log.internal_error(error, cluster=job.cluster, attempt=job.attempt))
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
     """PURE. Say what of a run that is over is still on this host; None: nothing."""
-    if job.is_not_of(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
+    if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     part = start_barrier.find_placement(view, element)
     if part is None or part.progress is PlacementProgress.REMOVED:

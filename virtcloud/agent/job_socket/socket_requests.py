@@ -35,7 +35,7 @@ ERROR_SLUGS = {
     "attempt-waits": "`up` while the former run of a job whose runs are not counted is still being removed: ask again",
     "refused": "it cannot be written down here; `detail` says why",
     "too-many-requests": "too many wait here already: ask again",
-    "error": "a fault in the agent: ask again, and see its log",
+    "error": "internal error in the agent: retry, and read its log",
 }
 
 

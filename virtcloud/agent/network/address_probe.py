@@ -1,13 +1,10 @@
-"""PURE. The frames that ask whether a guest is up, from a machine without an address there, and their answers.
+"""Address probes: ask on a bridge who has an address, from a machine without an address there.
 
-IPv4 is asked by an ARP probe (RFC 826, RFC 5227 §2.1.1): its sender is 0.0.0.0, so no cache learns from it. IPv6
-is asked by a neighbour solicitation (RFC 4861 §4.3) from the bridge's own link-local address (RFC 4291 appendix A). One
-from the unspecified address, which duplicate address detection sends, would be the end of an address that its guest is
-just about to take (RFC 4862 §5.4.3).
-
-An ear on a cluster's bridge: asks guests whether they are up, and hears them.
-
-The machine has no address there and stays hushed: frames are sent and read as they are (packet(7)).
+Frames are sent and received raw (packet(7)), since the host's IP stack does not use the bridge. For IPv4, an ARP probe
+is sent (RFC 826, RFC 5227 §2.1.1): its sender is 0.0.0.0, so no cache learns from it. For IPv6, a neighbour
+solicitation (RFC 4861 §4.3) is sent from the bridge's own link-local address (RFC 4291 appendix A). A solicitation from
+the unspecified address, as duplicate address detection sends it, would make a guest give up an address that the guest
+is about to take (RFC 4862 §5.4.3).
 """
 
 import select
@@ -15,22 +12,30 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from itertools import islice
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
-from virtcloud.model.errors import Refused
+from virtcloud.agent.files import refuse_os_errors
 
 IpAddress = IPv4Address | IPv6Address
+RESEND_S = 0.5
+ADDRESS_CLAIM_S = 6.0
+"""Longest time from the first probe of RFC 5227 to the announcement (PROBE_MAX twice, and ANNOUNCE_WAIT).
+
+A guest that checks whether its address is free would take our probe for the claim of another host.
+"""
+MAX_FRAME, MAX_FRAMES = 2048, 1000
+"""Bytes of a frame, and frames read at a time, so that a guest that sends without end delays no answer."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
 _ETHERNET = struct.Struct("!6s6sH")
 _ARP = struct.Struct("!HHBBH6s4s6s4s")
-_ARP_IS = (1, 0x0800, 6, 4)  # Ethernet, IPv4, and the lengths of their addresses
+_ARP_HEADER = (1, 0x0800, 6, 4)  # Ethernet, IPv4, and the lengths of their addresses
 _REQUEST, _REPLY = 1, 2
 _IPV6 = struct.Struct("!IHBB16s16s")
 _ICMP = struct.Struct("!BBHI16s")
@@ -40,96 +45,26 @@ _SOLICITATION, _ADVERTISEMENT = 135, 136
 _SOURCE_LINK_ADDRESS = b"\x01\x01"
 
 
-@dataclass(frozen=True, slots=True)
-class AddressAnswer:
-    """What a frame tells of an address: somebody has it, or (``claimed``) is finding out whether it may."""
+class AddressProber(Protocol):
+    """Asks on a bridge who has an address."""
 
-    address: IpAddress
-    claimed: bool = False
-
-
-def build_probe(mac: bytes, address: IpAddress) -> bytes:
-    """Write the frame that asks for ``address`` from the interface with this MAC address."""
-    return _arp_probe(mac, address) if isinstance(address, IPv4Address) else _solicitation(mac, address)
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        """Return the addresses that answered: all of them at once, or those of ``seconds``."""
 
 
-def parse_frame(frame: bytes) -> AddressAnswer | None:
-    """Read a frame; None for one that tells nothing, is cut short or damaged."""
-    if len(frame) < _ETHERNET.size:
-        return None
-    kind = _ETHERNET.unpack_from(frame)[2]
-    read = {ARP: _read_arp, IPV6: _read_ipv6}.get(kind)
-    return read(frame[_ETHERNET.size :]) if read else None
-
-
-def _arp_probe(mac: bytes, address: IPv4Address) -> bytes:
-    body = _ARP.pack(*_ARP_IS, _REQUEST, mac, UNSPECIFIED.packed, bytes(6), address.packed)
-    return _ETHERNET.pack(BROADCAST, mac, ARP) + body
-
-
-def _solicitation(mac: bytes, address: IPv6Address) -> bytes:
-    source, to = _link_local(mac), IPv6Address("ff02::1:ff00:0").packed[:13] + address.packed[13:]
-    unchecked = _ICMP.pack(_SOLICITATION, 0, 0, 0, address.packed) + _SOURCE_LINK_ADDRESS + mac
-    body = unchecked[:2] + struct.pack("!H", _checksum(source, to, unchecked)) + unchecked[4:]
-    header = _IPV6.pack(6 << 28, len(body), _ICMPV6, _HOPS, source, to)
-    return _ETHERNET.pack(b"\x33\x33" + to[12:], mac, IPV6) + header + body
-
-
-def _link_local(mac: bytes) -> bytes:
-    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
-    return bytes.fromhex("fe80000000000000") + identifier
-
-
-def _read_arp(packet: bytes) -> AddressAnswer | None:
-    if len(packet) < _ARP.size:
-        return None
-    *kind, operation, _, sender, _, target = _ARP.unpack_from(packet)
-    if tuple(kind) != _ARP_IS or operation not in {_REQUEST, _REPLY}:
-        return None
-    if sender != UNSPECIFIED.packed:
-        return AddressAnswer(IPv4Address(sender))
-    return AddressAnswer(IPv4Address(target), claimed=True) if operation == _REQUEST else None
-
-
-def _read_ipv6(packet: bytes) -> AddressAnswer | None:
-    """Read an advertisement; RFC 4861 §7.1.2 says which to discard."""
-    if len(packet) < _IPV6.size + _ICMP.size:
-        return None
-    _, length, following, hops, source, to = _IPV6.unpack_from(packet)
-    body = packet[_IPV6.size : _IPV6.size + length]
-    if (following, hops) != (_ICMPV6, _HOPS) or len(body) < max(length, _ICMP.size) or _checksum(source, to, body):
-        return None
-    kind, code, _, _, target = _ICMP.unpack_from(body)
-    return AddressAnswer(IPv6Address(target)) if (kind, code) == (_ADVERTISEMENT, 0) else None
-
-
-def _checksum(source: bytes, to: bytes, body: bytes) -> int:
-    """Compute the checksum of ICMPv6 (RFC 4443 §2.3); 0 over a body that has its own in it."""
-    data = source + to + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    return _ONES - 1 - (total - 1) % _ONES  # carries added again, then the complement: RFC 1071
-
-
-RESEND_S = 0.5
-ADDRESS_CLAIM_S = 6.0
-"""So long RFC 5227 takes from the first probe at most: two more with PROBE_MAX between them, and ANNOUNCE_WAIT.
-
-A guest that finds out whether it may have its address would take our probe for another claim to it. It announces itself
-afterwards.
-"""
-MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Bytes of a frame, and frames that are read at a time: guests that never stop sending keep nobody from going on."""
+OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
+"""Open a prober on the bridge of this name; raise Refused when the machine has no such bridge."""
 
 
 class AddressProbe:
-    """Open while one call waits. Frames that come between two questions are kept by the kernel."""
+    """An `AddressProber` on two packet sockets; the kernel queues frames that arrive between two calls."""
 
     def __init__(self, bridge: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Listen on ``bridge``; raises Refused when this machine has none of that name."""
+        """Open ``bridge``; raise Refused when the machine has no such bridge."""
         self._bridge = bridge
         self._clock = clock
         self._claims: dict[IpAddress, float] = {}
-        with _translate_errors(bridge), ExitStack() as opened:
+        with self._refuse_errors(), ExitStack() as opened:
             self._by_kind = {kind: opened.enter_context(_open_packet_socket(bridge, kind)) for kind in (ARP, IPV6)}
             self._mac: bytes = self._by_kind[ARP].getsockname()[4]
             self._opened = opened.pop_all()
@@ -138,27 +73,30 @@ class AddressProbe:
             self._poll.register(one, select.POLLIN)
 
     def __enter__(self) -> Self:
-        """Use it as a context."""
+        """Return the probe."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop listening."""
+        """Close the sockets."""
         self._opened.close()
 
-    def ask(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Give those that somebody was heard to have; returns when all were, or ``seconds`` are over.
+    def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
+        """Return the addresses that answered, as soon as all did, or after ``seconds``.
 
-        Raises Refused when the bridge went.
+        Raise Refused when the bridge was removed.
         """
-        wanted, again, ends = frozenset(addresses), 0.0, self._clock() + seconds
-        with _translate_errors(self._bridge):
-            silent = wanted - self._listen(wanted, 0)
-            while silent and (now := self._clock()) < ends:
-                if now >= again:
-                    self._send(one for one in silent if not self._is_claimed(one))
-                    again = now + RESEND_S
-                silent -= self._listen(wanted, min(ends, again) - now)
-        return wanted - silent
+        wanted, resend_at, deadline = frozenset(addresses), 0.0, self._clock() + seconds
+        with self._refuse_errors():
+            missing = wanted - self._receive(wanted, 0)
+            while missing and (now := self._clock()) < deadline:
+                if now >= resend_at:
+                    self._send(one for one in missing if not self._is_claimed(one))
+                    resend_at = now + RESEND_S
+                missing -= self._receive(wanted, min(deadline, resend_at) - now)
+        return wanted - missing
+
+    def _refuse_errors(self) -> AbstractContextManager[None]:
+        return refuse_os_errors(f"ask on bridge {self._bridge} of this machine")
 
     def _is_claimed(self, address: IpAddress) -> bool:
         return address in self._claims and self._clock() < self._claims[address] + ADDRESS_CLAIM_S
@@ -167,17 +105,39 @@ class AddressProbe:
         for address in addresses:
             self._by_kind[ARP].send(build_probe(self._mac, address))
 
-    def _listen(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
-        """Give who is heard next; nobody after ``seconds``. Of an address only the first claim counts."""
+    def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
+        """Return the wanted addresses of the next frames, within ``seconds``; remember the first claim of each."""
         self._poll.poll(max(seconds, 0) * 1000)
-        frames = (frame for listener in self._by_kind.values() for frame in islice(_read_frames(listener), MAX_FRAMES))
-        told = [one for frame in frames if (one := parse_frame(frame)) and one.address in wanted]
-        self._claims = {one.address: self._clock() for one in told if one.claimed} | self._claims
-        return {one.address for one in told if not one.claimed}
+        frames = (frame for one in self._by_kind.values() for frame in islice(_read_frames(one), MAX_FRAMES))
+        answers = [one for frame in frames if (one := parse_frame(frame)) and one.address in wanted]
+        self._claims = {one.address: self._clock() for one in answers if one.claimed} | self._claims
+        return {one.address for one in answers if not one.claimed}
+
+
+@dataclass(frozen=True, slots=True)
+class AddressAnswer:
+    """An address in a frame; ``claimed``: the sender still checks whether the address is free."""
+
+    address: IpAddress
+    claimed: bool = False
+
+
+def build_probe(mac: bytes, address: IpAddress) -> bytes:
+    """Return the frame that asks for ``address`` from the interface with this MAC address."""
+    return _arp_probe(mac, address) if isinstance(address, IPv4Address) else _solicitation(mac, address)
+
+
+def parse_frame(frame: bytes) -> AddressAnswer | None:
+    """Parse a frame; return None for a frame that names no address, is cut short or damaged."""
+    if len(frame) < _ETHERNET.size:
+        return None
+    kind = _ETHERNET.unpack_from(frame)[2]
+    parse = {ARP: _parse_arp, IPV6: _parse_ipv6}.get(kind)
+    return parse(frame[_ETHERNET.size :]) if parse else None
 
 
 def _open_packet_socket(bridge: str, kind: int) -> socket.socket:
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # of no kind: it hears nothing of other interfaces
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # protocol 0: it receives nothing before bind()
     try:
         made.bind((bridge, kind))
         made.setblocking(False)
@@ -195,9 +155,49 @@ def _read_frames(listener: socket.socket) -> Iterator[bytes]:
             return
 
 
-@contextmanager
-def _translate_errors(bridge: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise Refused(f"cannot ask on bridge {bridge} of this machine: {error.strerror}") from error
+def _arp_probe(mac: bytes, address: IPv4Address) -> bytes:
+    body = _ARP.pack(*_ARP_HEADER, _REQUEST, mac, UNSPECIFIED.packed, bytes(6), address.packed)
+    return _ETHERNET.pack(BROADCAST, mac, ARP) + body
+
+
+def _solicitation(mac: bytes, address: IPv6Address) -> bytes:
+    source, to = _link_local(mac), IPv6Address("ff02::1:ff00:0").packed[:13] + address.packed[13:]
+    unchecked = _ICMP.pack(_SOLICITATION, 0, 0, 0, address.packed) + _SOURCE_LINK_ADDRESS + mac
+    body = unchecked[:2] + struct.pack("!H", _checksum(source, to, unchecked)) + unchecked[4:]
+    header = _IPV6.pack(6 << 28, len(body), _ICMPV6, _HOPS, source, to)
+    return _ETHERNET.pack(b"\x33\x33" + to[12:], mac, IPV6) + header + body
+
+
+def _link_local(mac: bytes) -> bytes:
+    identifier = bytes([mac[0] ^ 2]) + mac[1:3] + b"\xff\xfe" + mac[3:]
+    return bytes.fromhex("fe80000000000000") + identifier
+
+
+def _parse_arp(packet: bytes) -> AddressAnswer | None:
+    if len(packet) < _ARP.size:
+        return None
+    *kind, operation, _, sender, _, target = _ARP.unpack_from(packet)
+    if tuple(kind) != _ARP_HEADER or operation not in {_REQUEST, _REPLY}:
+        return None
+    if sender != UNSPECIFIED.packed:
+        return AddressAnswer(IPv4Address(sender))
+    return AddressAnswer(IPv4Address(target), claimed=True) if operation == _REQUEST else None
+
+
+def _parse_ipv6(packet: bytes) -> AddressAnswer | None:
+    """Parse a neighbour advertisement; RFC 4861 §7.1.2 lists those to discard."""
+    if len(packet) < _IPV6.size + _ICMP.size:
+        return None
+    _, length, following, hops, source, to = _IPV6.unpack_from(packet)
+    body = packet[_IPV6.size : _IPV6.size + length]
+    if (following, hops) != (_ICMPV6, _HOPS) or len(body) < max(length, _ICMP.size) or _checksum(source, to, body):
+        return None
+    kind, code, _, _, target = _ICMP.unpack_from(body)
+    return AddressAnswer(IPv6Address(target)) if (kind, code) == (_ADVERTISEMENT, 0) else None
+
+
+def _checksum(source: bytes, to: bytes, body: bytes) -> int:
+    """Return the checksum of ICMPv6 (RFC 4443 §2.3); 0 for a body that contains its own checksum."""
+    data = source + to + struct.pack("!II", len(body), _ICMPV6) + body + b"\0" * (len(body) % 2)
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return _ONES - 1 - (total - 1) % _ONES  # carries added again, then the complement: RFC 1071

@@ -1,4 +1,4 @@
-"""The kernel's interfaces through one netlink socket (pyroute2). The only module that knows of pyroute2."""
+"""The kernel's interfaces through a netlink socket. Only this module uses pyroute2."""
 
 import socket
 from collections.abc import Container, Iterator, Mapping
@@ -19,7 +19,7 @@ _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables
 
 
 class NetlinkKernel:
-    """The real kernel, in the network namespace in which this was made."""
+    """The kernel's interfaces in the network namespace in which the object was created."""
 
     def __init__(self) -> None:
         """Open the socket."""
@@ -29,15 +29,15 @@ class NetlinkKernel:
         """Close the socket."""
         self._socket.close()
 
-    def links(self) -> list[KernelInterface]:
-        """Give all interfaces."""
+    def list_interfaces(self) -> list[KernelInterface]:
+        """Return all interfaces."""
         with _translate_errors("list interfaces"):
             addresses = self._socket.addr("dump")
             addressed = {message["index"] for message in addresses if message["scope"] < _SCOPE_LINK}
             return [_parse_interface(message, addressed) for message in self._socket.link("dump")]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1q interface, down, with its parent's MTU: the four octets of the tag are not counted in it."""
+        """Create an 802.1Q interface, down, with its parent's MTU, which does not count the four octets of the tag."""
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
             return self._index(name)
@@ -45,16 +45,16 @@ class NetlinkKernel:
     def add_bridge(self, name: str) -> int:
         """Create a bridge, down.
 
-        No spanning tree: a segment has one way out, and BPDUs of ours do not belong on a switch's port. No multicast
-        snooping: the segment is the user's own Ethernet, and snooping without a querier, or with one that a guest
-        plays, loses frames; a host has few members, so flooding to all costs little.
+        Without spanning tree, since a segment has one uplink and a switch's port should receive no BPDU from a host.
+        Without multicast snooping, since snooping without a querier, or with one that a guest imitates, loses frames; a
+        host has few members, so flooding costs little.
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
             return self._index(name)
 
-    def add_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
-        """Create a veth pair, down, its ``peer`` in the network namespace of a process; give the index of ``name``."""
+    def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
+        """Create a veth pair, down, with ``peer`` in a process's network namespace; return the index of ``name``."""
         with _translate_errors(f"create the interfaces {name} and {peer}"):
             far = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=far)
@@ -71,43 +71,43 @@ class NetlinkKernel:
         ):
             self._socket.link("set", index=index, **attributes)
 
-    def filters(self) -> tuple[str, ...]:
-        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``; none where it is not loaded.
+    def packet_filter_sysctls(self) -> tuple[str, ...]:
+        """Return the sysctls of br_netfilter that are set, as ``net.bridge.NAME``; none without br_netfilter.
 
-        They hold for all bridges of the network namespace: br_nf_pre_routing() of the kernel passes a frame over only
-        where neither the sysctl nor the bridge's own option is set.
+        They hold for all bridges of the network namespace: the kernel's br_nf_pre_routing() skips a frame only if
+        neither the sysctl nor the bridge's own option is set.
         """
         found = [SYSCTL / "bridge" / name for name in ("bridge-nf-call-iptables", "bridge-nf-call-ip6tables")]
         with _translate_errors("read the sysctls of bridges"):
             return tuple(f"net.bridge.{one.name}" for one in found if one.exists() and one.read_text().strip() != "0")
 
-    def unfilter(self, index: int) -> None:
+    def disable_packet_filter(self, index: int) -> None:
         """Reset a bridge's own options of br_netfilter."""
         with _translate_errors(f"keep bridge {index} from the packet filter"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
-    def hush(self, index: int, name: str) -> None:
-        """Stop the host itself from speaking on an interface.
+    def disable_host_ip(self, index: int, name: str) -> None:
+        """Stop the host's IP stack from using an interface.
 
-        No IPv6 at all (also none from a router advertisement of a guest), and of IPv4 nothing: without an address here
-        strict reverse path filtering (RFC 3704) drops what comes, and arp_ignore 1 keeps the host from answering for
-        addresses of its other interfaces.
+        IPv6 is disabled, so a guest's router advertisement has no effect. IPv4 receives no packet, because strict
+        reverse path filtering (RFC 3704) drops packets on an interface without an address, and answers no ARP request,
+        because arp_ignore 1 excludes addresses of other interfaces.
         """
         with _translate_errors(f"keep the host off {name}"):
             self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
             _write_sysctls(name, HOST_IP_DISABLED)
 
-    def voice(self, name: str | None) -> HostIpSettings:
-        """Read how the host speaks on an interface; with None, how it speaks on a new one."""
-        with _translate_errors(f"read how the host speaks on {name or 'new interfaces'}"):
+    def read_host_ip(self, name: str | None) -> HostIpSettings:
+        """Return how the host's IP stack uses an interface, or, for None, a new interface."""
+        with _translate_errors(f"read how the host's IP stack uses {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
             return HostIpSettings(settings=settings, addresses=self._link_local(name) if name else ())
 
-    def speak(self, index: int, name: str, voice: HostIpSettings) -> None:
-        """Restore the host's own addresses and answers on an interface.
+    def restore_host_ip(self, index: int, name: str, voice: HostIpSettings) -> None:
+        """Restore the host's own sysctls and addresses on an interface.
 
-        IPv6 comes last: the kernel makes the link-local address when IPv6 is enabled, in the mode that is set by then.
+        IPv6 is enabled last, because the kernel then creates the link-local address in the mode that is set.
         """
         with _translate_errors(f"let the host speak on {name}"):
             last = "ipv6/disable_ipv6"
@@ -124,7 +124,7 @@ class NetlinkKernel:
         return tuple(sorted(f"{one.get_attr('IFA_ADDRESS')}/{one['prefixlen']}" for one in mine))
 
     def delete(self, index: int) -> None:
-        """Delete an interface; one that is gone already is no error."""
+        """Delete an interface; an absent interface is success."""
         with _translate_errors(f"delete interface {index}"):
             try:
                 self._socket.link("del", index=index)
@@ -138,7 +138,7 @@ class NetlinkKernel:
 
 _NO_SUCH_DEVICE = 19
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h): from there on an address is of use on one link only, as every IPv6 one has."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h): addresses of this scope and above are valid on one link only."""
 
 
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
@@ -181,9 +181,9 @@ def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface
         vlan=data.get_attr("IFLA_VLAN_ID") if kind == "vlan" and data else None,
         mtu=message.get_attr("IFLA_MTU"),
         up=bool(message["flags"] & _UP),
-        quiet=_is_host_ip_disabled(message.get_attr("IFLA_AF_SPEC")),
+        host_ip_disabled=_is_host_ip_disabled(message.get_attr("IFLA_AF_SPEC")),
         addressed=message["index"] in addressed,
-        filtered=kind == "bridge"
+        packet_filtered=kind == "bridge"
         and data is not None
         and any(data.get_attr(f"IFLA_{one.upper()}") for one in _FILTERS),
     )

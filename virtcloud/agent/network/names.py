@@ -1,23 +1,23 @@
-"""PURE. How what we make on a machine is called, and how it is known again.
+"""PURE. Names of everything that virtcloud creates on a machine, and how virtcloud recognises its own interfaces.
 
-======================  =====================================  ==========================
-what                    name                                   example
-======================  =====================================  ==========================
-tagged interface        ``<uplink>.<vlan>``                    ``eth0.100``
-… if that is too long   ``<5 of uplink>~<4 hex>.<vlan>``       ``enp65~a64b.1234``
-bridge                  ``br<vlan>``                           ``br100``
-a guest's bridge port   ``vc<vlan>-<8 hex>``                   ``vc100-9f3a2b1c``
-a job's port            ``vj<vlan>-<8 hex>``                   ``vj100-0c56e1aa``
-not yet marked          ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``  ``vcnew-100``
-domain                  ``vc-<cluster id>-<guest>``            ``vc-4c1f-g1``
-a job's files           ``<key>``                              ``12.pbs``
-… if that is too long   ``<46 of the key>~<16 hex>``
-======================  =====================================  ==========================
+==========================  ==============================================  =====================
+thing                       name                                            example
+==========================  ==============================================  =====================
+tagged interface            ``<uplink>.<vlan>``                             ``eth0.100``
+the same, if too long       ``<5 of uplink>~<4 hex>.<vlan>``                ``enp65~a64b.1234``
+bridge                      ``br<vlan>``                                    ``br100``
+a guest's bridge port       ``vc<vlan>-<8 hex>``                            ``vc100-9f3a2b1c``
+a job's bridge port         ``vj<vlan>-<8 hex>``                            ``vj100-0c56e1aa``
+interface without alias     ``vcnew-``, ``vcnewb-`` or ``vcnewj-<vlan>``    ``vcnew-100``
+libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
+a job's files               ``<key>``                                       ``12.pbs``
+the same, if too long       ``<46 of the key>~<16 hex>``
+==========================  ==============================================  =====================
 
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first of the
-SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. All but guests' ports carry the alias
-``virtcloud:<cluster id>``: the mark of what is ours. What lacks it is never touched, whatever its name. An untagged
-segment has no interface of its own: the uplink is a port of its bridge, whose alias says which,
+SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key. All interfaces but guests' ports carry the
+ownership alias ``virtcloud:<cluster id>``. virtcloud never changes an interface without this alias, whatever its name.
+An untagged segment has no tagged interface: the uplink is a port of its bridge, whose alias names the uplink,
 ``virtcloud:<cluster id>@<uplink>``.
 """
 
@@ -25,7 +25,7 @@ import re
 from hashlib import sha256
 
 MAX_INTERFACE_NAME = 15
-MAX_DOMAIN_NAME = 64  # systemd-machined's limit for a machine's name
+MAX_DOMAIN_NAME = 64  # limit of systemd-machined for a machine's name
 MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
@@ -34,90 +34,90 @@ _GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
 
 
 def tagged_interface_name(uplink: str, vlan: int) -> str:
-    """Name the 802.1q interface of ``vlan`` on ``uplink``."""
+    """Return the name of the 802.1Q interface of ``vlan`` on ``uplink``."""
     name = f"{uplink}.{vlan}"
     return name if len(name) <= MAX_INTERFACE_NAME else f"{uplink[:5]}~{_digest(uplink, 4)}.{vlan}"
 
 
 def bridge_name(vlan: int) -> str:
-    """Name the bridge of ``vlan``; a site gives a number to one cluster only, so a machine has one."""
+    """Return the name of the bridge of ``vlan``; at a site, a VLAN ID belongs to one cluster."""
     return f"br{vlan}"
 
 
 def vlan_of_bridge(name: str) -> int | None:
-    """Read the VLAN number back from a bridge's name."""
+    """Parse the VLAN ID from a bridge's name."""
     found = _BRIDGE.fullmatch(name)
     return int(found.group(1)) if found else None
 
 
 def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
-    """Name a guest's port on the bridge; the same after every start, so that it can be put back where it belongs."""
+    """Return the name of a guest's bridge port, which is the same after every start of the guest."""
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Say whether an interface is a port of a guest of ours, in ``vlan`` if given."""
+    """Return whether an interface is the port of a guest of virtcloud, in ``vlan`` if given."""
     found = _GUEST_PORT.fullmatch(name)
     return bool(found) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
 
 def job_port_name(key: str, vlan: int) -> str:
-    """Name the port of a job on its cluster's bridge."""
+    """Return the name of a job's port on its cluster's bridge."""
     return f"vj{vlan}-{_digest(key, 8)}"
 
 
 def vlan_of_job_port(name: str) -> int | None:
-    """Read the VLAN number back from the name of a job's port."""
+    """Parse the VLAN ID from the name of a job's port."""
     found = _JOB_PORT.fullmatch(name)
     return int(found.group(1)) if found else None
 
 
 def is_job_port(name: str, key: str) -> bool:
-    """Say whether an interface is the port of this job, in whatever VLAN."""
+    """Return whether an interface is the port of this job, in any VLAN."""
     return vlan_of_job_port(name) is not None and name.endswith(_digest(key, 8))
 
 
 def file_name(key: str) -> str:
-    """Name a job's file or folder: as its key, which no key of another can be where that had to be cut.
+    """Return the name of a job's file or folder: its key, or for a long key a shortened one that no other key can have.
 
-    A file's name has at most 255 characters, the path of a socket 107 (unix(7)); of folders below, 40 are left.
+    A file's name has at most 255 characters, and the path of a socket 107 (unix(7)); 40 are left for the folder's path.
     """
     return key if len(key) <= MAX_FILE_NAME else f"{key[: MAX_FILE_NAME - 17]}~{_digest(key, 16)}"
 
 
 def temporary_job_port_name(vlan: int) -> str:
-    """Name a job's port that does not have its mark yet."""
+    """Return the name of a job's port until it has its ownership alias."""
     return f"vcnewj-{vlan}"
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Name what was created and does not have its mark yet, so that a crash in between leaves nothing unknown."""
+    """Return the name of an interface before it has its ownership alias, so that it is recognised after a crash."""
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 
 def ownership_alias(cluster: str, untagged: str | None = None) -> str:
-    """Give the alias that says: made by us, for this cluster; and on which uplink ``untagged``."""
+    """Return the ownership alias of a cluster's interface; of the bridge of an untagged segment with its uplink."""
     return ALIAS_PREFIX + cluster + (f"@{untagged}" if untagged else "")
 
 
 def cluster_of_alias(alias: str | None) -> str | None:
-    """Give the cluster that an alias names; None when the interface is not ours."""
+    """Return the cluster id of an ownership alias; None for another alias."""
     return alias.removeprefix(ALIAS_PREFIX).partition("@")[0] if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
 def uplink_of_alias(alias: str | None) -> str | None:
-    """Give the uplink that is a port of the bridge with this alias; None when its segment is tagged or not ours."""
+    """Return the uplink that is a port of the bridge with this alias; None for a tagged segment or another alias."""
     return (alias.partition("@")[2] or None) if alias and alias.startswith(ALIAS_PREFIX) else None
 
 
 def domain_name(cluster: str, guest: str) -> str:
-    """Name a guest's domain, another one in each cluster."""
+    """Return the name of a guest's domain."""
     name = f"vc-{cluster}-{guest}"
     return name if len(name) <= MAX_DOMAIN_NAME else f"vc-{_digest(cluster, 24)}-{guest}"
 
 
 def domain_name_patterns(cluster: str) -> tuple[str, str]:
-    """Return the patterns of the names of a cluster's domains, short and long ones."""
+    """Return the patterns of the names of a cluster's domains, for short and long names."""
     return f"vc-{cluster}-*", f"vc-{_digest(cluster, 24)}-*"
 
 

@@ -1,7 +1,6 @@
-"""A cluster's segment on a machine: a tagged interface on the uplink and a bridge, made, put right, removed, read.
+"""Segments of clusters on a machine: a bridge, and a tagged interface on the uplink, or the uplink itself if untagged.
 
-Where the cluster has an access port, the uplink itself is the bridge's port instead of a tagged interface.
-Everything may be repeated. What does not bear the cluster's mark is never touched: it raises :class:`Unsafe`.
+All operations are idempotent. An interface without the cluster's ownership alias is never changed: Unsafe is raised.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,228 +13,246 @@ from virtcloud.model.wanted import Segment
 
 
 class SegmentInterfaces:
-    """The segments of this machine."""
+    """The interfaces of all segments of this machine."""
 
     def __init__(self, kernel: Kernel, uplinks: UplinkRecords, *, accepts_filters: bool = False) -> None:
-        """Work on ``kernel``; ``uplinks`` has what the host's interfaces were like before they were taken.
+        """Change ``kernel``; ``uplinks`` are the records of the uplinks' former states.
 
-        ``accepts_filters``: make segments also where the host's packet filter gets their frames.
+        ``accepts_filters``: build segments even if the host's packet filter gets their frames.
         """
         self._kernel = kernel
         self._uplinks = uplinks
         self._accepts_filters = accepts_filters
 
-    def segments(self) -> tuple[ObservedSegment, ...]:
-        """Read what bears our mark."""
-        return tuple(find_segments(self._kernel.links(), self._uplinks.all(), self._filters()))
+    def read(self) -> tuple[ObservedSegment, ...]:
+        """Return the segments whose interfaces bear an ownership alias."""
+        return tuple(find_segments(self._kernel.list_interfaces(), self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment) -> None:
-        """Make the segment's interfaces, or put right what is wrong with them; its guests' ports are put back too.
+        """Create a segment's interfaces, or correct their faults, and attach the ports of its guests and jobs.
 
-        Raises :class:`Unsafe` when something of another's stands where they belong, :class:`Refused` when the uplink
-        is missing or the kernel says no.
+        Raise Unsafe when an interface that virtcloud did not create is in the way, Refused when the uplink is missing
+        or the kernel refuses a change.
         """
-        _check_unfiltered(segment, self._filters())
-        links = {link.name: link for link in self._swept(segment.vlan)}
-        uplink = _find_uplink(segment, links)
+        _check_unfiltered(segment, self._unaccepted_filters())
+        interfaces = {interface.name: interface for interface in self._remove_leftovers(segment.vlan)}
+        uplink = _find_uplink(segment, interfaces)
         bridge = names.bridge_name(segment.vlan)
-        _check_free(segment, links, uplink)
-        self._give_back(segment.id, segment.vlan, links.values(), but=segment.port if segment.untagged else None)
-        bridge_index = self._ensure(segment, links.get(bridge), bridge, self._kernel.add_bridge)
-        self._kernel.unfilter(bridge_index)
-        way_index = self._ensure_way(segment, links, uplink)
-        ports = self._guest_ports(segment, links)
-        for index in (way_index, bridge_index):  # first of all: a bridge whose MTU was never set follows its ports
+        _check_free(segment, interfaces, uplink)
+        self._restore_uplinks(
+            segment.id, segment.vlan, interfaces.values(), but=segment.port if segment.untagged else None
+        )
+        bridge_index = self._ensure_interface(segment, interfaces.get(bridge), bridge, self._kernel.add_bridge)
+        self._kernel.disable_packet_filter(bridge_index)
+        port_index = self._ensure_uplink_port(segment, interfaces, uplink)
+        ports = self._remove_unwanted_ports(segment, interfaces)
+        for index in (
+            port_index,
+            bridge_index,
+        ):  # before the ports are attached: a bridge whose MTU was never set follows its ports
             self._kernel.change(index, mtu=uplink.mtu)
-        for index in (way_index, *ports):
+        for index in (port_index, *ports):
             self._kernel.change(index, master=bridge_index)
-        for index in (way_index, bridge_index):
+        for index in (port_index, bridge_index):
             self._kernel.change(index, up=True)
 
-    def _filters(self) -> tuple[str, ...]:
-        return () if self._accepts_filters else self._kernel.filters()
+    def _unaccepted_filters(self) -> tuple[str, ...]:
+        return () if self._accepts_filters else self._kernel.packet_filter_sysctls()
 
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
-        """Remove what bears the cluster's mark in this VLAN; nothing there is success.
+        """Remove the cluster's interfaces in this VLAN; absent interfaces are success.
 
-        Raises :class:`Unsafe` when the bridge has a port that we did not make.
+        Raise Unsafe when the bridge has a port that virtcloud did not create.
         """
-        links = self._swept(vlan)
-        ours = [link for link in links if names.cluster_of_alias(link.alias) == cluster and vlan in _vlan_ids(link)]
-        for bridge in (link for link in ours if link.kind == "bridge"):
-            _check_ports(cluster, bridge, links)
-            self._release_unrecorded(bridge, links)
-        leftover = [
-            link for link in links if names.is_guest_port(link.name) and link.master in {one.index for one in ours}
+        interfaces = self._remove_leftovers(vlan)
+        ours = [
+            interface
+            for interface in interfaces
+            if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
         ]
-        for link in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
-            self._kernel.delete(link.index)
-        self._give_back(cluster, vlan, links)
+        for bridge in (interface for interface in ours if interface.kind == "bridge"):
+            _check_ports(cluster, bridge, interfaces)
+            self._restore_unrecorded(bridge, interfaces)
+        leftover = [
+            interface
+            for interface in interfaces
+            if names.is_guest_port(interface.name) and interface.master in {one.index for one in ours}
+        ]
+        for interface in (*sorted(ours, key=lambda one: one.kind != "vlan"), *leftover):
+            self._kernel.delete(interface.index)
+        self._restore_uplinks(cluster, vlan, interfaces)
 
-    def _ensure_way(self, segment: Segment, links: dict[str, KernelInterface], uplink: KernelInterface) -> int:
-        """Give the index of what leads from the bridge to the switch: a tagged interface, or the uplink itself."""
+    def _ensure_uplink_port(
+        self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface
+    ) -> int:
+        """Return the index of the bridge's port to the switch: a tagged interface, or the uplink itself."""
         if segment.untagged:
-            self._record(segment.id, segment.vlan, uplink, taken=bool(uplink.master))
-            self._kernel.hush(uplink.index, uplink.name)
+            self._record_uplink(segment.id, segment.vlan, uplink, taken=bool(uplink.master))
+            self._kernel.disable_host_ip(uplink.index, uplink.name)
             return uplink.index
         tagged = names.tagged_interface_name(segment.port, segment.vlan)
-        return self._ensure(
-            segment, links.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
+        return self._ensure_interface(
+            segment, interfaces.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
 
-    def _record(self, cluster: str, vlan: int, uplink: KernelInterface, *, taken: bool) -> None:
-        """Record what an uplink was found like, before it is changed.
+    def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, taken: bool) -> None:
+        """Record an uplink's state before it is changed.
 
-        An uplink that was ``taken`` without a record (which was lost) is taken for one that was like a new interface.
+        If the uplink is ``taken`` and its record was lost, the state of a new interface is recorded.
         """
-        known = self._known(uplink)
-        if known is None:
-            voice = self._kernel.voice(None if taken else uplink.name)
-            known = UplinkRecord(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=voice)
-        elif (known.cluster, known.vlan) == (cluster, vlan):
+        record = self._find_record(uplink)
+        if record is None:
+            settings = self._kernel.read_host_ip(None if taken else uplink.name)
+            record = UplinkRecord(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=settings)
+        elif (record.cluster, record.vlan) == (cluster, vlan):
             return
-        self._uplinks.record(known.model_copy(update={"cluster": cluster, "vlan": vlan}))
+        self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
-    def _known(self, uplink: KernelInterface) -> UplinkRecord | None:
-        """Return the record of an uplink; one of a former interface of that name does not count."""
+    def _find_record(self, uplink: KernelInterface) -> UplinkRecord | None:
+        """Return the record of an uplink; a record of a former interface with this name does not count."""
         same = (one for one in self._uplinks.all() if (one.uplink, one.index) == (uplink.name, uplink.index))
         return next(same, None)
 
-    def _release_unrecorded(self, bridge: KernelInterface, links: Iterable[KernelInterface]) -> None:
-        """Put the uplink of an untagged segment whose record was lost back like a new interface."""
-        for link in links:
-            taken = link.master == bridge.index and link.name == names.uplink_of_alias(bridge.alias)
-            if taken and self._known(link) is None:
-                self._kernel.change(link.index, master=0)
-                self._kernel.speak(link.index, link.name, self._kernel.voice(None))
+    def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
+        """Set the uplink of an untagged segment whose record was lost to the state of a new interface."""
+        for interface in interfaces:
+            taken = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
+            if taken and self._find_record(interface) is None:
+                self._kernel.change(interface.index, master=0)
+                self._kernel.restore_host_ip(interface.index, interface.name, self._kernel.read_host_ip(None))
 
-    def _give_back(self, cluster: str, vlan: int, links: Iterable[KernelInterface], but: str | None = None) -> None:
-        """Put the uplinks of an untagged segment back as they were found, ``but`` one; then forget what they were like.
+    def _restore_uplinks(
+        self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], but: str | None = None
+    ) -> None:
+        """Restore the uplinks of an untagged segment, ``but`` one, and remove their records.
 
-        The record goes last: an agent that is killed, or that the kernel refuses something, repeats this.
+        The record is removed last, so that an agent that was killed, or refused by the kernel, repeats the restoration.
         """
-        by_name = {link.name: link for link in links}
-        for found in self._uplinks.all():
-            if (found.cluster, found.vlan) != (cluster, vlan) or found.uplink == but:
+        by_name = {interface.name: interface for interface in interfaces}
+        for record in self._uplinks.all():
+            if (record.cluster, record.vlan) != (cluster, vlan) or record.uplink == but:
                 continue
-            link = by_name.get(found.uplink)
-            if link is not None and link.index == found.index:
-                if link.master:
-                    self._kernel.change(link.index, master=0)
-                self._kernel.speak(link.index, link.name, found.voice)
-            self._uplinks.forget(found.uplink)
+            interface = by_name.get(record.uplink)
+            if interface is not None and interface.index == record.index:
+                if interface.master:
+                    self._kernel.change(interface.index, master=0)
+                self._kernel.restore_host_ip(interface.index, interface.name, record.voice)
+            self._uplinks.forget(record.uplink)
 
-    def _guest_ports(self, segment: Segment, links: dict[str, KernelInterface]) -> list[int]:
-        """Give the indices of the ports of wanted guests and of jobs; those of guests that are gone are deleted."""
+    def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:
+        """Delete the ports of unwanted guests; return the indices of the other guests' ports and of jobs' ports."""
         wanted = {names.guest_port_name(segment.id, guest.name, segment.vlan) for guest in segment.guests}
-        ports = [link for name, link in links.items() if names.is_guest_port(name, segment.vlan)]
-        for link in ports:
-            if link.name not in wanted:
-                self._kernel.delete(link.index)
-        jobs = [link for link in links.values() if _is_job_port(link, segment.id, segment.vlan)]
-        return [link.index for link in (*ports, *jobs) if link.name in wanted or link in jobs]
+        ports = [interface for name, interface in interfaces.items() if names.is_guest_port(name, segment.vlan)]
+        for interface in ports:
+            if interface.name not in wanted:
+                self._kernel.delete(interface.index)
+        jobs = [interface for interface in interfaces.values() if _is_job_port(interface, segment.id, segment.vlan)]
+        return [interface.index for interface in (*ports, *jobs) if interface.name in wanted or interface in jobs]
 
-    def _ensure(
+    def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, create: Callable[[str], int]
     ) -> int:
-        """Give the index of the interface ``name``, created if need be; mark and name come in one message."""
+        """Return the index of the interface ``name``, creating it first if needed. Name and alias are set together."""
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         if existing is None:
             self._kernel.change(index, name=name, alias=_ownership_alias(segment))
-        self._kernel.hush(index, name)
+        self._kernel.disable_host_ip(index, name)
         return index
 
-    def _swept(self, vlan: int) -> list[KernelInterface]:
-        """Give all interfaces but those of this VLAN that a crash left between creation and mark: they are deleted."""
+    def _remove_leftovers(self, vlan: int) -> list[KernelInterface]:
+        """Delete the interfaces of this VLAN that a crash left without alias; return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
-        links = self._kernel.links()
-        for link in links:
-            if link.name in leftovers:
-                self._kernel.delete(link.index)
-        return [link for link in links if link.name not in leftovers]
+        interfaces = self._kernel.list_interfaces()
+        for interface in interfaces:
+            if interface.name in leftovers:
+                self._kernel.delete(interface.index)
+        return [interface for interface in interfaces if interface.name not in leftovers]
 
 
 def find_segments(
-    links: Iterable[KernelInterface], taken: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
+    interfaces: Iterable[KernelInterface], records: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
 ) -> Iterator[ObservedSegment]:
-    """PURE. Find the segments that bear our mark, each with what is wrong with it.
+    """PURE. Yield the segments whose interfaces bear an ownership alias, each with its faults.
 
-    An uplink that is ``taken`` is a part of its segment also when the bridge is gone: it has to be put back.
-    ``filters`` are sysctls by which the host's packet filter gets the frames of all bridges.
+    A recorded uplink belongs to its segment even if the bridge is missing, since it must be restored. ``filters`` are
+    the sysctls that pass frames of all bridges to the host's packet filter.
     """
-    by_index = {link.index: link for link in links}
+    by_index = {interface.index: interface for interface in interfaces}
     found = {
         (cluster, vlan)
-        for link in by_index.values()
-        for cluster in [names.cluster_of_alias(link.alias)]
+        for interface in by_index.values()
+        for cluster in [names.cluster_of_alias(interface.alias)]
         if cluster
-        for vlan in _vlan_ids(link)
+        for vlan in _vlan_ids(interface)
     }
-    for one in taken:
+    for one in records:
         if (one.cluster, one.vlan) not in found:
             yield ObservedSegment(one.cluster, one.vlan, None, ("the bridge is missing",), untagged=True)
     for cluster, vlan in sorted(found):
         ours = [
-            link
-            for link in by_index.values()
-            if names.cluster_of_alias(link.alias) == cluster and vlan in _vlan_ids(link)
+            interface
+            for interface in by_index.values()
+            if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
         ]
-        tagged = next((link for link in ours if link.kind == "vlan"), None)
-        bridge = next((link for link in ours if link.kind == "bridge"), None)
+        tagged = next((interface for interface in ours if interface.kind == "vlan"), None)
+        bridge = next((interface for interface in ours if interface.kind == "bridge"), None)
         untagged = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged, by_index.values())
-        wrong = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        faults = (*wrong, *(f"{one} is set" for one in filters))
+        interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
+        faults = (*interface_faults, *(f"{one} is set" for one in filters))
         yield ObservedSegment(cluster, vlan, uplink.name if uplink else None, faults, untagged is not None)
 
 
-def _find_interface(name: str | None, links: Iterable[KernelInterface]) -> KernelInterface | None:
-    return next((link for link in links if link.name == name), None)
+def _find_interface(name: str | None, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
+    return next((interface for interface in interfaces if interface.name == name), None)
 
 
 def _find_faults(
     vlan: int,
-    way: KernelInterface | None,
+    port: KernelInterface | None,
     bridge: KernelInterface | None,
     uplink: KernelInterface | None,
-    links: Iterable[KernelInterface],
+    interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Give what is wrong between a bridge and its uplink; ``way`` is the tagged interface or the uplink itself."""
-    if way is None or bridge is None or uplink is None:
+    """Yield the faults of a bridge and its port to the switch, ``port``: the tagged interface or the uplink itself."""
+    if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
-    if way.master != bridge.index:
-        yield f"{way.name} is not on {bridge.name}"
-    for link in (way, bridge):
-        if not link.up:
-            yield f"{link.name} is down"
-        if link.mtu != uplink.mtu:
-            yield f"{link.name} has MTU {link.mtu}, {uplink.name} has {uplink.mtu}"
-        if not link.quiet:
-            yield f"the host speaks on {link.name}"
-    if bridge.filtered:
+    if port.master != bridge.index:
+        yield f"{port.name} is not on {bridge.name}"
+    for interface in (port, bridge):
+        if not interface.up:
+            yield f"{interface.name} is down"
+        if interface.mtu != uplink.mtu:
+            yield f"{interface.name} has MTU {interface.mtu}, {uplink.name} has {uplink.mtu}"
+        if not interface.host_ip_disabled:
+            yield f"the host's IP stack uses {interface.name}"
+    if bridge.packet_filtered:
         yield f"{bridge.name} hands its frames to the host's packet filter"
-    for link in links:
-        if _is_bridge_port(link, vlan, names.cluster_of_alias(bridge.alias)) and link.master != bridge.index:
-            yield f"{link.name} is not on {bridge.name}"
+    for interface in interfaces:
+        if _is_bridge_port(interface, vlan, names.cluster_of_alias(bridge.alias)) and interface.master != bridge.index:
+            yield f"{interface.name} is not on {bridge.name}"
 
 
-def _is_bridge_port(link: KernelInterface, vlan: int, cluster: str | None) -> bool:
-    return names.is_guest_port(link.name, vlan) or _is_job_port(link, cluster, vlan)
+def _is_bridge_port(interface: KernelInterface, vlan: int, cluster: str | None) -> bool:
+    return names.is_guest_port(interface.name, vlan) or _is_job_port(interface, cluster, vlan)
 
 
-def _is_job_port(link: KernelInterface, cluster: str | None, vlan: int) -> bool:
-    return names.vlan_of_job_port(link.name) == vlan and names.cluster_of_alias(link.alias) == cluster is not None
+def _is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> bool:
+    return (
+        names.vlan_of_job_port(interface.name) == vlan
+        and names.cluster_of_alias(interface.alias) == cluster is not None
+    )
 
 
-def _vlan_ids(link: KernelInterface) -> set[int]:
-    """Give the VLAN that an interface of ours belongs to: by its tag, or by the name of a bridge or a job's port."""
-    named = names.vlan_of_bridge(link.name) or names.vlan_of_job_port(link.name)
-    return {link.vlan if link.kind == "vlan" else named} - {None}  # type: ignore[return-value]
+def _vlan_ids(interface: KernelInterface) -> set[int]:
+    """Return the VLAN ID of a virtcloud interface: its tag, or the one in the name of a bridge or job's port."""
+    named = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
+    return {interface.vlan if interface.kind == "vlan" else named} - {None}  # type: ignore[return-value]
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe where frames of all bridges pass through one connection tracking."""
+    """Raise Unsafe where the packet filter tracks the connections of all bridges together."""
     names_of = tuple(filters)
     if names_of:
         settings = " ".join(f"{one}=0" for one in names_of)
@@ -247,66 +264,66 @@ def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
         )
 
 
-def _find_uplink(segment: Segment, links: dict[str, KernelInterface]) -> KernelInterface:
-    if segment.port not in links:
+def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> KernelInterface:
+    if segment.port not in interfaces:
         raise Refused(
             f"VLAN {segment.vlan}: wanted on port {segment.port}, but this machine has no such interface; "
             "correct the port in the topology, or name the interface so"
         )
-    if not links[segment.port].up:
+    if not interfaces[segment.port].up:
         raise Refused(f"VLAN {segment.vlan}: port {segment.port} is down; bring it up: ip link set {segment.port} up")
-    return links[segment.port]
+    return interfaces[segment.port]
 
 
-def _check_free(segment: Segment, links: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Refuse to touch what stands in the way and is not this cluster's."""
+def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
+    """Raise Unsafe when an interface that is not this cluster's is in the way."""
     mine = {names.tagged_interface_name(segment.port, segment.vlan): "vlan", names.bridge_name(segment.vlan): "bridge"}
-    master = next((link for link in links.values() if link.index == uplink.master), None)
+    master = next((interface for interface in interfaces.values() if interface.index == uplink.master), None)
     if master is not None and names.cluster_of_alias(master.alias) != segment.id:
         raise Unsafe(
             f"VLAN {segment.vlan}: port {segment.port} is a port of {master.name} (alias {master.alias or 'none'}) "
-            f"already; it was left alone. Take it off, or correct the port in the topology"
+            f"already; it was left unchanged. Take it off, or correct the port in the topology"
         )
     if segment.untagged and uplink.addressed:
         raise Unsafe(
             f"VLAN {segment.vlan}: port {segment.port} has an address of this machine, and an access port is the "
-            f"cluster's alone; it was left alone. Take the address off it, or correct the port in the topology"
+            f"cluster's alone; it was left unchanged. Take the address off it, or correct the port in the topology"
         )
-    for link in links.values():
-        same_tag = (link.kind, link.parent, link.vlan) == ("vlan", uplink.index, segment.vlan)
-        if link.name not in mine and not same_tag:
+    for interface in interfaces.values():
+        same_tag = (interface.kind, interface.parent, interface.vlan) == ("vlan", uplink.index, segment.vlan)
+        if interface.name not in mine and not same_tag:
             continue
         if (
-            names.cluster_of_alias(link.alias) != segment.id
-            or mine.get(link.name) != link.kind
-            or _has_other_uplink(segment, link)
+            names.cluster_of_alias(interface.alias) != segment.id
+            or mine.get(interface.name) != interface.kind
+            or _has_other_uplink(segment, interface)
         ):
-            raise Unsafe(_format_foreign(segment, link))
+            raise Unsafe(_format_foreign(segment, interface))
 
 
 def _ownership_alias(segment: Segment) -> str:
     return names.ownership_alias(segment.id, segment.port if segment.untagged else None)
 
 
-def _has_other_uplink(segment: Segment, link: KernelInterface) -> bool:
-    """Say whether this is the cluster's bridge to another uplink, or its tagged interface where none belongs."""
-    return link.alias != _ownership_alias(segment) if link.kind == "bridge" else segment.untagged
+def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
+    """Return whether this is the cluster's bridge to another uplink, or a tagged interface of an untagged segment."""
+    return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 
-def _format_foreign(segment: Segment, link: KernelInterface) -> str:
-    other = names.cluster_of_alias(link.alias)
-    whose = f"belongs to cluster {other}" if other else f"was not made by virtcloud (alias {link.alias or 'none'})"
+def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
+    other = names.cluster_of_alias(interface.alias)
+    whose = f"belongs to cluster {other}" if other else f"was not made by virtcloud (alias {interface.alias or 'none'})"
     return (
-        f"VLAN {segment.vlan}: the interface {link.name} ({link.kind or 'no virtual kind'}) {whose}; "
-        f"it was left alone. Remove or rename it, or take {segment.vlan} out of the site's pool"
+        f"VLAN {segment.vlan}: the interface {interface.name} ({interface.kind or 'no virtual kind'}) {whose}; "
+        f"it was left unchanged. Remove or rename it, or take {segment.vlan} out of the site's pool"
     )
 
 
-def _check_ports(cluster: str, bridge: KernelInterface, links: Iterable[KernelInterface]) -> None:
-    for link in links:
-        ours = names.cluster_of_alias(link.alias) == cluster or names.is_guest_port(link.name)
-        if link.master == bridge.index and not ours and link.name != names.uplink_of_alias(bridge.alias):
+def _check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
+    for interface in interfaces:
+        ours = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
+        if interface.master == bridge.index and not ours and interface.name != names.uplink_of_alias(bridge.alias):
             raise Unsafe(
-                f"bridge {bridge.name} has the port {link.name}, which virtcloud did not put there; "
-                f"take it off, so that the bridge can be removed: ip link set {link.name} nomaster"
+                f"bridge {bridge.name} has the port {interface.name}, which virtcloud did not put there; "
+                f"take it off, so that the bridge can be removed: ip link set {interface.name} nomaster"
             )

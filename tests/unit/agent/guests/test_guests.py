@@ -9,11 +9,11 @@ import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeUplinkRecords
 
 from virtcloud.agent.difference import ObservedGuest, ObservedMachine, digest
+from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.machine import LocalMachine
 from virtcloud.agent.network import names
-from virtcloud.agent.network.interfaces import GuestDomain
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
@@ -229,8 +229,8 @@ def test_a_guest_that_ended_by_itself_leaves_nothing_when_its_cluster_goes(
     machines.ensure_guest(*of_cloud(segment("a" * 32, 100, ("g" * 32,))))
     (logs / f"qemu/{names.domain_name('a' * 32, 'g' * 32)}.log").touch()
     hypervisor.by_name.clear()
-    machines.ensure_no_traces("a" * 32)
-    machines.ensure_no_traces("a" * 32)
+    machines.ensure_no_files("a" * 32)
+    machines.ensure_no_files("a" * 32)
     assert (left(images / "state"), left(logs)) == ([], [])
 
 
@@ -240,7 +240,7 @@ def test_what_a_killed_agent_left_of_guests_is_removed_at_the_start(
     for one in (segment("a", 100, ("g1",)), segment("b", 101, ("g1",))):
         machines.ensure_guest(*of_cloud(one))
     hypervisor.by_name.pop("vc-a-g1")
-    assert machines.sweep()
+    assert machines.remove_orphaned_files()
     assert left(images / "state") == ["vc-b-g1/disk.qcow2"]
 
 
@@ -249,13 +249,13 @@ def test_nothing_is_swept_while_a_hypervisor_is_silent(
 ) -> None:
     machines.ensure_guest(*of_cloud(segment("a", 100, ("g1",))))
     hypervisor.fault = Unreachable("silent")
-    assert not machines.sweep()
+    assert not machines.remove_orphaned_files()
     assert left(images / "state") == ["vc-a-g1/disk.qcow2"]
 
 
 def test_logs_of_domains_that_are_not_ours_stay(machines: LocalGuests, logs: Path) -> None:
     (logs / "qemu/vc-database.log").touch()
-    assert machines.sweep()
+    assert machines.remove_orphaned_files()
     assert left(logs) == ["qemu/vc-database.log"]
 
 

@@ -59,10 +59,10 @@ def test_a_vlan_is_removed_while_the_hypervisor_is_silent(
     converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     hypervisor.fault = SILENT
     service.want()
-    converger.round()
+    converger.reconcile_once()
     assert kernel.names == {"eth0"}
     assert service.told == [("confirmed", 1), ("trouble", 2)], "a guest may still run: the removal is not confirmed"
     assert service.messages == [str(SILENT)]
@@ -72,12 +72,12 @@ def test_the_guest_ends_and_the_removal_is_confirmed_when_the_hypervisor_is_back
     converger: MachineReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     hypervisor.fault = SILENT
     service.want()
-    converger.round()
+    converger.reconcile_once()
     hypervisor.fault = None
-    converger.round()
+    converger.reconcile_once()
     assert (hypervisor.by_name, service.told[-1]) == ({}, ("confirmed", 2))
 
 
@@ -85,10 +85,10 @@ def test_a_vlan_is_removed_though_its_guest_cannot_be_ended(
     converger: MachineReconciler, service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     hypervisor.stubborn, hypervisor.immortal = {"vc-a-g1"}, {"vc-a-g1"}
     service.want()
-    converger.round()
+    converger.reconcile_once()
     assert (kernel.names, service.told[-1]) == ({"eth0"}, ("trouble", 2))
     assert service.messages == ["cluster a: could not stop g1: Device or resource busy"]
 
@@ -98,7 +98,7 @@ def test_a_vlan_is_built_while_the_hypervisor_is_silent_and_not_confirmed(
 ) -> None:
     hypervisor.fault = SILENT
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     assert (kernel.names, service.told) == ({"eth0", "eth0.100", "br100"}, [("trouble", 1)])
 
 
@@ -106,9 +106,9 @@ def test_a_silent_hypervisor_is_no_drift_of_guests_that_run(
     converger: MachineReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, segment: Make
 ) -> None:
     service.want(segment("a", 100, ("g1",)))
-    converger.round()
+    converger.reconcile_once()
     hypervisor.fault = SILENT
-    converger.round()
+    converger.reconcile_once()
     assert service.told == [("confirmed", 1), ("trouble", 1)]
 
 
@@ -123,7 +123,7 @@ def test_a_hypervisor_that_falls_silent_after_the_first_reading_confirms_nothing
 
     kernel.add_vlan = add_and_fall_silent  # type: ignore[method-assign]
     service.want(segment("a", 100))
-    converger.round()
+    converger.reconcile_once()
     assert service.told == [("trouble", 1)]
 
 
@@ -134,7 +134,7 @@ def test_one_silent_hypervisor_keeps_no_guest_of_the_other_from_starting(
     silent.fault = SILENT
     both = {Hypervisor.QEMU: silent, Hypervisor.LXC: hypervisor}
     service.want(segment("a", 100, ("g1",)))
-    converging(service, kernel, images, both).round()
+    converging(service, kernel, images, both).reconcile_once()
     assert (list(hypervisor.by_name), service.told) == (["vc-a-g1"], [("trouble", 1)])
 
 
@@ -153,7 +153,7 @@ def test_a_malformed_image_is_refused_for_good_after_three_quick_attempts(
     (images / "busybox/image.yaml").write_text("kind: qcow2\n")
     service.want(segment("a", 100, ("g1",)))
     for _ in range(3):
-        converger.round()
+        converger.reconcile_once()
     path = images / "busybox/image.yaml"
     words = f"{path}:1: kind: expected 'lxc' or 'qemu', got 'qcow2'; correct {path}"
     refusal = f"could not start g1: image busybox: its description is malformed: {words}"
@@ -195,14 +195,14 @@ def _await_socket(path: Path) -> None:
 def test_a_real_libvirtd_that_hangs_holds_no_call_and_is_asked_again_when_it_goes_on(tmp_path: Path) -> None:
     libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
     with libvirtd(tmp_path) as (uri, process):
-        made = libvirt.Libvirt(uri, libvirt.Deadlines(read_s=1, change_s=1, close_s=0.5))
-        assert [one.name for one in made.domains()] == ["test"]
+        made = libvirt.LibvirtHypervisor(uri, libvirt.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5))
+        assert [one.name for one in made.list_domains()] == ["test"]
         process.send_signal(signal.SIGSTOP)
         began = time.monotonic()
         with pytest.raises(Unreachable, match="did not list domains within 1 s; is libvirtd hung"):
-            made.domains()
+            made.list_domains()
         with pytest.raises(Unreachable, match="was asked to list domains"):
-            made.domains()
+            made.list_domains()
         made.close()
         assert time.monotonic() - began < 10
         process.send_signal(signal.SIGCONT)
@@ -213,18 +213,18 @@ def test_a_real_libvirtd_that_hangs_holds_no_call_and_is_asked_again_when_it_goe
 def test_a_hung_libvirtd_that_is_killed_is_unreachable_at_once(tmp_path: Path) -> None:
     libvirt = pytest.importorskip("virtcloud.agent.guests.hypervisor")
     with libvirtd(tmp_path) as (uri, process):
-        made = libvirt.Libvirt(uri, libvirt.Deadlines(read_s=1, change_s=1, close_s=0.5))
-        assert [one.name for one in made.domains()] == ["test"]
+        made = libvirt.LibvirtHypervisor(uri, libvirt.LibvirtDeadlines(read_s=1, change_s=1, close_s=0.5))
+        assert [one.name for one in made.list_domains()] == ["test"]
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(Unreachable):
-            made.domains()
+            made.list_domains()
         process.kill()
         process.wait()
         deadline = time.monotonic() + 30
         said = ""
         while "is libvirtd running?" not in said and time.monotonic() < deadline:
             with pytest.raises(Unreachable) as refused:
-                made.domains()
+                made.list_domains()
             said = str(refused.value)
         assert "is libvirtd running?" in said
 
@@ -233,7 +233,7 @@ def _eventually(made: object) -> list[str]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
-            return [one.name for one in made.domains()]  # type: ignore[attr-defined]
+            return [one.name for one in made.list_domains()]  # type: ignore[attr-defined]
         except Unreachable:
             time.sleep(0.05)
     pytest.fail("it did not come back")

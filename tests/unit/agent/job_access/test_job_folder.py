@@ -78,7 +78,7 @@ def said(folder: Path, program: str) -> list[str]:
 
 
 def left(folders: JobFolders) -> list[str]:
-    return sorted(one.name for one in folders.place("x").parent.iterdir())
+    return sorted(one.name for one in folders.path("x").parent.iterdir())
 
 
 def test_a_user_fills_no_more_than_the_jobs_own_folder(folders: JobFolders, with_mounts: Run) -> None:
@@ -117,7 +117,7 @@ def test_a_deep_tree_of_an_earlier_versions_folder_is_removed(folders: JobFolder
     """It was a plain folder, without a limit: deeper than Python's own removal goes."""
 
     def work() -> object:
-        place = folders.place("12.pbs")
+        place = folders.path("12.pbs")
         place.mkdir(parents=True)
         os.chown(place, NOBODY, -1)
         said(place, DIG.replace("while True", "for _ in range(3000)"))
@@ -163,7 +163,7 @@ def test_a_folder_that_a_killed_agent_left_half_made_is_made_anew(
         raise Killed
 
     def work() -> object:
-        folders.place("x").parent.mkdir()
+        folders.path("x").parent.mkdir()
         with monkeypatch.context() as dying:
             dying.setattr(JobFolders, "_ensure_root", lambda _: None)
             dying.setattr(owner, call, die)
@@ -179,8 +179,8 @@ def test_a_folder_that_a_killed_agent_left_half_made_is_made_anew(
 
 def test_a_link_in_the_place_of_a_folder_is_refused(folders: JobFolders, with_mounts: Run, tmp_path: Path) -> None:
     def work() -> object:
-        folders.place("12.pbs").parent.mkdir()
-        folders.place("12.pbs").symlink_to(tmp_path)
+        folders.path("12.pbs").parent.mkdir()
+        folders.path("12.pbs").symlink_to(tmp_path)
         with pytest.raises(Refused, match="cannot make the job's folder"):
             folders.ensure("12.pbs", "nobody", FILES)
         return tmp_path.is_dir()

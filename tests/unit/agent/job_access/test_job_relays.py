@@ -52,7 +52,7 @@ def test_nobody_else_may_ask(in_namespace: Run, root: Path) -> None:
         with host(root) as here:
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
             here.ways.ensure(JOB, USER)
-            path = here.ways.socket(JOB.key)
+            path = here.ways.socket_path(JOB.key)
             first = as_user(USER + 1, lambda: str(request_connection(str(path), "g1 7")))
             path.chmod(0o666)
             return first, as_user(USER + 1, lambda: str(request_connection(str(path), "g1 7")))
@@ -78,7 +78,7 @@ def test_what_is_not_of_the_cluster_is_refused_by_name(in_namespace: Run, root: 
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
             here.ways.ensure(JOB, USER)
             with pytest.raises(OSError, match=r"refused|failed") as caught:
-                request_connection(str(here.ways.socket(JOB.key)), line)
+                request_connection(str(here.ways.socket_path(JOB.key)), line)
             return caught.value.strerror
 
     assert in_namespace(work) == said
@@ -116,7 +116,7 @@ def _address_of_the_port(here: Host) -> str:
         "nsenter",
         "--net",
         "--target",
-        str(find_listener_pid(here.ways.socket(JOB.key))),
+        str(find_listener_pid(here.ways.socket_path(JOB.key))),
         "ip",
         "-4",
         "-br",
@@ -143,10 +143,10 @@ def test_a_way_stays_as_it_is_when_the_agent_is_started_again(in_namespace: Run,
         with host(root) as here:
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
             here.ways.ensure(JOB, USER)
-            before = find_listener_pid(here.ways.socket(JOB.key))
+            before = find_listener_pid(here.ways.socket_path(JOB.key))
             here.restart()
             here.ways.ensure(JOB, USER)
-            return before, find_listener_pid(here.ways.socket(JOB.key))
+            return before, find_listener_pid(here.ways.socket_path(JOB.key))
 
     before, after = in_namespace(work)  # type: ignore[misc]
     assert before == after is not None
@@ -157,9 +157,9 @@ def test_a_connection_outlives_the_relay_that_made_it(in_namespace: Run, root: P
         with host(root) as here:
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
             here.ways.ensure(JOB, USER)
-            with request_connection(str(here.ways.socket(JOB.key)), "g1 7") as link:
+            with request_connection(str(here.ways.socket_path(JOB.key)), "g1 7") as link:
                 link.settimeout(10)
-                os.kill(find_listener_pid(here.ways.socket(JOB.key)) or 0, 9)
+                os.kill(find_listener_pid(here.ways.socket_path(JOB.key)) or 0, 9)
                 link.sendall(b"still here")
                 return link.recv(100)
 
@@ -171,7 +171,7 @@ def test_a_relay_that_died_is_made_again(in_namespace: Run, root: Path) -> None:
         with host(root) as here:
             here.guest("vc100-1", here.bridge(100, "a"), "10.0.0.1/24")
             here.ways.ensure(JOB, USER)
-            os.kill(find_listener_pid(here.ways.socket(JOB.key)) or 0, 9)
+            os.kill(find_listener_pid(here.ways.socket_path(JOB.key)) or 0, 9)
             here.ways.ensure(JOB, USER)
             return here.says(JOB, "g1 7")
 
@@ -183,7 +183,7 @@ def test_a_relay_has_no_privilege(in_namespace: Run, root: Path) -> None:
         with host(root) as here:
             here.bridge(100, "a")
             here.ways.ensure(JOB, USER)
-            return Path(f"/proc/{find_listener_pid(here.ways.socket(JOB.key))}/status").read_text().splitlines()
+            return Path(f"/proc/{find_listener_pid(here.ways.socket_path(JOB.key))}/status").read_text().splitlines()
 
     said = dict(line.partition(":\t")[::2] for line in in_namespace(work))  # type: ignore[attr-defined]
     assert (said["Uid"], said["CapEff"]) == ("65534\t65534\t65534\t65534", "0" * 16)
@@ -195,13 +195,13 @@ def test_nothing_stays_of_a_way_that_is_removed_even_by_an_agent_that_did_not_ma
     def work() -> object:
         with host(root) as here:
             here.bridge(100, "a")
-            before = {link.name for link in here.kernel.links()}
+            before = {link.name for link in here.kernel.list_interfaces()}
             here.ways.ensure(JOB, USER)
-            process = find_listener_pid(here.ways.socket(JOB.key)) or 0
+            process = find_listener_pid(here.ways.socket_path(JOB.key)) or 0
             here.restart()
             here.ways.ensure_none(JOB.key)
             here.ways.ensure_none(JOB.key)
-            return {link.name for link in here.kernel.links()} == before, _ends(process), list(root.iterdir())
+            return {link.name for link in here.kernel.list_interfaces()} == before, _ends(process), list(root.iterdir())
 
     assert in_namespace(work) == (True, True, [])
 
@@ -213,9 +213,9 @@ def test_the_port_goes_with_the_clusters_segment_and_takes_the_relay_along(in_na
         with host(root) as here:
             here.bridge(100, "a")
             here.ways.ensure(JOB, USER)
-            process = find_listener_pid(here.ways.socket(JOB.key)) or 0
+            process = find_listener_pid(here.ways.socket_path(JOB.key)) or 0
             SegmentInterfaces(here.kernel, FakeUplinkRecords()).ensure_no_segment("a", 100)
-            return sorted(link.name for link in here.kernel.links()), _ends(process)
+            return sorted(link.name for link in here.kernel.list_interfaces()), _ends(process)
 
     assert in_namespace(work) == (["lo"], True)
 
@@ -235,9 +235,9 @@ def test_a_port_whose_bridge_is_gone_is_seen_and_removed(in_namespace: Run, root
             here.ways.ensure(JOB, USER)
             here.kernel.delete(bridge.index)
             links = SegmentInterfaces(here.kernel, FakeUplinkRecords())
-            seen = [(one.cluster, one.vlan) for one in links.segments()]
+            seen = [(one.cluster, one.vlan) for one in links.read()]
             links.ensure_no_segment("a", 100)
-            return seen, sorted(link.name for link in here.kernel.links())
+            return seen, sorted(link.name for link in here.kernel.list_interfaces())
 
     assert in_namespace(work) == ([("a", 100)], ["lo"])
 
@@ -249,7 +249,7 @@ def test_a_port_that_somebody_took_off_the_bridge_is_put_back(in_namespace: Run,
             here.ways.ensure(JOB, USER)
             port = here.named(names.job_port_name("12.pbs", 100))
             here.kernel.change(port.index, master=0)
-            faults = [one.faults for one in SegmentInterfaces(here.kernel, FakeUplinkRecords()).segments()]
+            faults = [one.faults for one in SegmentInterfaces(here.kernel, FakeUplinkRecords()).read()]
             here.ways.ensure(JOB, USER)
             return faults, here.named(port.name).master == bridge.index
 
@@ -260,13 +260,13 @@ def test_a_relay_whose_agent_died_before_it_said_what_to_be_ends(in_namespace: R
     def work() -> object:
         with host(root) as here:
             with start_relay() as made:
-                made.meet()
-                here.kernel.add_pair("vcnewj-100", "job0", made.pid, 1500)
+                made.wait_for_namespace()
+                here.kernel.add_veth_pair("vcnewj-100", "job0", made.pid, 1500)
             for _ in range(200):
-                if len(here.kernel.links()) == 1:
+                if len(here.kernel.list_interfaces()) == 1:
                     break
                 time.sleep(0.05)
-            return [link.name for link in here.kernel.links()]
+            return [link.name for link in here.kernel.list_interfaces()]
 
     assert in_namespace(work) == ["lo"]
 

@@ -62,7 +62,7 @@ def test_who_waits_asks_sbf_for_news_until_it_is_active_and_then_the_guests() ->
     host.bridges.there["br100"] = set()
     with host.watch() as watch:
         for _ in range(4):
-            watch.look(JOB, 30)
+            watch.check(JOB, 30)
     assert host.sbf.waits == [0, 1, 1, 0], "once guests are asked, SBF is not waited for"
     assert host.opened == ["br100"], "one ear, open all the time"
 
@@ -70,9 +70,9 @@ def test_who_waits_asks_sbf_for_news_until_it_is_active_and_then_the_guests() ->
 def test_what_was_heard_of_another_cluster_with_the_same_key_does_not_count() -> None:
     host = Host(FakeSbf([view(1), view(2, id="y")]))
     with host.watch() as watch:
-        assert watch.look(JOB, 0) == UP
+        assert watch.check(JOB, 0) == UP
         host.bridges.there["br100"] = set()
-        assert watch.look(JOB, 0) == waiting_for("guest g1 does not answer at 10.0.0.1")
+        assert watch.check(JOB, 0) == waiting_for("guest g1 does not answer at 10.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_what_was_heard_of_another_cluster_with_the_same_key_does_not_count() ->
 def test_while_sbf_cannot_say_it_is_waited_in_peace(error: VirtcloudError, words: str) -> None:
     host = Host(FakeSbf([error]))
     with host.watch() as watch:
-        assert watch.look(JOB, 30) == waiting_for(words)
+        assert watch.check(JOB, 30) == waiting_for(words)
     assert host.pauses == [1]
 
 
 def test_a_bridge_that_is_not_there_is_said_to_be_missing() -> None:
     host = Host(FakeSbf([view(1)]), FakeBridges())
     with host.watch() as watch:
-        assert watch.look(JOB, 0) == waiting_for("cannot ask on bridge br100 of this machine: No such device")
+        assert watch.check(JOB, 0) == waiting_for("cannot ask on bridge br100 of this machine: No such device")
 
 
 def test_a_host_without_a_part_waits_for_one_and_does_not_spin() -> None:
@@ -100,5 +100,5 @@ def test_a_host_without_a_part_waits_for_one_and_does_not_spin() -> None:
     host = Host(FakeSbf([view(1, placements=[part]), view(2, placements=[part])]))
     with host.watch() as watch:
         for _ in range(2):
-            assert watch.look(JOB, 30) == waiting_for("host brno-h1 has no part of cluster 12.pbs")
+            assert watch.check(JOB, 30) == waiting_for("host brno-h1 has no part of cluster 12.pbs")
     assert host.sbf.waits == [0, 1]

@@ -98,7 +98,7 @@ def test_a_fault_of_ours_is_told_and_the_next_request_answered(path: Path) -> No
             said = say(path, LIST)
             assert (said["error"], said["detail"]) == (
                 "error",
-                "a fault in the agent: ZeroDivisionError: division by zero; see its log",
+                "internal error in the agent: ZeroDivisionError: division by zero; see its log",
             )
 
 
@@ -144,7 +144,7 @@ def test_what_is_not_one_line_is_refused(path: Path, sent: bytes, words: str) ->
 def test_who_takes_too_long_for_its_line_is_told_and_keeps_nobody_up(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LINE_S", 0.2)
+    monkeypatch.setattr(module, "LINE_TIMEOUT_S", 0.2)
     with listening(path), closing(opened(path)) as slow:
         assert say(path, LIST)["ok"]
         assert json.loads(slow.makefile().readline())["detail"].startswith("expected one line within 0.2 s: ")
@@ -174,7 +174,7 @@ def test_many_wait_at_once_and_one_more_is_answered(path: Path) -> None:
 
 
 def test_who_comes_when_all_places_are_taken_is_told_to_come_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CONNECTIONS", {True: 1, False: 0})
+    monkeypatch.setattr(module, "MAX_CONNECTIONS", {True: 1, False: 0})
     with listening(path), closing(opened(path)) as holder:
         said = say(path, b"")
         assert (said["error"], said["detail"]) == (

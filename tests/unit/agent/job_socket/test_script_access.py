@@ -64,7 +64,7 @@ def test_a_place_is_opened_once_however_often_it_is_asked_for(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
     job = known(ledger, run())
-    first, second = places.facts(job, view(), BRNO), places.facts(job, view(), BRNO)
+    first, second = places.provide_environment(job, view(), BRNO), places.provide_environment(job, view(), BRNO)
     assert first == second
     assert port.did == ["open 12.pbs in 100 for alice"]
 
@@ -74,7 +74,7 @@ def test_a_place_that_cannot_be_opened_is_not_said_to_be(
 ) -> None:
     port.refuses = True
     with pytest.raises(Refused):
-        places.facts(known(ledger, run()), view(), BRNO)
+        places.provide_environment(known(ledger, run()), view(), BRNO)
     assert ledger.all() == [run()]
 
 
@@ -84,16 +84,16 @@ def test_nothing_is_opened_for_a_run_that_was_given_up_meanwhile(
     """Another thread may have cancelled or removed it while guests were asked."""
     for phase in (RecordPhase.CANCELLED, RecordPhase.LEAVING, RecordPhase.GONE):
         known(ledger, run(phase=phase))
-        places.facts(run(), view(), BRNO)
+        places.provide_environment(run(), view(), BRNO)
     known(ledger, run(2))
-    places.facts(run(1), view(), BRNO)
+    places.provide_environment(run(1), view(), BRNO)
     assert port.did == []
 
 
 def test_the_end_of_a_run_leaves_the_place_of_a_later_one(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
-    places.facts(known(ledger, run(2)), view(), BRNO)
+    places.provide_environment(known(ledger, run(2)), view(), BRNO)
     places.close(run(1))
     assert port.did == ["open 12.pbs in 100 for alice"]
     places.close(run(2))
@@ -103,21 +103,21 @@ def test_the_end_of_a_run_leaves_the_place_of_a_later_one(
 def test_what_a_former_run_had_open_is_closed_before_the_later_ones_is_opened(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
-    places.facts(known(ledger, run(1)), view(100), BRNO)
-    places.facts(known(ledger, run(2)), view(101), BRNO)
+    places.provide_environment(known(ledger, run(1)), view(100), BRNO)
+    places.provide_environment(known(ledger, run(2)), view(101), BRNO)
     assert port.did == ["open 12.pbs in 100 for alice", "close 12.pbs", "open 12.pbs in 101 for alice"]
 
 
 def test_an_agent_that_begins_anew_opens_what_was_open_and_no_more(
     places: ScriptAccess, port: FakePort, ledger: JobRecordStore
 ) -> None:
-    places.facts(known(ledger, run()), view(), BRNO)
+    places.provide_environment(known(ledger, run()), view(), BRNO)
     for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # a script may live on after a signal
         known(ledger, ledger.all()[0].model_copy(update={"phase": phase}))
         again = FakePort()
-        ScriptAccess(again, ledger).resume()
+        ScriptAccess(again, ledger).reopen()
         assert again.did == port.did
     known(ledger, ledger.all()[0].model_copy(update={"phase": RecordPhase.LEAVING}))
     over = FakePort()
-    ScriptAccess(over, ledger).resume()
+    ScriptAccess(over, ledger).reopen()
     assert over.did == []

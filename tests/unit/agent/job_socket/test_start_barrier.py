@@ -85,7 +85,7 @@ def test_a_guest_that_answers_at_any_of_its_addresses_is_up_and_one_without_is_n
     ],
 )
 def test_each_state_of_a_cluster_has_its_verdict(state: ClusterState, verdict: BarrierState) -> None:
-    assert evaluate_view(view(state), 1, {FIRST, SECOND}).verdict is verdict
+    assert evaluate_view(view(state), 1, {FIRST, SECOND}).state is verdict
 
 
 def test_why_it_is_over_is_what_sbf_says() -> None:

@@ -30,7 +30,7 @@ def netlink() -> Iterator[NetlinkKernel]:
 
 
 def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
-    return next((link for link in kernel.links() if link.name == name), None)
+    return next((link for link in kernel.list_interfaces() if link.name == name), None)
 
 
 def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
@@ -40,15 +40,15 @@ def test_a_segment_on_the_real_kernel_is_made_read_put_right_and_removed(
         with netlink() as kernel:
             links, wanted = SegmentInterfaces(kernel, FakeUplinkRecords()), segment("a", 100, port="uplink0")
             links.ensure_segment(wanted)
-            made = links.segments()
+            made = links.read()
             bridge = named(kernel, "br100")
             assert bridge
             kernel.delete(bridge.index)
-            broken = links.segments()
+            broken = links.read()
             links.ensure_segment(wanted)
-            again = links.segments()
+            again = links.read()
             links.ensure_no_segment("a", 100)
-            return made, broken, again, sorted(link.name for link in kernel.links())
+            return made, broken, again, sorted(link.name for link in kernel.list_interfaces())
 
     sound = (ObservedSegment("a", 100, "uplink0"),)
     made, broken, again, left = in_namespace(work)  # type: ignore[misc]

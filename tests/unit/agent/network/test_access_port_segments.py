@@ -20,23 +20,23 @@ def test_the_uplink_is_a_port_of_the_bridge_and_there_is_no_tagged_interface(ker
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
     bridge, uplink = kernel.named("br100"), kernel.named("eth0")
     assert kernel.names == {"eth0", "br100"}
-    assert (bridge.alias, bridge.up, bridge.quiet) == ("virtcloud:a@eth0", True, True)
-    assert (uplink.master, uplink.alias, uplink.quiet) == (bridge.index, None, True)
+    assert (bridge.alias, bridge.up, bridge.host_ip_disabled) == ("virtcloud:a@eth0", True, True)
+    assert (uplink.master, uplink.alias, uplink.host_ip_disabled) == (bridge.index, None, True)
 
 
 def test_it_is_read_back_as_it_was_made(kernel: FakeKernel, segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100, untagged=True))
-    assert links.segments() == (ObservedSegment("a", 100, "eth0", untagged=True),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
 
 
 def test_an_uplink_that_somebody_took_off_is_put_back(kernel: FakeKernel, segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100, untagged=True))
     kernel.change(1, master=None)
-    assert links.segments() == (ObservedSegment("a", 100, "eth0", ("eth0 is not on br100",), untagged=True),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0", ("eth0 is not on br100",), untagged=True),)
     links.ensure_segment(segment("a", 100, untagged=True))
-    assert links.segments() == (ObservedSegment("a", 100, "eth0", untagged=True),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0", untagged=True),)
 
 
 def test_removal_gives_the_uplink_back_to_the_host(kernel: FakeKernel, segment: Make) -> None:
@@ -45,7 +45,7 @@ def test_removal_gives_the_uplink_back_to_the_host(kernel: FakeKernel, segment: 
     links.ensure_no_segment("a", 100)
     links.ensure_no_segment("a", 100)
     uplink = kernel.named("eth0")
-    assert (kernel.names, uplink.master or None, uplink.quiet) == ({"eth0"}, None, False)
+    assert (kernel.names, uplink.master or None, uplink.host_ip_disabled) == ({"eth0"}, None, False)
 
 
 OWN = HostIpSettings(settings={"ipv6/addr_gen_mode": "2", "ipv6/disable_ipv6": "0"}, addresses=("fe80::1/64",))
@@ -107,7 +107,7 @@ def test_an_uplink_is_put_back_as_found_wherever_the_agent_is_killed(
 
 def settle(links: SegmentInterfaces) -> None:
     """Remove what is carried, as the converger of an agent that was started again does."""
-    for step in compute_difference(HostWanted(), ObservedMachine(links.segments())):
+    for step in compute_difference(HostWanted(), ObservedMachine(links.read())):
         assert isinstance(step, RemoveSegment)
         links.ensure_no_segment(step.cluster, step.vlan)
 
@@ -117,9 +117,9 @@ def test_an_uplink_whose_bridge_somebody_deleted_is_put_back(kernel: FakeKernel,
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100, untagged=True))
     kernel.delete(kernel.named("br100").index)
-    assert links.segments() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
+    assert links.read() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
     settle(links)
-    assert (kernel.voices[1], links.segments()) == (OWN, ())
+    assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
 def test_an_uplink_that_was_made_anew_is_left_as_it_is(kernel: FakeKernel, segment: Make) -> None:
@@ -136,16 +136,16 @@ def test_an_uplink_that_was_made_anew_is_left_as_it_is(kernel: FakeKernel, segme
 def test_an_uplink_whose_record_was_lost_is_put_back_like_a_new_interface(kernel: FakeKernel, segment: Make) -> None:
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_no_segment("a", 100)
-    assert (kernel.voices[1], kernel.named("eth0").quiet) == (FRESH, False)
+    assert (kernel.voices[1], kernel.named("eth0").host_ip_disabled) == (FRESH, False)
 
 
 def test_an_uplink_that_cannot_be_recorded_is_not_taken(kernel: FakeKernel, segment: Make, tmp_path: Path) -> None:
     (tmp_path / "uplinks").write_text("a file where the folder belongs")
-    with pytest.raises(Refused, match=r"cannot record what eth0 was like in .*; it was left alone"):
+    with pytest.raises(Refused, match=r"cannot record the state of eth0, which was left unchanged"):
         SegmentInterfaces(kernel, UplinkRecordFiles(tmp_path / "uplinks", "boot")).ensure_segment(
             segment("a", 100, untagged=True)
         )
-    assert (kernel.named("eth0").quiet, kernel.named("eth0").master) == (False, None)
+    assert (kernel.named("eth0").host_ip_disabled, kernel.named("eth0").master) == (False, None)
 
 
 def test_a_record_is_read_by_the_next_agent_of_the_same_boot_only(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_record_is_read_by_the_next_agent_of_the_same_boot_only(tmp_path: Path
 def test_an_uplink_in_a_bridge_of_somebody_else_is_left_alone(kernel: FakeKernel, segment: Make) -> None:
     kernel.change(1, master=kernel.put(name="virbr0", kind="bridge"))
     before = kernel.changes
-    with pytest.raises(Unsafe, match=r"port eth0 is a port of virbr0 \(alias none\) already; it was left alone"):
+    with pytest.raises(Unsafe, match=r"port eth0 is a port of virbr0 \(alias none\) already; it was left unchanged"):
         SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100, untagged=True))
     assert kernel.changes == before
 
@@ -196,14 +196,14 @@ def test_an_uplink_that_cannot_be_put_back_keeps_no_vlan_from_being_removed(kern
     def refuse(*_: object) -> None:
         raise Refused("Invalid argument")
 
-    speak, kernel.speak = kernel.speak, refuse  # type: ignore[method-assign, assignment]
+    speak, kernel.restore_host_ip = kernel.restore_host_ip, refuse  # type: ignore[method-assign, assignment]
     with pytest.raises(Refused, match="Invalid argument"):
         links.ensure_no_segment("a", 100)
     assert kernel.names == {"eth0"}
-    assert links.segments() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
-    kernel.speak = speak  # type: ignore[method-assign]
+    assert links.read() == (ObservedSegment("a", 100, None, ("the bridge is missing",), untagged=True),)
+    kernel.restore_host_ip = speak  # type: ignore[method-assign]
     settle(links)
-    assert (kernel.voices[1], links.segments()) == (OWN, ())
+    assert (kernel.voices[1], links.read()) == (OWN, ())
 
 
 def test_an_uplink_is_given_back_though_no_record_can_be_written(kernel: FakeKernel, segment: Make) -> None:

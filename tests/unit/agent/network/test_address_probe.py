@@ -40,7 +40,7 @@ def ip(*words: str) -> str:
 def guest() -> Iterator[Callable[..., str]]:
     """A network namespace whose eth0 is on our br100, on which the host is hushed; gives ``ip`` inside it."""
     kernel = NetlinkKernel()
-    kernel.hush(kernel.add_bridge("br100"), "br100")
+    kernel.disable_host_ip(kernel.add_bridge("br100"), "br100")
     kernel.close()
     inside = subprocess.Popen(
         ["unshare", "--net", "sh", "-c", "echo; exec cat"],  # noqa: S607
@@ -94,8 +94,8 @@ def test_who_is_up_is_heard_and_who_is_not_is_not(in_namespace: Run) -> None:
         with guest() as within, AddressProbe("br100") as ear:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
             within("addr", "add", f"{SIX}/64", "dev", "eth0", "nodad")
-            heard = ear.ask({FOUR, SIX}, LONG)
-            return heard, ear.ask({FOUR, NONE}, 0.3)
+            heard = ear.probe({FOUR, SIX}, LONG)
+            return heard, ear.probe({FOUR, NONE}, 0.3)
 
     assert in_namespace(work) == ({FOUR, SIX}, {FOUR})
 
@@ -105,10 +105,10 @@ def test_asking_does_not_take_an_address_from_a_guest_that_is_about_to_have_it(i
 
     def work() -> object:
         with guest() as within, AddressProbe("br100") as ear:
-            ear.ask({SIX}, 0.1)
+            ear.probe({SIX}, 0.1)
             within("addr", "add", f"{SIX}/64", "dev", "eth0")
             ends = time.monotonic() + LONG
-            while not (heard := ear.ask({SIX}, 0.05)) and time.monotonic() < ends:
+            while not (heard := ear.probe({SIX}, 0.05)) and time.monotonic() < ends:
                 continue
             return heard, "dadfailed" in within("addr", "show", "dev", "eth0")
 
@@ -119,7 +119,7 @@ def test_the_machine_still_has_no_address_there_and_does_not_answer(in_namespace
     def work() -> object:
         with guest() as within, AddressProbe("br100") as ear:
             within("addr", "add", f"{FOUR}/24", "dev", "eth0")
-            ear.ask({FOUR}, LONG)
+            ear.probe({FOUR}, LONG)
             return ip("-o", "addr", "show", "dev", "br100"), within("neigh", "show")
 
     assert in_namespace(work) == ("", "")
@@ -134,10 +134,10 @@ def test_a_guest_that_finds_out_whether_it_may_have_its_address_is_left_in_peace
             for clock.now in (0, 5):
                 played.send(CLAIM)
                 assert ear._poll.poll(LONG * 1000), "it has not come"
-                ear.ask({FOUR}, 0.1)
+                ear.probe({FOUR}, 0.1)
             during = frames(played)
             clock.now = 7
-            ear.ask({FOUR}, 0.1)
+            ear.probe({FOUR}, 0.1)
             return during, frames(played) > 0
 
     assert in_namespace(work) == (0, True), "a claim that is said again and again does not keep us silent for ever"
@@ -148,7 +148,7 @@ def test_an_announcement_that_came_between_two_questions_is_heard(in_namespace: 
         with wire() as played, AddressProbe("br100") as ear:
             played.send(ANNOUNCED)
             assert ear._poll.poll(LONG * 1000), "it has not come"
-            return ear.ask({FOUR}, LONG), frames(played)
+            return ear.probe({FOUR}, LONG), frames(played)
 
     assert in_namespace(work) == ({FOUR}, 0)
 

@@ -62,11 +62,11 @@ def bridged(kernel: NetlinkKernel, *, hushed: bool) -> int:
     """Create a bridge with a guest's port on it, and another interface with the host's address."""
     bridge = kernel.add_bridge("br100")
     if hushed:
-        kernel.hush(bridge, "br100")
+        kernel.disable_host_ip(bridge, "br100")
     kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
     indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
     for name, index in indexes.items():
-        kernel.hush(index, name)  # the guest's interface must not speak for itself, nor the bridge's port
+        kernel.disable_host_ip(index, name)  # the guest's interface must not speak for itself, nor the bridge's port
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)
     kernel._socket.link("add", ifname="host0", kind="veth", peer="host1")

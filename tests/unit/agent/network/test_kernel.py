@@ -27,7 +27,7 @@ def netlink() -> Iterator[NetlinkKernel]:
 
 
 def named(kernel: NetlinkKernel, name: str) -> KernelInterface | None:
-    return next((link for link in kernel.links() if link.name == name), None)
+    return next((link for link in kernel.list_interfaces() if link.name == name), None)
 
 
 def test_a_bridge_gets_name_mark_and_mtu_and_is_read_back(in_namespace: Run) -> None:
@@ -80,7 +80,7 @@ def test_an_untagged_segment_of_the_real_kernel_takes_the_uplink(
             _uplink(kernel)
             links = SegmentInterfaces(kernel, FakeUplinkRecords())
             links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
-            return links.segments(), _voice("uplink0"), kernel._link_local("uplink0")
+            return links.read(), _voice("uplink0"), kernel._link_local("uplink0")
 
     hushed = {"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/addr_gen_mode": "1", "ipv6/disable_ipv6": "1"}
     assert in_namespace(work) == ((ObservedSegment("a", 100, "uplink0", untagged=True),), hushed, ())
@@ -102,8 +102,8 @@ def test_the_real_kernels_uplink_is_given_back_as_it_was_found(
             before, links = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
             links.ensure_segment(segment("a", 100, port="uplink0", untagged=True))
             links.ensure_no_segment("a", 100)
-            after = next(link for link in kernel.links() if link.name == "uplink0")
-            return before, kernel._link_local("uplink0"), after.master, _voice("uplink0"), links.segments()
+            after = next(link for link in kernel.list_interfaces() if link.name == "uplink0")
+            return before, kernel._link_local("uplink0"), after.master, _voice("uplink0"), links.read()
 
     before, after, *others = in_namespace(work)  # type: ignore[misc]
     assert len(before) == 1
@@ -126,7 +126,7 @@ def test_an_interface_with_an_address_of_the_host_is_seen_so(in_namespace: Run) 
             _uplink(kernel)
             index = kernel._socket.link_lookup(ifname="uplink0")[0]
             kernel._socket.addr("add", index=index, address="192.0.2.1", prefixlen=24)
-            return {link.name: link.addressed for link in kernel.links()}
+            return {link.name: link.addressed for link in kernel.list_interfaces()}
 
     assert in_namespace(work) == {"lo": False, "uplink0": True, "uplink1": False}
 
@@ -161,9 +161,9 @@ def test_the_real_kernels_packet_filter_of_bridges_is_seen(in_namespace: Run) ->
         if not sysctl.exists():
             return None
         with netlink() as kernel:
-            off = kernel.filters()
+            off = kernel.packet_filter_sysctls()
             sysctl.write_text("1")
-            return off, kernel.filters()
+            return off, kernel.packet_filter_sysctls()
 
     seen = in_namespace(work)
     if seen is None:
@@ -177,11 +177,11 @@ def test_a_real_bridges_own_option_of_the_packet_filter_is_seen_and_reset(in_nam
             index = kernel.add_bridge("br100")
             kernel._socket.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
             before = named(kernel, "br100")
-            kernel.unfilter(index)
+            kernel.disable_packet_filter(index)
             after = named(kernel, "br100")
             assert before
             assert after
-            return before.filtered, after.filtered
+            return before.packet_filtered, after.packet_filtered
 
     filtered, after = in_namespace(work)  # type: ignore[misc]
     if not filtered:

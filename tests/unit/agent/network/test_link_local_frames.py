@@ -22,7 +22,7 @@ def forwarded(sent: list[str]) -> list[str]:
     """Send a frame to each address from one port of a bridge; return the addresses that the other port sends on."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
-        kernel.hush(bridge, "br100")
+        kernel.disable_host_ip(bridge, "br100")
         for name, peer in (("guest", "port1"), ("uplink", "port2")):
             kernel._socket.link("add", ifname=name, kind="veth", peer=peer)
             kernel.change(kernel._socket.link_lookup(ifname=name)[0], up=True)

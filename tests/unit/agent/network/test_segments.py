@@ -17,15 +17,21 @@ def test_a_segment_is_a_tagged_interface_on_a_bridge_both_marked_up_and_quiet(
 ) -> None:
     SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(segment("a", 100))
     tagged, bridge = kernel.named("eth0.100"), kernel.named("br100")
-    assert (tagged.kind, tagged.vlan, tagged.alias, tagged.up, tagged.quiet) == ("vlan", 100, "virtcloud:a", True, True)
-    assert (bridge.kind, bridge.alias, bridge.up, bridge.quiet) == ("bridge", "virtcloud:a", True, True)
+    assert (tagged.kind, tagged.vlan, tagged.alias, tagged.up, tagged.host_ip_disabled) == (
+        "vlan",
+        100,
+        "virtcloud:a",
+        True,
+        True,
+    )
+    assert (bridge.kind, bridge.alias, bridge.up, bridge.host_ip_disabled) == ("bridge", "virtcloud:a", True, True)
     assert tagged.master == bridge.index
 
 
 def test_a_segment_is_read_back_as_it_was_made(kernel: FakeKernel, segment: Make) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
-    assert links.segments() == (ObservedSegment("a", 100, "eth0"),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0"),)
 
 
 def test_a_segment_may_be_made_twice(kernel: FakeKernel, segment: Make) -> None:
@@ -108,7 +114,10 @@ def test_what_a_crash_left_between_creation_and_mark_is_replaced(kernel: FakeKer
     ("break_it", "fault"),
     [
         (lambda kernel: kernel.change(kernel.named("br100").index, up=False), "br100 is down"),
-        (lambda kernel: kernel.change(kernel.named("br100").index, quiet=False), "the host speaks on br100"),
+        (
+            lambda kernel: kernel.change(kernel.named("br100").index, host_ip_disabled=False),
+            "the host's IP stack uses br100",
+        ),
         (lambda kernel: kernel.change(kernel.named("br100").index, mtu=1400), "br100 has MTU 1400, eth0 has 1500"),
         (lambda kernel: kernel.change(kernel.named("eth0.100").index, master=None), "eth0.100 is not on br100"),
         (lambda kernel: kernel.delete(kernel.named("br100").index), "the bridge is missing"),
@@ -121,16 +130,16 @@ def test_a_fault_is_said_in_words_and_put_right(
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
     break_it(kernel)
-    assert [one.faults for one in links.segments()] == [(fault,)]
+    assert [one.faults for one in links.read()] == [(fault,)]
     links.ensure_segment(segment("a", 100))
-    assert [one.faults for one in links.segments()] == [()]
+    assert [one.faults for one in links.read()] == [()]
 
 
 def test_a_guests_port_that_lost_its_bridge_is_put_back(kernel: FakeKernel, segment: Make) -> None:
     links, one = SegmentInterfaces(kernel, FakeUplinkRecords()), segment("a", 100, ("g1",))
     links.ensure_segment(one)
     port = kernel.put(name=names.guest_port_name("a", "g1", 100), master=None)
-    assert links.segments()[0].faults == (f"{names.guest_port_name('a', 'g1', 100)} is not on br100",)
+    assert links.read()[0].faults == (f"{names.guest_port_name('a', 'g1', 100)} is not on br100",)
     links.ensure_segment(one)
     assert kernel.by_index[port].master == kernel.named("br100").index
 
@@ -153,7 +162,7 @@ def test_a_bridge_with_a_foreign_port_is_not_removed(kernel: FakeKernel, segment
 def test_interfaces_without_our_mark_are_not_read(kernel: FakeKernel) -> None:
     kernel.put(name="br7", kind="bridge")
     kernel.put(name="eth0.8", kind="vlan", parent=1, vlan=8, alias="virtcloud")
-    assert SegmentInterfaces(kernel, FakeUplinkRecords()).segments() == ()
+    assert SegmentInterfaces(kernel, FakeUplinkRecords()).read() == ()
 
 
 IPTABLES = "net.bridge.bridge-nf-call-iptables"
@@ -174,7 +183,7 @@ def test_a_packet_filter_that_came_later_is_seen_on_segments_that_stand(
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
     kernel.filtering = (IPTABLES,)
-    assert links.segments() == (ObservedSegment("a", 100, "eth0", (f"{IPTABLES} is set",)),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0", (f"{IPTABLES} is set",)),)
     links.ensure_no_segment("a", 100)
     assert kernel.names == {"eth0"}, "what stands can be removed"
 
@@ -185,7 +194,7 @@ def test_a_packet_filter_that_the_settings_accept_is_no_fault(
     kernel.filtering = (IPTABLES,)
     links = SegmentInterfaces(kernel, FakeUplinkRecords(), accepts_filters=True)
     links.ensure_segment(segment("a", 100))
-    assert links.segments() == (ObservedSegment("a", 100, "eth0"),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0"),)
 
 
 def test_a_bridge_that_somebody_handed_to_the_packet_filter_is_taken_back(
@@ -193,8 +202,8 @@ def test_a_bridge_that_somebody_handed_to_the_packet_filter_is_taken_back(
 ) -> None:
     links = SegmentInterfaces(kernel, FakeUplinkRecords())
     links.ensure_segment(segment("a", 100))
-    kernel.change(kernel.named("br100").index, filtered=True)
+    kernel.change(kernel.named("br100").index, packet_filtered=True)
     faults = ("br100 hands its frames to the host's packet filter",)
-    assert links.segments() == (ObservedSegment("a", 100, "eth0", faults),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0", faults),)
     links.ensure_segment(segment("a", 100))
-    assert links.segments() == (ObservedSegment("a", 100, "eth0"),)
+    assert links.read() == (ObservedSegment("a", 100, "eth0"),)

@@ -1,0 +1,48 @@
+"""Files of the agent: atomic writes that survive a crash, and errors of the operating system as Refused."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from virtcloud.model.errors import Refused
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Replace a file atomically: after a crash it has either the former content or the new one. Raise OSError."""
+    new = path.with_name(f".{path.stem}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+    new.rename(path)
+    _sync_folder(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """Remove a file, so that it stays removed after a crash; an absent file is success. Raise OSError."""
+    path.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def describe_os_error(error: OSError) -> str:
+    """Return the message of an error, with the file that it concerns."""
+    return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
+
+
+@contextmanager
+def refuse_os_errors(action: str) -> Iterator[None]:
+    """Raise Refused "cannot ``action``" for an OSError of the block."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(f"cannot {action}: {describe_os_error(error)}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
