@@ -103,7 +103,7 @@ def test_the_types_of_problems(previous: Version) -> None:
     assert frozenset(json.loads(previous.run("-c", SLUGS).stdout)) == PROBLEMS
 
 
-def test_no_enumeration_of_an_answer_has_a_value_more(api: Schema, this_api: Schema) -> None:
+def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """A value that the previous version does not know is refused by it, and nothing leaves it out."""
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
@@ -112,7 +112,7 @@ def test_no_enumeration_of_an_answer_has_a_value_more(api: Schema, this_api: Sch
     assert values.keys() >= {"State", "Progress", "ElementKind", "Role"}
 
 
-def test_every_body_that_the_previous_version_sends_is_accepted(api: Schema, this_api: Schema) -> None:
+def test_every_body_of_the_previous_version_is_accepted(api: Schema, this_api: Schema) -> None:
     then, now = calls(api), calls(this_api)
     bodies = {
         name: documents(api, content(call["requestBody"]))[0]
@@ -127,11 +127,11 @@ def test_every_body_that_the_previous_version_sends_is_accepted(api: Schema, thi
         assert set(later.get("required", ())) <= set(former.get("required", ()))
 
 
-def test_the_calls_that_are_gone(api: Schema, this_api: Schema) -> None:
+def test_the_removed_operations(api: Schema, this_api: Schema) -> None:
     assert calls(api).keys() - calls(this_api).keys() == {"check_element"}
 
 
-def test_hooks_and_agents_of_both_versions_mean_the_same_requests(previous: Version) -> None:
+def test_socket_requests_of_both_versions_have_the_same_keys(previous: Version) -> None:
     then, now = (json.loads(one.run("-c", REQUESTS).stdout) for one in (previous, THIS))
     assert then.keys() == now.keys()
     for name, former in then.items():

@@ -62,7 +62,7 @@ def mixed(request: pytest.FixtureRequest) -> Installation:
     return made
 
 
-def test_a_cluster_becomes_active_is_extended_and_ends(mixed: Installation) -> None:
+def test_a_cluster_becomes_active_and_is_extended_and_released(mixed: Installation) -> None:
     assert mixed.json("cluster", "create", "life", *CREATE)["state"] == "active"
     (number,) = mixed.json("cluster", "show", "life")["vlans"].values()
     carrying = tuple(port for port, vlans in mixed.switch.carrying().items() if number in vlans)
@@ -72,11 +72,11 @@ def test_a_cluster_becomes_active_is_extended_and_ends(mixed: Installation) -> N
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_what_a_command_prints_is_read(mixed: Installation, words: tuple[str, ...]) -> None:
+def test_the_output_of_commands_is_understood(mixed: Installation, words: tuple[str, ...]) -> None:
     assert mixed.cli(*words, "--json").stderr == ""
 
 
-def test_an_old_client_is_told_why_it_cannot_replace_a_topology(old_peers: Installation) -> None:
+def test_an_old_client_reads_why_topology_set_fails(old_peers: Installation) -> None:
     changed = yaml.safe_load(old_peers.topology.read_text()) | {"name": "two"}
     path = old_peers.folder / "changed.yaml"
     path.write_text(yaml.safe_dump(changed))
@@ -85,14 +85,14 @@ def test_an_old_client_is_told_why_it_cannot_replace_a_topology(old_peers: Insta
     assert "expected If-Match with the version that was read before the change" in done.stderr
 
 
-def test_an_old_client_takes_a_problem_it_does_not_know_for_its_base(old_peers: Installation) -> None:
+def test_an_old_client_gets_the_base_of_a_new_problem(old_peers: Installation) -> None:
     """It is `beyond-limit` since 0.2, a kind of `bad-input`: exit code 2."""
     sharing = [word for number in range(257) for word in ("--share", f"user{number}")]
     done = old_peers.cli("cluster", "create", "large", *CREATE, *sharing)
     assert (done.returncode, "spec.shares_with: expected at most 256, got 257" in done.stderr) == (2, True), done
 
 
-def test_a_client_of_an_old_sbf_is_told_which_side_to_upgrade(old_sbf: Installation) -> None:
+def test_a_client_of_an_old_sbf_reads_what_to_upgrade(old_sbf: Installation) -> None:
     done = old_sbf.cli("pool", "set", "brno", "100-150")
     assert done.returncode == 1
     assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
@@ -131,7 +131,7 @@ def test_the_hook_of_a_host_and_the_agent_of_the_other_version(
         await_(lambda: old_peers.json("cluster", "show", key)["state"] == "released")
 
 
-def test_after_an_upgrade_of_sbf_a_former_cluster_is_there_and_ends(previous: Version) -> None:
+def test_a_cluster_survives_an_upgrade_of_sbf(previous: Version) -> None:
     """The database, the settings file and the topology are the previous version's, and so are the agents."""
     with site() as (folder, switch):
         with standing(previous, previous, folder, switch) as made:

@@ -30,7 +30,7 @@ def rows(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_only_show_commands_are_sent_to_a_switch_that_is_tried(platform: str, tmp_path: Path) -> None:
+def test_a_trial_sends_only_show_commands(platform: str, tmp_path: Path) -> None:
     with emulate(platform) as switch:
         port = switch.port_names[0].replace(" ", "")
         watch, before, startup = switch.watch(), switch.running_config(), switch.config_of(switch.startup)
@@ -55,7 +55,7 @@ def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
     assert "GigabitEthernet1/0/3 trunk all VLANs" in printed
 
 
-def test_what_is_not_understood_is_recorded_privately(tmp_path: Path) -> None:
+def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
         switch.fail("say", "^show vlan brief", text="VLAN of all things\n", times=9)
@@ -78,7 +78,7 @@ def test_a_record_is_replayed_without_the_switch(tmp_path: Path) -> None:
     assert yaml.safe_load(record.read_text(encoding="utf-8"))["source"] == "an emulator"
 
 
-def test_a_replay_that_understands_otherwise_fails(tmp_path: Path) -> None:
+def test_a_replay_with_another_result_fails(tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
         tried(switch, tmp_path, "--record", record)

@@ -35,14 +35,14 @@ def test_a_cluster_is_created_once(world: World) -> None:
     assert [one["element"] for one in first.json()["placements"]] == ["brno-h1", "brno-sw1", "praha-h1", "praha-sw1"]
 
 
-def test_another_spec_under_the_key_is_a_conflict(world: World) -> None:
+def test_another_spec_with_the_same_key_is_a_conflict(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h2")))
     assert (status, kind) == (409, "other-spec")
     assert detail.startswith("cluster demo exists and is configuring, and differs in guests: ")
 
 
-def test_no_vlan_free_is_a_conflict_of_its_own(world: World) -> None:
+def test_no_free_vlan_is_a_special_conflict(world: World) -> None:
     world.put_pool("praha", "")
     assert problem(ask(world, "PUT", "/v1/clusters/demo", body("brno-h1", "praha-h1"))) == (
         409,
@@ -63,7 +63,7 @@ def test_a_dead_attempt_is_gone(world: World) -> None:
     )
 
 
-def test_a_later_attempt_ends_the_former_one_and_then_gets_its_place(world: World) -> None:
+def test_a_later_attempt_ends_and_replaces_the_former(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=1)
     world.settle()
     assert problem(ask(world, "PUT", "/v1/clusters/job", body("brno-h1", attempt=2))) == (
@@ -90,7 +90,7 @@ def test_an_unknown_host_is_not_found(world: World) -> None:
     assert detail.startswith("host ostrava-h1 is not known; known are: brno-h1, ")
 
 
-def test_every_fault_of_a_request_is_named(world: World) -> None:
+def test_all_faults_of_a_request_are_named(world: World) -> None:
     request = {"spec": {"owner": "-alice", "guests": [{"name": "g", "host": "brno-h1"}], "lease": 3}}
     status, kind, detail = problem(ask(world, "PUT", "/v1/clusters/demo", request))
     assert (status, kind) == (422, "bad-input")
@@ -102,13 +102,13 @@ def test_every_fault_of_a_request_is_named(world: World) -> None:
     ]
 
 
-def test_a_key_that_cannot_be_is_bad_input(world: World) -> None:
+def test_a_malformed_key_is_bad_input(world: World) -> None:
     status, kind, detail = problem(ask(world, "GET", "/v1/clusters/Demo"))
     assert (status, kind) == (422, "bad-input")
     assert "expected a cluster key" in detail
 
 
-def test_what_is_not_json_is_said_so(world: World) -> None:
+def test_a_body_that_is_not_json_is_bad_input(world: World) -> None:
     answers: list[httpx.Response] = []
 
     async def send(client: httpx.AsyncClient) -> None:
@@ -121,7 +121,7 @@ def test_what_is_not_json_is_said_so(world: World) -> None:
     assert detail.startswith("body: not JSON: ")
 
 
-def test_a_body_that_is_no_text_is_bad_input(world: World) -> None:
+def test_a_binary_body_is_bad_input(world: World) -> None:
     answers: list[httpx.Response] = []
 
     async def send(client: httpx.AsyncClient) -> None:
@@ -132,7 +132,7 @@ def test_a_body_that_is_no_text_is_bad_input(world: World) -> None:
     assert problem(answers[0]) == (422, "bad-input", "body: not JSON: expected UTF-8, got something else")
 
 
-def test_a_body_nested_too_deeply_is_named_so(world: World) -> None:
+def test_a_deeply_nested_body_is_bad_input(world: World) -> None:
     answers: list[httpx.Response] = []
 
     async def send(client: httpx.AsyncClient) -> None:
@@ -144,7 +144,7 @@ def test_a_body_nested_too_deeply_is_named_so(world: World) -> None:
     assert problem(answers[0]) == (422, "bad-input", expected)
 
 
-def test_deleting_answers_202_then_200_and_404_for_what_never_was(world: World) -> None:
+def test_deletion_answers_202_then_200_and_404(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     assert ask(world, "DELETE", "/v1/clusters/demo").status_code == 202
     assert ask(world, "DELETE", "/v1/clusters/demo").status_code == 202
@@ -154,7 +154,7 @@ def test_deleting_answers_202_then_200_and_404_for_what_never_was(world: World) 
     assert problem(ask(world, "DELETE", "/v1/clusters/other")) == (404, "not-found", "cluster other is not known")
 
 
-def test_lists_show_one_owners_clusters_and_ended_ones_when_asked(world: World) -> None:
+def test_lists_filter_by_owner_and_ended(world: World) -> None:
     world.put("a", spec("brno-h1", owner="alice"))
     world.put("b", spec("brno-h1", owner="bob"))
     world.put("c", spec("brno-h2", owner="alice"))
@@ -170,7 +170,7 @@ def test_lists_show_one_owners_clusters_and_ended_ones_when_asked(world: World) 
     assert keys("?owner=alice&ended=true") == ["a", "c"]
 
 
-def test_a_list_with_ended_ones_is_a_page_of_the_newest_and_older_ones_are_found_before_it(world: World) -> None:
+def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     for number in range(1, 6):
         world.put(f"c{number}", spec("brno-h1"))
         world.clock.advance(number % 2)  # some are of the same moment
@@ -189,17 +189,17 @@ def test_a_list_with_ended_ones_is_a_page_of_the_newest_and_older_ones_are_found
     assert ask(world, "GET", "/v1/clusters?limit=1").json()[0]["key"] == "c2", "what has not ended is listed whole"
 
 
-def test_a_page_before_a_cluster_that_never_was_is_not_found(world: World) -> None:
+def test_a_page_before_an_unknown_cluster_is_not_found(world: World) -> None:
     answer = ask(world, "GET", "/v1/clusters?ended=true&before=x")
     assert problem(answer) == (404, "not-found", "before: no cluster has the id x")
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "before=A", "before="])
-def test_a_page_that_cannot_be_is_bad_input(world: World, query: str) -> None:
+def test_a_malformed_page_is_bad_input(world: World, query: str) -> None:
     assert ask(world, "GET", f"/v1/clusters?ended=true&{query}").status_code == 422
 
 
-def test_a_long_poll_answers_as_soon_as_there_is_something_newer(world: World) -> None:
+def test_a_long_poll_answers_when_a_newer_version_exists(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     before = world.view("demo").version
 
@@ -231,13 +231,13 @@ def test_a_long_poll_finds_what_another_replica_changed(world: World) -> None:
     other.store.close()
 
 
-def test_a_long_poll_ends_with_what_there_is(world: World) -> None:
+def test_a_long_poll_ends_with_the_current_version(world: World) -> None:
     view = world.put("demo", spec("brno-h1")).view
     answer = ask(world, "GET", f"/v1/clusters/demo?after={view.version}&wait=0.1")
     assert answer.json()["version"] == view.version
 
 
-def test_two_hundred_who_wait_take_no_thread(world: World) -> None:
+def test_two_hundred_long_polls_take_no_thread(world: World) -> None:
     """All long polls wait at once; another call is answered meanwhile, and all hear of the change."""
     before = world.put("demo", spec("brno-h1")).view.version
 
@@ -266,7 +266,7 @@ def test_an_agent_fetches_and_confirms(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-h1/wanted?after=2&wait=0.1").json()["confirmed_revision"] == 2
 
 
-def test_an_agent_hears_of_a_new_revision_at_once(world: World) -> None:
+def test_an_agent_gets_a_new_revision_at_once(world: World) -> None:
     async def wait_and_act(client: httpx.AsyncClient) -> None:
         poll = asyncio.create_task(client.get("/v1/elements/brno-h1/wanted?after=1&wait=30"))
         await asyncio.sleep(0.2)
@@ -293,7 +293,7 @@ def test_an_agents_late_confirmation_changes_nothing(world: World) -> None:
     assert world.view("demo").state == "active"
 
 
-def test_an_agents_trouble_is_shown_until_it_confirms(world: World) -> None:
+def test_an_agents_error_is_shown_until_it_confirms(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     report = {"revision": 2, "message": "image debian: not found"}
     assert ask(world, "POST", "/v1/elements/brno-h1/trouble", report).status_code == 204
@@ -321,7 +321,7 @@ def test_a_switch_has_no_agent(world: World, call: str) -> None:
     assert detail == "switch brno-sw1 has no agent: SBF configures it; hosts and gateways fetch and confirm"
 
 
-def test_elements_show_their_revisions_and_what_they_carry(world: World) -> None:
+def test_elements_show_revisions_and_observed_state(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     found = ask(world, "GET", "/v1/elements/brno-sw1").json()
@@ -360,7 +360,7 @@ def test_a_credential_that_the_service_lacks_is_refused(world: World) -> None:
     )
 
 
-def test_before_the_first_topology_there_is_none(tmp_path: Any) -> None:  # noqa: ANN401
+def test_the_topology_is_unknown_before_the_first(tmp_path: Any) -> None:  # noqa: ANN401
     from sbf_fakes.world import make_world  # noqa: PLC0415
 
     empty = make_world(tmp_path)
@@ -394,7 +394,7 @@ def test_a_pool_beyond_vlan_4094_is_refused(world: World) -> None:
     assert (status, detail) == (422, "vlans: expected a VLAN number from 1 to 4094, got 5000")
 
 
-def test_no_such_route_and_no_such_method_are_problems_too(world: World) -> None:
+def test_unknown_routes_and_methods_are_problems(world: World) -> None:
     assert problem(ask(world, "GET", "/v2/clusters")) == (
         404,
         "no-such-route",
@@ -405,7 +405,7 @@ def test_no_such_route_and_no_such_method_are_problems_too(world: World) -> None
     assert set(answer.headers["allow"].split(", ")) <= {"GET", "PUT"}
 
 
-def test_a_database_that_is_away_is_a_503(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_is_status_503(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(_session: object) -> None:
         raise OperationalError("SELECT secret", {"password": "hunter2"}, Exception("disk I/O error"))
 
@@ -415,7 +415,7 @@ def test_a_database_that_is_away_is_a_503(world: World, monkeypatch: pytest.Monk
     assert "hunter2" not in answer.text
 
 
-def test_a_fault_in_the_service_tells_nothing_of_its_insides(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, _session: 1 // 0)
     assert problem(ask(world, "GET", "/v1/elements")) == (
         500,

@@ -56,7 +56,7 @@ def test_the_rows_of_an_element_have_the_difference_that_was_applied(world: Worl
     ]
 
 
-def test_rows_come_oldest_first_the_newest_unless_a_place_is_given(world: World) -> None:
+def test_rows_are_oldest_first_and_newest_by_default(world: World) -> None:
     every = [one["id"] for one in rows(world)]
     assert every == sorted(every)
     assert [one["id"] for one in rows(world, "?limit=2")] == every[-2:]
@@ -64,11 +64,11 @@ def test_rows_come_oldest_first_the_newest_unless_a_place_is_given(world: World)
 
 
 @pytest.mark.parametrize("query", ["?limit=0", "?limit=1001", "?after=-1", "?element=Brno", "?after=99999999999999999"])
-def test_a_question_that_cannot_be_is_bad_input(world: World, query: str) -> None:
+def test_a_malformed_query_is_bad_input(world: World, query: str) -> None:
     assert ask(world, "GET", f"/v1/audit{query}").status_code == 422
 
 
-def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
+def test_a_long_poll_gets_a_new_row_at_once(world: World) -> None:
     after = rows(world)[-1]["id"]
 
     async def wait() -> tuple[float, list[str]]:
@@ -84,7 +84,7 @@ def test_who_waits_hears_of_a_new_row_at_once(world: World) -> None:
     assert seconds < 10
 
 
-def test_every_call_that_changes_something_says_who_made_it(world: World) -> None:
+def test_every_change_has_a_row_with_its_caller(world: World) -> None:
     """Users by their name, agents with their element's."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     begun = rows(world)[-1]["id"]
@@ -106,7 +106,7 @@ def test_every_call_that_changes_something_says_who_made_it(world: World) -> Non
     ]
 
 
-def test_no_secret_is_in_a_row_nor_in_the_log_whatever_a_driver_says(
+def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that fails with all it knows about the login in its words: the password is not among them."""
@@ -128,7 +128,7 @@ def test_no_secret_is_in_a_row_nor_in_the_log_whatever_a_driver_says(
     assert SECRET not in Path(world.database.removeprefix("sqlite:///")).read_bytes().decode("latin-1")
 
 
-def test_a_row_is_written_with_the_change_or_not_at_all(world: World) -> None:
+def test_a_row_is_committed_with_its_change(world: World) -> None:
     before = len(world.audit())
 
     def crash() -> None:
@@ -141,7 +141,7 @@ def test_a_row_is_written_with_the_change_or_not_at_all(world: World) -> None:
     assert len(world.audit()) == before
 
 
-def test_the_rows_of_a_host_say_which_clusters_it_set_up_and_lost(world: World) -> None:
+def test_rows_of_a_host_name_added_and_removed_clusters(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     world.settle()
@@ -154,7 +154,7 @@ def test_the_rows_of_a_host_say_which_clusters_it_set_up_and_lost(world: World) 
     ]
 
 
-def test_a_host_that_was_put_right_after_a_drift_has_it_in_its_row(world: World) -> None:
+def test_a_row_records_a_host_corrected_after_drift(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     world.settle()
@@ -165,7 +165,7 @@ def test_a_host_that_was_put_right_after_a_drift_has_it_in_its_row(world: World)
     assert [changed(one) for one in found] == [([("demo", 100, "eth0", ["g1"])], [])] * 2
 
 
-def test_a_drift_brings_no_earlier_removal_into_the_log_again(world: World) -> None:
+def test_drift_does_not_repeat_earlier_removals_in_the_log(world: World) -> None:
     for key in ("first", "second"):
         world.put(key, spec("brno-h1"))
         world.settle()
@@ -191,7 +191,7 @@ def test_a_removal_confirmed_only_after_a_drift_is_in_the_log(world: World) -> N
     assert changed(found[-1]) == ([], ["demo"])
 
 
-def test_a_hosts_earlier_removals_are_not_looked_through(world: World) -> None:
+def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
     """The index finds the removals since a revision: the rest of the host's history costs nothing."""
     with world.store.read() as unit:
         plan = unit.connection.execute(

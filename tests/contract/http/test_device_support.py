@@ -29,12 +29,12 @@ def put(world: World, change: Change, *transports: dict[str, object]) -> tuple[i
     return problem(ask(world, "PUT", "/v1/topology", document))
 
 
-def test_edges_that_can_be_configured_are_taken(world: World) -> None:
+def test_supported_edges_are_accepted(world: World) -> None:
     answer = ask(world, "PUT", "/v1/topology", three_edges().model_dump(mode="json"))
     assert answer.status_code == 200
 
 
-def test_an_edge_of_a_platform_that_cannot_do_the_transport_is_refused(world: World) -> None:
+def test_an_edge_without_support_for_the_transport_is_refused(world: World) -> None:
     world.edges.facts = EdgeCapabilities(kinds=frozenset({TransportKind.VPLS, TransportKind.QINQ}))
     assert put(world, lambda _edge: None) == (
         422,
@@ -43,7 +43,7 @@ def test_an_edge_of_a_platform_that_cannot_do_the_transport_is_refused(world: Wo
     )
 
 
-def test_an_edge_that_others_cannot_name_is_refused(world: World) -> None:
+def test_an_edge_without_loopback_is_refused(world: World) -> None:
     assert put(world, lambda edge: edge.update(loopback=None))[2] == (
         "edge brno-pe1: expected the loopback that the other edges of transport evpn of kind evpn connect to, got none"
     )

@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_dry_run_says_the_number_and_the_change_of_each_element(world: World) -> None:
+def test_a_dry_run_has_vlan_ids_and_changes(world: World) -> None:
     world.settle()
     answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1"))
     assert answer.status_code == 200
@@ -52,7 +52,7 @@ def test_a_dry_run_claims_nothing_and_writes_nothing(world: World) -> None:
     assert ask(world, "GET", "/v1/clusters/demo").status_code == 404
 
 
-def test_what_a_dry_run_says_is_what_is_then_done(world: World) -> None:
+def test_a_dry_run_predicts_the_later_change(world: World) -> None:
     world.settle()
     world.put("other", spec("brno-h2"))
     world.settle()
@@ -64,7 +64,7 @@ def test_what_a_dry_run_says_is_what_is_then_done(world: World) -> None:
     assert said == done
 
 
-def test_a_dry_run_of_a_cluster_that_is_there_says_its_number_and_what_is_still_missing(world: World) -> None:
+def test_a_dry_run_of_an_existing_cluster_has_missing_changes(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.converge("brno-sw1")
     found = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
@@ -73,7 +73,7 @@ def test_a_dry_run_of_a_cluster_that_is_there_says_its_number_and_what_is_still_
     assert changes == {"brno-sw1": False, "praha-sw1": True}
 
 
-def test_a_dry_run_is_refused_as_the_call_would_be(world: World) -> None:
+def test_a_dry_run_is_refused_like_its_call(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, kind, _ = problem(ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h2")))
     assert (status, kind) == (409, "other-spec")
@@ -88,14 +88,14 @@ def test_a_dry_run_of_a_later_attempt_does_not_end_the_former_one(world: World) 
     assert world.view("job").state == "configuring"
 
 
-def test_the_difference_of_an_element_is_what_its_last_reading_lacks(world: World) -> None:
+def test_a_difference_compares_with_the_last_reading(world: World) -> None:
     world.settle()
     assert ask(world, "GET", "/v1/elements/brno-sw1/difference").json()["switch"]["add"] == {}
     world.put("demo", spec("brno-h1"))
     assert ask(world, "GET", "/v1/elements/brno-sw1/difference").json()["switch"]["add"] == {"p1": "100"}
 
 
-def test_the_difference_of_a_host_names_what_it_has_not_confirmed(world: World) -> None:
+def test_a_hosts_difference_has_unconfirmed_changes(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.delete("demo")
@@ -104,7 +104,7 @@ def test_the_difference_of_a_host_names_what_it_has_not_confirmed(world: World) 
     assert ([one["key"] for one in host["add"]], host["remove"]) == (["next"], ["demo"])
 
 
-def test_a_switch_that_is_read_for_its_difference_is_not_changed(world: World) -> None:
+def test_reading_a_difference_does_not_change_the_switch(world: World) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     switch.ports, switch.calls = {"p1": {139}}, []
@@ -116,7 +116,7 @@ def test_a_switch_that_is_read_for_its_difference_is_not_changed(world: World) -
 @pytest.mark.parametrize(
     ("fault", "answer"), [("cut_off", (504, "unreachable")), ("unsafe", (502, "unsafe"))], ids=["cut off", "unsafe"]
 )
-def test_a_switch_that_cannot_be_read_is_a_problem(world: World, fault: str, answer: tuple[int, str]) -> None:
+def test_an_unreadable_switch_is_a_problem(world: World, fault: str, answer: tuple[int, str]) -> None:
     setattr(world.switches["brno-sw1"], fault, True)
     status, kind, detail = problem(ask(world, "GET", "/v1/elements/brno-sw1/difference?read=true"))
     assert (status, kind) == answer
@@ -128,7 +128,7 @@ def test_a_host_is_not_read_by_sbf(world: World) -> None:
     assert problem(ask(world, "POST", "/v1/elements/brno-h1/reconcile"))[:2] == (409, "conflict")
 
 
-def test_a_switch_that_a_worker_talks_to_is_not_read_beside_it(world: World) -> None:
+def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
     looking = OnDemandReader(world.service.store, world.service.converger)
     with (
         world.service.converger.alone(Name("brno-sw1")),
@@ -168,7 +168,7 @@ def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
     return len(steps)
 
 
-def test_a_linux_switch_says_its_lines_beforehand() -> None:
+def test_a_linux_switch_lists_its_commands_beforehand() -> None:
     driver = LinuxBridge(Name("sw1"), LinuxLine(LinuxSwitch({"p1": {}})))
     driver.read(SwitchScope((PortName("p1"),), VlanSet([100])))
     assert driver.list_commands(SwitchDifference(add={PortName("p1"): VlanSet([100])})) == (

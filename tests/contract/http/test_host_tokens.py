@@ -35,7 +35,7 @@ def test_a_hosts_port_carries_only_vlans_of_clusters_there(world: World) -> None
     assert vlans["hers"] != vlans["his"]
 
 
-def test_an_agent_is_told_of_clusters_on_its_host_only(world: World) -> None:
+def test_an_agent_reads_only_clusters_on_its_host(world: World) -> None:
     document = ask(world, "GET", "/v1/elements/brno-h1/wanted?origins=true", token=agent(world))
     assert [one["key"] for one in document.json()["wanted"]["segments"]] == ["hers"]
     assert "bob" not in document.text
@@ -49,7 +49,7 @@ def test_an_agents_refusal_ends_only_clusters_on_its_host(world: World) -> None:
     assert (world.view("near").state, world.view("far").state) == ("failing", "configuring")
 
 
-def test_an_agents_words_reach_owners_of_clusters_on_its_host_only(world: World) -> None:
+def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
     ids = {key: world.put(key, spec(host)).view.id for key, host in (("near", "brno-h1"), ("far", "brno-h2"))}
     told = {"revision": 1, "message": "x", "clusters": dict.fromkeys(ids.values(), "pay here")}
     ask(world, "POST", "/v1/elements/brno-h1/trouble", told, token=agent(world))
@@ -57,7 +57,7 @@ def test_an_agents_words_reach_owners_of_clusters_on_its_host_only(world: World)
     assert shown == {"near": 1, "far": 0}
 
 
-def test_an_agents_false_confirmation_frees_no_number_that_a_switch_carries(world: World) -> None:
+def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
     """The host stays in the VLAN, and says that it left: the VLAN ID is given to nobody until its port left too."""
     vlan = world.view("hers").vlans[Name("brno")]
     world.delete("hers")

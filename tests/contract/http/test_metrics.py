@@ -56,7 +56,7 @@ def test_clusters_are_counted_by_state(world: World) -> None:
     assert len(states) == 8
 
 
-def test_service_numbers_are_counted_by_transport(world: World) -> None:
+def test_service_ids_are_counted_by_transport(world: World) -> None:
     world.put_topology(three_edges())
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1", "praha-h1"))
@@ -71,7 +71,7 @@ def test_service_numbers_are_counted_by_transport(world: World) -> None:
     assert value(world, "elements_unreachable", site="brno", kind="edge") == 1
 
 
-def test_numbers_are_counted_by_site(world: World) -> None:
+def test_vlan_ids_are_counted_by_site(world: World) -> None:
     world.put("a", spec("brno-h1", "praha-h1"))
     world.settle()
     world.dead_hosts.add("brno-h1")
@@ -84,7 +84,7 @@ def test_numbers_are_counted_by_site(world: World) -> None:
     assert value(world, "vlans_free", site="praha") == len(world.site("praha").free) == 39
 
 
-def test_elements_that_are_behind_or_away_are_counted_by_site_and_kind(world: World) -> None:
+def test_late_and_unreachable_elements_are_counted_by_site(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].cut_off = True
     world.put("a", spec("brno-h1"))
@@ -97,7 +97,7 @@ def test_elements_that_are_behind_or_away_are_counted_by_site_and_kind(world: Wo
     assert counted == [1, 2, 1, 1, 1, 0, 1, 0]
 
 
-def test_the_age_of_the_oldest_change_that_is_owed_grows_until_it_is_confirmed(world: World) -> None:
+def test_the_age_of_unconfirmed_changes_grows(world: World) -> None:
     world.settle()
     assert value(world, "oldest_unconfirmed_change_seconds") == 0
     world.put("a", spec("brno-h1"))
@@ -111,7 +111,7 @@ def test_the_age_of_the_oldest_change_that_is_owed_grows_until_it_is_confirmed(w
     assert value(world, "oldest_unconfirmed_change_seconds") == 7
 
 
-def test_a_cluster_that_degraded_counts_from_then_on(world: World) -> None:
+def test_a_degraded_cluster_counts_from_its_degradation(world: World) -> None:
     world.put("a", spec("brno-h1"))
     world.settle()
     world.switches["brno-sw1"].cut_off = True
@@ -122,7 +122,7 @@ def test_a_cluster_that_degraded_counts_from_then_on(world: World) -> None:
     assert value(world, "oldest_unconfirmed_change_seconds") == 5
 
 
-def test_tries_to_converge_are_counted_and_timed_by_platform(world: World) -> None:
+def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None:
     converger = world.service.converger
     converger.watch("cisco_ios", "confirmed", 0.3)
     converger.watch("cisco_ios", "failed", 5.5)
@@ -131,7 +131,7 @@ def test_tries_to_converge_are_counted_and_timed_by_platform(world: World) -> No
     assert value(world, "converge_seconds_count", platform="cisco_ios") == 2
 
 
-def test_a_workers_try_is_told_with_its_platform_and_outcome(world: World) -> None:
+def test_a_workers_attempt_has_platform_and_outcome(world: World) -> None:
     with world.service.store.read() as unit:
         found = next(one for one in read_device_statuses(unit, "nobody") if one.name == "brno-sw1")
     world.service.converger._work(found)
@@ -153,13 +153,13 @@ def test_long_polls_are_not_timed() -> None:
     assert route_template({}) == "none"
 
 
-def test_a_database_that_is_away_is_a_metric_and_no_error(world: World, away: None) -> None:
+def test_an_unreachable_database_is_a_metric(world: World, away: None) -> None:
     found = scrape(world)
     assert found["virtcloud_database_up", frozenset()] == 0
     assert [name for name, _ in found if name == "virtcloud_clusters"] == []
 
 
-def test_the_process_lives_whatever_its_database_does(world: World, away: None) -> None:
+def test_liveness_does_not_depend_on_the_database(world: World, away: None) -> None:
     assert ask(world, "GET", "/healthz").json() == {"status": "ok"}
 
 
@@ -169,7 +169,7 @@ def test_a_service_without_its_database_is_not_ready(world: World, away: None) -
     assert detail.startswith("the database does not answer")
 
 
-def test_a_service_whose_workers_do_not_work_is_not_ready(world: World) -> None:
+def test_a_service_without_reconcilers_is_not_ready(world: World) -> None:
     assert problem(ask(world, "GET", "/readyz"))[2].startswith("no reconciler thread is alive")
 
 
@@ -179,7 +179,7 @@ def test_a_service_with_a_database_of_another_version_is_not_ready(world: World)
     assert problem(ask(world, "GET", "/readyz"))[2].startswith("the database does not have the tables of this version")
 
 
-def test_a_service_that_runs_is_ready(world: World) -> None:
+def test_a_running_service_is_ready(world: World) -> None:
     converger = world.service.converger
     world.clock.stands = False
     converger.start()
@@ -194,7 +194,7 @@ def test_a_service_that_runs_is_ready(world: World) -> None:
     assert not converger.alive
 
 
-def test_the_alerts_of_the_documentation_watch_metrics_that_exist(world: World) -> None:
+def test_documented_alerts_use_existing_metrics(world: World) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]

@@ -28,7 +28,7 @@ def test_a_name_is_one_clusters_until_it_has_ended(world: World) -> None:
     assert ask(world, "PUT", "/v1/clusters/13.pbs", second).status_code == 200
 
 
-def test_a_word_stands_for_one_cluster_only_be_it_a_name_or_a_key(world: World) -> None:
+def test_a_name_or_key_denotes_only_one_cluster(world: World) -> None:
     world.put("ring", spec("brno-h1", name="loop"))
     assert problem(ask(world, "PUT", "/v1/clusters/other", asked("brno-h2", name="ring")))[1:] == (
         "name-taken",
@@ -40,7 +40,7 @@ def test_a_word_stands_for_one_cluster_only_be_it_a_name_or_a_key(world: World) 
     )
 
 
-def test_a_network_is_found_by_name_and_by_key_while_it_has_not_ended(world: World) -> None:
+def test_a_live_network_is_found_by_name_and_key(world: World) -> None:
     world.put("12.pbs", spec("brno-h1", name="ring"))
     world.put("13.pbs", spec("brno-h1", owner="bob"))
     assert keys(world, "network=ring") == keys(world, "network=12.pbs") == ["12.pbs"]
@@ -53,11 +53,11 @@ def test_a_network_is_found_by_name_and_by_key_while_it_has_not_ended(world: Wor
     assert keys(world, "network=ring") == keys(world, "network=12.pbs") == []
 
 
-def test_a_number_that_is_asked_for_is_taken_at_all_sites(world: World) -> None:
+def test_a_requested_vlan_id_is_claimed_at_all_sites(world: World) -> None:
     assert world.put("demo", spec("brno-h1", "praha-h1", vlan=117)).view.vlans == {"brno": 117, "praha": 117}
 
 
-def test_a_number_that_a_site_does_not_give_is_refused_in_the_words_that_users_read(world: World) -> None:
+def test_a_vlan_id_outside_a_pool_is_refused(world: World) -> None:
     world.put_pool("praha", "100-199,300")
     assert problem(ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", "praha-h1", vlan=1203))) == (
         409,
@@ -73,7 +73,7 @@ def test_a_number_that_a_site_does_not_give_is_refused_in_the_words_that_users_r
     )
 
 
-def test_who_has_a_number_is_said_to_those_only_who_may_know(world: World) -> None:
+def test_only_entitled_callers_read_who_has_a_vlan_id(world: World) -> None:
     world.put("hers", spec("brno-h1", owner="eva", vlan=117))
 
     def refused(role: Role, name: str, query: str = "") -> tuple[int, str, str]:
@@ -87,7 +87,7 @@ def test_who_has_a_number_is_said_to_those_only_who_may_know(world: World) -> No
     assert refused(Role.USER, "bob")[2] == "VLAN 117 is not free at site brno: another cluster has it"
 
 
-def test_a_number_in_quarantine_is_refused_as_that(world: World) -> None:
+def test_a_quarantined_vlan_id_is_refused(world: World) -> None:
     world.dead_hosts.add("brno-h1")
     world.put("demo", spec("brno-h1", vlan=117))
     world.delete("demo")
@@ -98,7 +98,7 @@ def test_a_number_in_quarantine_is_refused_as_that(world: World) -> None:
     )
 
 
-def test_a_late_call_of_a_dead_attempt_ends_nothing(world: World) -> None:
+def test_a_late_call_of_a_dead_attempt_changes_nothing(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     late = ask(world, "DELETE", "/v1/clusters/job?attempt=1")
     assert problem(late) == (410, "gone", "cluster job: attempt 1 has ended: the latest is attempt 2")
@@ -107,13 +107,13 @@ def test_a_late_call_of_a_dead_attempt_ends_nothing(world: World) -> None:
     assert problem(ask(world, "DELETE", "/v1/clusters/other?attempt=1"))[:2] == (404, "not-found")
 
 
-def test_a_later_attempt_than_any_seen_ends_the_one_that_runs(world: World) -> None:
+def test_a_later_attempt_ends_the_running_one(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=2)
     assert ask(world, "DELETE", "/v1/clusters/job?attempt=3").json()["state"] == "draining"
 
 
 @pytest.mark.parametrize("owner", ["Alice", "_svc", "alice.b@site.example", "7up", "a" * 64])
-def test_an_owner_is_called_as_unix_calls_users(world: World, owner: str) -> None:
+def test_an_owners_name_is_a_unix_user_name(world: World, owner: str) -> None:
     token = world.token(Role.USER, owner)
     answer = ask(world, "PUT", "/v1/clusters/demo", asked("brno-h1", owner=owner), token=token)
     assert (answer.status_code, answer.json()["spec"]["owner"]) == (201, owner)
@@ -124,7 +124,7 @@ def test_an_owner_is_called_as_unix_calls_users(world: World, owner: str) -> Non
 @pytest.mark.parametrize(
     "owner", ["", "-x", "a b", "a" * 65, "agent@brno-h1", "scheduler@pbs", "job-starter@h1", "a/b", "é"]
 )
-def test_no_owner_is_called_so(world: World, owner: str) -> None:
+def test_a_malformed_owner_is_refused(world: World, owner: str) -> None:
     request = body("brno-h1")
     request["spec"]["owner"] = owner
     assert problem(ask(world, "PUT", "/v1/clusters/demo", request))[:2] == (422, "bad-input")

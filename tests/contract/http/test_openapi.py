@@ -32,7 +32,7 @@ def slugs(root: type[VirtcloudError]) -> set[str]:
     return {root.slug}.union(*(slugs(kind) for kind in root.__subclasses__()))
 
 
-def test_every_error_answer_refers_to_one_problem_document(document: Document) -> None:
+def test_every_error_refers_to_one_problem_document(document: Document) -> None:
     assert {str(content["schema"]) for _, content in error_contents(document)} == {
         "{'$ref': '#/components/schemas/Problem'}"
     }
@@ -51,7 +51,7 @@ def test_every_error_answer_has_an_example_of_its_status(document: Document) -> 
 
 
 @pytest.mark.parametrize("page", ["/docs", "/redoc"])
-def test_a_page_of_the_api_asks_no_other_host(world: World, page: str) -> None:
+def test_pages_of_the_api_load_nothing_from_other_hosts(world: World, page: str) -> None:
     async def fetch() -> tuple[str, list[httpx.Response]]:
         transport = httpx.ASGITransport(create_app(world.service))
         async with httpx.AsyncClient(transport=transport, base_url="http://sbf") as client:

@@ -30,20 +30,20 @@ def test_a_topology_is_read_with_its_version(world: World) -> None:
     assert ask(world, "GET", "/v1/topology").headers["etag"] == '"1"'
 
 
-def test_a_change_to_the_version_that_was_read_is_taken(world: World) -> None:
+def test_a_change_to_the_read_version_is_accepted(world: World) -> None:
     answer = put(world, "mine", '"1"')
     assert (answer.status_code, answer.headers["etag"]) == (200, '"2"')
     assert ask(world, "GET", "/v1/topology").json()["name"] == "mine"
 
 
-def test_a_change_without_a_version_is_428(world: World) -> None:
+def test_a_change_without_a_version_is_status_428(world: World) -> None:
     status, kind, detail = problem(put(world, "mine"))
     assert (status, kind) == (428, "precondition-required")
     assert detail.startswith("the topology would be replaced: expected If-Match with the version that was read")
     assert ask(world, "GET", "/v1/topology").json()["name"] == "paper"
 
 
-def test_a_change_to_an_older_version_is_412(world: World) -> None:
+def test_a_change_to_an_older_version_is_status_412(world: World) -> None:
     put(world, "mine", '"1"')
     status, kind, detail = problem(put(world, "yours", '"1"'))
     assert (status, kind) == (412, "precondition-failed")

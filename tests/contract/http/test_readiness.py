@@ -31,9 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_a_hundred_who_ask_at_once_are_one_question_to_the_database(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_concurrent_probes_query_the_database_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     monkeypatch.setattr(app, "probe_database", lambda _service: [str(asked.append(1))])
 
@@ -45,7 +43,7 @@ def test_a_hundred_who_ask_at_once_are_one_question_to_the_database(
     assert asked == [1]
 
 
-def test_an_answer_is_used_for_two_seconds() -> None:
+def test_a_probe_is_reused_for_two_seconds() -> None:
     now, asked = [100.0], iter("abc")
     readiness = ReadinessProbe(lambda: [next(asked)], lambda: now[0])
 
@@ -59,7 +57,7 @@ def test_an_answer_is_used_for_two_seconds() -> None:
     assert asyncio.run(whole()) == ["a", "a", "b"]
 
 
-def test_a_database_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_database_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitoring, "PROBE_TIMEOUT_S", 0.05)
     release = Event()
     readiness = ReadinessProbe(lambda: [str(release.wait(10))])
@@ -73,7 +71,7 @@ def test_a_database_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch
     assert PROBE_TIMEOUT_S == 5
 
 
-def test_a_service_on_a_full_disk_is_not_ready_until_there_is_room(tmp_path: Path) -> None:
+def test_a_service_on_a_full_disk_is_not_ready(tmp_path: Path) -> None:
     disk, socket = tmp_path / "disk", tmp_path / "s"
     disk.mkdir()
     text = f'database = "sqlite:///{disk}/sbf.db"\nlisten = "127.0.0.1:0"\nsocket = "{socket}"\n'

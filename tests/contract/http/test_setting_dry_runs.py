@@ -33,7 +33,7 @@ def test_a_pools_dry_run_reads_that_sites_switches(world: World) -> None:
     assert found["elements"][0]["read_at"] == "2026-01-01T00:00:00Z"
 
 
-def test_a_pools_dry_run_shows_what_would_be_taken_off(world: World) -> None:
+def test_a_pools_dry_run_shows_removed_vlans(world: World) -> None:
     world.switches["brno-sw1"].ports["p1"] = {145}
     found = ask(world, "POST", POOL, {"vlans": "100-149"}).json()
     assert found["elements"][0]["switch"]["remove"] == {"p1": "145"}
@@ -49,7 +49,7 @@ def test_a_dry_run_changes_neither_device_nor_database(world: World) -> None:
     assert len(world.switches["brno-sw1"].applied) == applied
 
 
-def test_a_dry_run_refuses_what_the_change_would_be_refused(world: World) -> None:
+def test_a_dry_run_refuses_what_the_change_refuses(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     status, _, detail = problem(ask(world, "POST", POOL, {"vlans": "120-139"}))
     assert (status, "100 by demo" in detail) == (409, True)
@@ -79,14 +79,14 @@ def test_a_topologys_dry_run_reads_switches_that_are_new(world: World) -> None:
     assert "close" in world.switches["brno-sw9"].calls
 
 
-def test_a_first_topology_can_be_tried_too(tmp_path: Path) -> None:
+def test_the_first_topology_has_a_dry_run(tmp_path: Path) -> None:
     made = make_world(tmp_path)
     found = ask(made, "POST", TOPOLOGY, three_edges().model_dump(mode="json")).json()
     assert len(found["elements"]) == 6
     made.close()
 
 
-def test_topologies_tried_leave_no_trace_in_the_service(world: World) -> None:
+def test_dry_runs_of_topologies_change_nothing_in_the_service(world: World) -> None:
     document = three_sites().model_dump(mode="json") | {"name": "tried"}
     ask(world, "POST", TOPOLOGY, document)
     world.put_topology(Topology.model_validate(document | {"name": "set"}))

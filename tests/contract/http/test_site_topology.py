@@ -74,7 +74,7 @@ def test_another_site_is_refused(world: World) -> None:
     )
 
 
-def test_another_site_cannot_be_smuggled_in(world: World) -> None:
+def test_a_part_with_another_site_is_refused(world: World) -> None:
     part, _ = read(world, "praha")
     assert problem(put(world, part))[1:] == (
         "bad-input",
@@ -101,20 +101,20 @@ def test_an_impossible_part_is_refused_with_the_reason(world: World) -> None:
     )
 
 
-def test_what_a_cluster_uses_stays(world: World) -> None:
+def test_elements_of_a_cluster_cannot_be_removed(world: World) -> None:
     world.put("demo", spec("brno-h2"))
     part, version = read(world)
     assert problem(put(world, without_h2(part), version))[:2] == (409, "conflict")
 
 
-def test_two_administrators_of_one_site_lose_nothing(world: World) -> None:
+def test_concurrent_administrators_of_a_site_lose_no_change(world: World) -> None:
     part, version = read(world)
     assert problem(ask(world, "PUT", BRNO, without_h2(part), token=ivo(world)))[:2] == (428, "precondition-required")
     assert put(world, without_h2(part), version).status_code == 200
     assert problem(put(world, part, version))[:2] == (412, "precondition-failed")
 
 
-def test_another_sites_change_is_no_obstacle(world: World) -> None:
+def test_a_change_of_another_site_is_no_conflict(world: World) -> None:
     part, version = read(world)
     other, seen = ask(world, "GET", "/v1/sites/praha/topology"), {}
     seen = {"if-match": other.headers["etag"]}
@@ -132,9 +132,7 @@ def test_another_sites_change_is_no_obstacle(world: World) -> None:
         ({"credential": None, "address": "192.0.2.9"}, True),
     ],
 )
-def test_a_secret_is_shown_to_no_address_that_its_site_did_not_have(
-    world: World, change: dict[str, object], allowed: bool
-) -> None:
+def test_a_credential_is_sent_to_no_new_address(world: World, change: dict[str, object], allowed: bool) -> None:
     """SBF would log in at the address that an administrator writes, with a password of other sites."""
     world.service.settings.credentials[Name("praha")] = Credential(username="sbf")
     document = world.topology().model_dump(mode="json")
@@ -148,7 +146,7 @@ def test_a_secret_is_shown_to_no_address_that_its_site_did_not_have(
     assert answer.status_code == (200 if allowed else 403), answer.text
 
 
-def test_a_shared_secret_stays_where_it_was(world: World) -> None:
+def test_a_shared_credential_keeps_its_devices(world: World) -> None:
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:
         site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}
@@ -162,7 +160,7 @@ def test_a_shared_secret_stays_where_it_was(world: World) -> None:
 
 
 @pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
-def test_a_shared_secret_is_shown_in_no_other_way(world: World, change: dict[str, object]) -> None:
+def test_a_shared_credential_is_used_with_no_other_platform(world: World, change: dict[str, object]) -> None:
     """Platforms verify a device by its host key, by its certificate, or not at all."""
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:

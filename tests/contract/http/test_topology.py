@@ -42,7 +42,7 @@ def without_brno(document: dict[str, Any]) -> None:
     document["links"] = [one for one in document["links"] if not one["a"].startswith("brno")]
 
 
-def test_a_live_cluster_is_moved_to_its_new_way(world: World) -> None:
+def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
     """The new switch gets it, the old one keeps what is still on the way, and the cluster is whole again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
@@ -58,7 +58,7 @@ def test_a_live_cluster_is_moved_to_its_new_way(world: World) -> None:
     assert world.view("demo").state is ClusterState.RELEASED
 
 
-def test_a_way_that_is_left_loses_the_cluster_before_its_numbers_come_back(world: World) -> None:
+def test_a_former_path_confirms_before_its_vlan_ids_are_free(world: World) -> None:
     straight = world.topology()
     world.put_topology(changed(world, second_switch))
     world.put("demo", spec("brno-h1"))
@@ -79,7 +79,7 @@ def test_a_way_that_is_left_loses_the_cluster_before_its_numbers_come_back(world
 
 
 @pytest.mark.parametrize("when", ["live", "draining", "quarantined"])
-def test_an_element_that_may_carry_a_cluster_may_not_vanish(world: World, when: str) -> None:
+def test_an_element_that_may_carry_a_cluster_stays(world: World, when: str) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     if when != "live":
@@ -96,7 +96,7 @@ def test_an_element_that_may_carry_a_cluster_may_not_vanish(world: World, when: 
     )
 
 
-def test_a_port_in_use_may_not_vanish(world: World) -> None:
+def test_a_port_in_use_cannot_be_removed(world: World) -> None:
     world.put("demo", spec("brno-h1", hosts=["brno-h2"]))
     world.settle()
 
@@ -108,7 +108,7 @@ def test_a_port_in_use_may_not_vanish(world: World) -> None:
         world.put_topology(changed(world, without_port))
 
 
-def test_a_port_that_was_seen_to_carry_something_may_not_vanish(world: World) -> None:
+def test_a_port_observed_with_vlans_cannot_be_removed(world: World) -> None:
     world.put("demo", spec("brno-h2"))
     world.settle()
     world.delete("demo")
@@ -117,7 +117,7 @@ def test_a_port_that_was_seen_to_carry_something_may_not_vanish(world: World) ->
         world.put_topology(changed(world, without_port_p2))
 
 
-def test_what_carries_nothing_may_go_and_come_back_with_later_revisions(world: World) -> None:
+def test_an_unused_element_can_be_removed_and_added_again(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.delete("demo")
@@ -151,19 +151,19 @@ def test_a_new_site_starts_with_an_empty_pool(world: World) -> None:
     assert str(world.site("ostrava").free) == ""
 
 
-def test_a_pool_may_not_hold_numbers_that_a_switch_keeps_for_itself(world: World) -> None:
+def test_a_pool_excludes_reserved_vlan_ids_of_switches(world: World) -> None:
     world.switches.facts = SwitchCapabilities(reserved=VlanSet.parse("1002-1005"))
     with pytest.raises(BadInput) as caught:
         world.put_pool("brno", "1000-1003")
     assert str(caught.value) == "pool of brno: VLAN 1002-1003 is reserved by switch brno-sw1 (fake): leave it out"
 
 
-def test_a_pool_may_not_hold_vlan_1(world: World) -> None:
+def test_a_pool_excludes_vlan_1(world: World) -> None:
     with pytest.raises(BadInput, match="pool of brno: VLAN 1 is every switch's default"):
         world.put_pool("brno", "1-10")
 
 
-def test_a_pool_may_not_lose_numbers_in_use(world: World) -> None:
+def test_vlan_ids_in_use_cannot_leave_a_pool(world: World) -> None:
     world.put("a", spec("brno-h1"))
     world.put("b", spec("brno-h2"))
     with pytest.raises(Conflict) as caught:

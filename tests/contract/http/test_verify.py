@@ -101,7 +101,7 @@ def test_every_cable_is_listed_and_the_moved_one_is_named(world: World) -> None:
     assert [one.calls for one in world.switches.found.values()] == [["neighbours"], ["neighbours"]]
 
 
-def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(world: World) -> None:
+def test_a_silent_switch_is_named_and_hides_no_other(world: World) -> None:
     switch(world, "brno-sw1").cut_off = True
     found = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert list(found["unread"]) == ["brno-sw1"]
@@ -109,7 +109,7 @@ def test_a_switch_that_does_not_answer_is_named_and_hides_nothing_of_the_others(
     assert [one["state"] for one in found["cables"]] == ["unknown", "elsewhere", "right"]
 
 
-def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World) -> None:
+def test_a_hanging_switch_is_awaited_until_the_limit(world: World) -> None:
     switch(world, "brno-sw2").hangs = Event()
     found = verified(world, limit_s=0.3)
     assert found.unread == {"brno-sw2": "switch brno-sw2 has not answered for 0.3 s"}
@@ -117,23 +117,23 @@ def test_a_switch_that_hangs_is_waited_for_no_longer_than_the_limit(world: World
     switch(world, "brno-sw2").hangs.set()
 
 
-def test_a_switch_whose_driver_cannot_ask_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_switch_without_neighbour_driver_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world.service.converger.worker.sessions, "platforms", world.service.platforms)
     found = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert found["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
 
 
-def test_a_fault_in_a_driver_is_told_and_hides_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_fault_is_reported_and_hides_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(HEARD, "brno-sw2")
     found = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert found["unread"] == {"brno-sw2": "switch brno-sw2: a fault in the service, which is in its log: KeyError"}
 
 
-def test_a_site_that_is_not_there_is_a_problem(world: World) -> None:
+def test_an_unknown_site_is_a_problem(world: World) -> None:
     assert problem(ask(world, "POST", "/v1/sites/olomouc/verify"))[:2] == (404, "not-found")
 
 
-def test_a_switch_is_not_asked_while_a_worker_talks_to_it(world: World) -> None:
+def test_a_switch_in_use_by_a_worker_is_not_read(world: World) -> None:
     with world.service.converger.alone(Name("brno-sw1")):
         found = verified(world, limit_s=0.2)
     assert list(found.unread) == ["brno-sw1"]

@@ -18,14 +18,14 @@ def get(world: World, path: str, **headers: str) -> Any:  # noqa: ANN401 - any J
     return ask(world, "GET", path, headers=headers or None).json()
 
 
-def test_an_old_agent_is_not_sent_whose_a_cluster_is(world: World) -> None:
+def test_an_old_agent_gets_no_owner_of_a_cluster(world: World) -> None:
     world.put("mine", spec("brno-h1"))
     (segment,) = get(world, "/v1/elements/brno-h1/wanted", **OLD)["wanted"]["segments"]
     assert segment.keys() == SEGMENT
 
 
 @pytest.mark.parametrize("client", ["virtcloud/0.2.0", "curl/8.5", ""])
-def test_other_callers_are_sent_every_key(world: World, client: str) -> None:
+def test_other_callers_get_every_key(world: World, client: str) -> None:
     world.put("mine", spec("brno-h1"))
     (segment,) = get(world, "/v1/elements/brno-h1/wanted", **{"user-agent": client})["wanted"]["segments"]
     assert segment.keys() == SEGMENT | {"origins", "requires"}
@@ -41,7 +41,7 @@ def test_an_old_client_reads_a_topology_with_rules(world: World) -> None:
     assert site["hosts"][0].keys() == {"name", "ports", "aggregates", "hypervisors"}
 
 
-def test_an_old_client_cannot_delete_rules_that_it_does_not_see(world: World) -> None:
+def test_an_old_client_cannot_delete_hidden_rules(world: World) -> None:
     topology = get(world, "/v1/topology")
     topology["sites"][0]["admits"] = {"batch": False}
     ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})
@@ -50,7 +50,7 @@ def test_an_old_client_cannot_delete_rules_that_it_does_not_see(world: World) ->
     assert get(world, "/v1/topology")["sites"][0]["admits"]["batch"] is False
 
 
-def test_the_length_of_an_answer_is_that_of_what_is_sent(world: World) -> None:
+def test_a_rewritten_answer_has_its_own_length(world: World) -> None:
     sent = ask(world, "GET", "/v1/elements", headers=OLD)
     assert int(sent.headers["content-length"]) == len(sent.content)
 
@@ -60,11 +60,11 @@ def test_an_answer_without_a_body_passes(world: World) -> None:
     assert (sent.status_code, sent.content) == (204, b"")
 
 
-def test_what_is_no_json_passes(world: World) -> None:
+def test_an_answer_that_is_not_json_passes(world: World) -> None:
     assert "# HELP" in ask(world, "GET", "/metrics", headers=OLD).text
 
 
-def test_a_problem_before_any_route_has_a_type_that_is_known(world: World) -> None:
+def test_a_problem_before_routing_has_a_known_type(world: World) -> None:
     sent = ask(world, "PUT", "/v1/clusters/a", {"spec": "x" * 5_000_000}, headers=OLD)
     assert (sent.status_code, sent.json()["type"]) == (413, "urn:virtcloud:problem:bad-input")
 
@@ -76,23 +76,23 @@ def test_an_unknown_key_of_a_request_is_refused(world: World) -> None:
         assert (sent.status_code, sent.json()["detail"]) == (422, "color: expected no such key; is it misspelt?")
 
 
-def test_a_requirement_reaches_an_old_agent_which_refuses_it() -> None:
+def test_an_old_agent_refuses_a_requirement() -> None:
     wanted = {"wanted": {"segments": [{"id": "1", "requires": ["strict-filters"], "filters": "strict"}]}}
     assert rewrite_answer("get_wanted", wanted) == {
         "wanted": {"segments": [{"id": "1", "requires": ["strict-filters"]}]}
     }
 
 
-def test_no_requirement_is_left_out() -> None:
+def test_no_requirement_is_removed() -> None:
     assert rewrite_answer("get_wanted", {"wanted": {"segments": [{"requires": []}]}}) == {"wanted": {"segments": [{}]}}
 
 
-def test_of_two_documents_the_one_is_meant_that_fits() -> None:
+def test_the_best_matching_document_is_used() -> None:
     preview = {"key": "a", "created": True, "elements": [{"lines": [], "later": 1}], "later": 2}
     assert rewrite_answer("put_cluster", preview) == {"key": "a", "created": True, "elements": [{"lines": []}]}
 
 
-def test_a_call_that_the_old_version_lacks_answers_as_it_is() -> None:
+def test_an_operation_unknown_to_0_1_is_unchanged() -> None:
     assert rewrite_answer("list_ports", [{"name": "p1"}]) == [{"name": "p1"}]
 
 
@@ -113,7 +113,7 @@ def test_a_problem_becomes_its_nearest_base(slug: str, known: str) -> None:
     assert rewrite_problem(said) == {"type": f"urn:virtcloud:problem:{known}", "detail": "words"}
 
 
-def test_an_old_user_meets_the_base_of_a_refusal(world: World) -> None:
+def test_an_old_user_gets_the_base_of_a_problem(world: World) -> None:
     topology = get(world, "/v1/topology")
     topology["sites"][0]["admits"] = {"users": []}
     ask(world, "PUT", "/v1/topology", topology, headers={"if-match": "*"})

@@ -41,7 +41,7 @@ def test_adoption_without_a_terminal_needs_yes(run: Run, posted: list[object]) -
     assert "pass --yes" in ended.stderr
 
 
-def test_adoption_sends_the_use_that_was_shown(run: Run, posted: list[object]) -> None:
+def test_adoption_sends_the_displayed_use(run: Run, posted: list[object]) -> None:
     ended = run(*ADOPT, "--yes")
     assert ended.stdout.splitlines() == [SHOWN, "adopted Gi1/0/1 of brno-sw"]
     ((path, body),) = posted
@@ -64,7 +64,7 @@ def test_a_port_that_cannot_be_adopted_is_refused(run: Run, posted: list[object]
     assert words in ended.stderr
 
 
-def test_a_release_names_what_is_put_back(run: Run, posted: list[object]) -> None:
+def test_a_release_prints_that_the_configuration_is_restored(run: Run, posted: list[object]) -> None:
     ended = run("element", "release", "brno-sw", "Gi1/0/1")
     assert ended.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
     assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]

@@ -29,7 +29,7 @@ def _rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, "/v1/audit", [ROW])
 
 
-def test_a_row_says_who_what_where_why_and_the_difference(run: Run) -> None:
+def test_a_row_has_all_fields_and_the_difference(run: Run) -> None:
     lines = run("audit").stdout.splitlines()
     assert lines[0][19:] == "  sbf@one  switch_change  element brno-sw: revision 3 for demo"
     assert lines[1:] == ["    + VLAN 100", "    + p1: VLAN 100"]
@@ -40,7 +40,7 @@ def test_rows_are_json_lines(run: Run) -> None:
     assert json.loads(line)["difference"]["add"] == {"p1": "100"}
 
 
-def test_following_goes_on_past_the_last_row_until_it_is_interrupted(
+def test_following_continues_after_the_last_row_until_interrupted(
     run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
@@ -65,7 +65,7 @@ class Growing:
         return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.asked) == 2 else []
 
 
-def test_following_asks_past_the_newest_row_that_it_has_seen() -> None:
+def test_following_requests_rows_after_the_newest_printed() -> None:
     sbf = Growing()
     seen = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7), 3)]
     assert (seen, sbf.asked) == ([0, 1, 0], [7, 7, 8])

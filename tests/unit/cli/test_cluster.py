@@ -17,13 +17,13 @@ Run = Callable[..., Result]
 CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
 
 
-def test_create_waits_until_the_cluster_is_active_and_says_its_vlan(run: Run) -> None:
+def test_create_waits_until_active_and_prints_the_vlan_id(run: Run) -> None:
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stdout[:27]) == (0, "cluster demo is active afte")
     assert "VLAN 100 at brno, praha; lease ends 2026-07-01" in ended.stdout
 
 
-def test_progress_has_a_line_for_each_element_with_what_is_waited_for(run: Run) -> None:
+def test_progress_has_a_line_for_each_element(run: Run) -> None:
     lines = [line.partition(" s  ")[2] for line in run(*CREATE).stderr.splitlines()]
     assert lines == [
         "demo: configuring",
@@ -35,7 +35,7 @@ def test_progress_has_a_line_for_each_element_with_what_is_waited_for(run: Run) 
     ]
 
 
-def test_the_flags_become_the_spec(run: Run, sbf: FakeSbf) -> None:
+def test_the_options_become_the_spec(run: Run, sbf: FakeSbf) -> None:
     run(
         *CREATE,
         "--guests-per-host",
@@ -54,13 +54,13 @@ def test_the_flags_become_the_spec(run: Run, sbf: FakeSbf) -> None:
     assert [one.addresses for one in request.spec.guests] == [("10.1.0.1/16",), ("10.1.0.2/16",)]
 
 
-def test_a_spec_file_is_taken_and_flags_go_before_it(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+def test_options_override_the_spec_file(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease_s: 60\n")
     run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"), "--lease", "2h")
     assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
 
 
-def test_a_malformed_spec_is_told_with_file_and_line(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
+def test_a_malformed_spec_is_reported_with_file_and_line(run: Run, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
     ended = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
     assert (ended.exit_code, sbf.requests) == (2, [])
@@ -77,7 +77,7 @@ def test_a_malformed_spec_is_told_with_file_and_line(run: Run, sbf: FakeSbf, tmp
         (("cluster", "show", "never"), "cluster never is not known"),
     ],
 )
-def test_bad_input_is_a_message_and_exit_code_2(run: Run, arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_exits_with_2_and_a_message(run: Run, arguments: tuple[str, ...], message: str) -> None:
     ended = run(*arguments)
     assert (ended.exit_code, message in ended.stderr, "Traceback" in ended.output) == (2, True, False)
 
@@ -104,27 +104,27 @@ def test_a_network_without_guests_needs_no_image(run: Run, sbf: FakeSbf) -> None
     assert (sbf.requests[0].spec.hosts, sbf.requests[0].spec.guests) == (("brno-h1",), ())
 
 
-def test_a_guest_name_that_is_taken_names_the_options_to_set(run: Run, sbf: FakeSbf) -> None:
+def test_the_error_for_a_taken_guest_name_names_options(run: Run, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "guest-taken", "guest g1 has the name g1, which a guest of cluster demo has")
     ended = run(*CREATE, "--join", "demo")
     assert ended.exit_code == 1
     assert "--guest-prefix NAME, --network FIRST-ADDRESS/LENGTH" in ended.stderr
 
 
-def test_a_cluster_that_fails_is_told_with_the_reason_and_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+def test_a_failed_cluster_exits_with_1_and_the_reason(run: Run, sbf: FakeSbf) -> None:
     sbf.next[ClusterState.CONFIGURING] = ClusterState.FAILING
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert "virtcloud: cluster demo is failed: brno-sw: it does not answer" in ended.stderr
 
 
-def test_no_vlan_free_is_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+def test_no_free_vlan_exits_with_1(run: Run, sbf: FakeSbf) -> None:
     sbf.refuses = (409, "no-vlan-free", "no VLAN is free at brno")
     ended = run(*CREATE)
     assert (ended.exit_code, ended.stderr) == (1, "virtcloud: no VLAN is free at brno\n")
 
 
-def test_nobody_there_is_exit_code_2_and_says_what_to_do(run: Run) -> None:
+def test_an_unreachable_sbf_exits_with_2_and_a_remedy(run: Run) -> None:
     ended = run(*CREATE, url="http://127.0.0.1:1")
     assert (ended.exit_code, "check that it runs" in ended.stderr) == (2, True)
 
@@ -142,14 +142,14 @@ def test_json_is_the_whole_document_on_stdout(run: Run) -> None:
     assert (found["state"], found["vlans"], len(found["placements"])) == ("active", {"brno": 100, "praha": 100}, 2)
 
 
-def test_the_list_has_a_line_for_each_cluster_and_reads_well_in_a_pipe(run: Run) -> None:
+def test_the_list_has_one_line_per_cluster_in_a_pipe(run: Run) -> None:
     run(*CREATE)
     head, line = run("cluster", "list").stdout.splitlines()
     assert head.split() == ["cluster", "owner", "state", "VLANs", "guests", "network", "lease", "ends", "reason"]
     assert line.split()[:9] == ["demo", "eva", "active", "VLAN", "100", "at", "brno,", "praha", "1"]
 
 
-def test_a_list_with_ended_ones_says_how_to_see_older_ones(run: Run, sbf: FakeSbf) -> None:
+def test_a_list_with_ended_clusters_names_the_next_page(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE)
     ended = run("cluster", "list", "--ended", "--limit", "1", "--before", "77aa")
     assert ended.stderr == "for older clusters: --before 4c1f\n"
@@ -163,19 +163,19 @@ def test_the_list_as_json_is_a_list(run: Run) -> None:
     assert [one["key"] for one in json.loads(run("cluster", "list", "--json").stdout)] == ["demo"]
 
 
-def test_an_empty_list_says_so_on_stderr_and_nothing_in_the_pipe(run: Run) -> None:
+def test_an_empty_list_prints_only_to_stderr(run: Run) -> None:
     ended = run("cluster", "list")
     assert (ended.stdout, ended.stderr) == ("", "no clusters\n")
 
 
-def test_a_name_and_a_number_can_be_asked_for(run: Run) -> None:
+def test_a_name_and_a_vlan_id_can_be_requested(run: Run) -> None:
     found = json.loads(run(*CREATE, "--name", "ring", "--vlan", "117", "--no-wait", "--json").stdout)
     assert (found["spec"]["name"], found["spec"]["vlan"]) == ("ring", 117)
     assert run("cluster", "list").stdout.splitlines()[1].split()[9] == "ring"
     assert run("cluster", "show", "demo").stdout.startswith("cluster demo (ring) of eva is ")
 
 
-def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None:
+def test_a_network_is_joined_and_shared_by_options(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--name", "ring", "--share", "bob", "--share", "carol", "--no-wait")
     flags = ("--join", "ring", "--owner", "bob", "--guest-prefix", "m", "--network", "10.0.0.50/24")
     run("cluster", "create", "more", "--host", "plzen-h1", "--image", "busybox", *flags, "--no-wait")
@@ -184,7 +184,7 @@ def test_a_network_is_joined_and_shared_by_flags(run: Run, sbf: FakeSbf) -> None
     assert (member.joins, [(one.name, one.addresses) for one in member.guests]) == ("ring", [("m1", ("10.0.0.50/24",))])
 
 
-def test_members_are_told_by_list_and_show(run: Run, sbf: FakeSbf) -> None:
+def test_list_and_show_print_members(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
     run(
         "cluster",
@@ -217,7 +217,7 @@ def test_show_has_guests_and_elements(run: Run) -> None:
     ]
 
 
-def test_show_has_the_time_of_what_an_unreachable_element_confirmed(
+def test_show_has_the_time_of_an_unreachable_elements_state(
     run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TZ", "UTC")
@@ -230,7 +230,7 @@ def test_show_has_the_time_of_what_an_unreachable_element_confirmed(
     assert "confirmed as of 2026-01-01 08:00:00" in run("cluster", "show", "demo").stdout
 
 
-def test_delete_waits_until_nothing_is_left(run: Run) -> None:
+def test_delete_waits_until_every_element_has_confirmed(run: Run) -> None:
     run(*CREATE)
     ended = run("cluster", "delete", "demo")
     assert (ended.exit_code, ended.stdout.startswith("cluster demo is released after ")) == (0, True)
@@ -251,7 +251,7 @@ def test_members_are_named_before_their_network_is_deleted(run: Run, sbf: FakeSb
 
 
 @pytest.mark.parametrize(("said", "code"), [("n\n", 1), ("y\n", 0)])
-def test_a_network_with_members_is_deleted_on_agreement_only(
+def test_a_network_with_members_is_deleted_only_after_confirmation(
     run: Run, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch, said: str, code: int
 ) -> None:
     monkeypatch.setattr("virtcloud.cli.confirmation.is_terminal", lambda: True)
@@ -261,13 +261,13 @@ def test_a_network_with_members_is_deleted_on_agreement_only(
     assert (ended.exit_code, sbf.clusters["demo"].state is ClusterState.ACTIVE) == (code, code == 1)
 
 
-def test_yes_deletes_a_network_with_members_unasked(run: Run, sbf: FakeSbf) -> None:
+def test_yes_deletes_a_network_with_members_without_a_question(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE)
     with_member(sbf)
     assert run("cluster", "delete", "demo", "--yes").exit_code == 0
 
 
-def test_sharing_says_with_whom_it_is_shared_now(run: Run) -> None:
+def test_sharing_prints_the_current_shares(run: Run) -> None:
     run(*CREATE)
     assert run("cluster", "share", "demo", "bob", "carol").stdout == (
         "the network of cluster demo is shared with: bob, carol\n"
@@ -275,7 +275,7 @@ def test_sharing_says_with_whom_it_is_shared_now(run: Run) -> None:
     assert run("cluster", "unshare", "demo", "bob").stdout == "the network of cluster demo is shared with: carol\n"
 
 
-def test_a_lease_that_is_later_already_is_said_to_stay(run: Run) -> None:
+def test_a_later_lease_is_reported_as_unchanged(run: Run) -> None:
     run(*CREATE)
     assert "which is later than requested: unchanged" in run("cluster", "extend", "demo", "1m").stdout
 
@@ -285,7 +285,7 @@ def test_a_site_that_a_network_reaches_is_part_of_its_spec(run: Run, sbf: FakeSb
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 
 
-def test_a_site_that_can_never_join_is_named_at_creation(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_creation_names_sites_that_can_never_join(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sites = [site("brno", "100-199"), site("praha", "100-199"), site("plzen", "300-399")]
     monkeypatch.setitem(DOCUMENTS, "/v1/sites", sites)
     ended = run(*CREATE, "--name", "ring")
@@ -300,7 +300,7 @@ def site(name: str, free: str) -> dict[str, object]:
     return {"name": name, "pool": free, "claimed": "", "quarantined": "", "free": free}
 
 
-def test_wait_gives_up_after_its_timeout_with_exit_code_1(run: Run, sbf: FakeSbf) -> None:
+def test_wait_exits_with_1_after_its_timeout(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE, "--no-wait")
     sbf.stuck = True
     ended = run("cluster", "wait", "demo", "--timeout", "0.1s")
@@ -310,7 +310,7 @@ def test_wait_gives_up_after_its_timeout_with_exit_code_1(run: Run, sbf: FakeSbf
     )
 
 
-def test_ctrl_c_says_that_the_cluster_goes_on_and_how_to_delete_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_that_the_cluster_continues(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*_: object) -> None:
         signal.raise_signal(signal.SIGINT)
 
@@ -329,7 +329,7 @@ def test_a_lease_is_extended_in_seconds(run: Run, sbf: FakeSbf, monkeypatch: pyt
     assert ended.stdout.startswith("cluster demo is active; lease ends 2026-07-01")
 
 
-def test_a_lease_of_two_years_is_not_asked_for(run: Run, sbf: FakeSbf) -> None:
+def test_a_lease_of_two_years_is_not_requested(run: Run, sbf: FakeSbf) -> None:
     run(*CREATE)
     ended = run("cluster", "extend", "demo", "730d")
     assert (ended.exit_code, sbf.put) == (2, [])

@@ -4,7 +4,7 @@ from virtcloud.cli.cluster_options import build_guests, validate_spec
 from virtcloud.model.errors import BadInput
 
 
-def test_guests_are_numbered_host_by_host_and_get_the_networks_addresses_in_order() -> None:
+def test_guests_get_numbers_and_addresses_host_by_host() -> None:
     guests = build_guests(["brno-h1", "praha-h1"], 2, "busybox", "10.0.0.0/24")
     assert [(one.name, one.host, one.addresses) for one in guests] == [
         ("g1", "brno-h1", ("10.0.0.1/24",)),
@@ -14,11 +14,11 @@ def test_guests_are_numbered_host_by_host_and_get_the_networks_addresses_in_orde
     ]
 
 
-def test_a_host_may_take_part_without_a_guest() -> None:
+def test_a_host_may_have_no_guest() -> None:
     assert build_guests(["brno-h1"], 0, "busybox", "10.0.0.0/24") == ()
 
 
-def test_an_ipv6_network_will_do() -> None:
+def test_an_ipv6_network_is_accepted() -> None:
     assert build_guests(["brno-h1"], 1, "busybox", "fd00::/64")[0].addresses == ("fd00::1/64",)
 
 
@@ -28,7 +28,7 @@ def test_a_network_that_is_too_small_is_bad_input() -> None:
 
 
 @pytest.mark.parametrize("network", ["10.0.0/24", "10.0.0.1/33", "x", "10.0.0.0", "fd00::1"])
-def test_what_is_no_network_is_bad_input(network: str) -> None:
+def test_a_malformed_network_is_bad_input(network: str) -> None:
     with pytest.raises(BadInput, match=r"expected a network such as 10\.0\.0\.0/24"):
         build_guests(["brno-h1"], 1, "busybox", network)
 
@@ -38,11 +38,11 @@ def test_a_malformed_host_is_bad_input() -> None:
         build_guests(["Brno"], 1, "busybox", "10.0.0.0/24")
 
 
-def test_what_is_not_given_is_left_to_the_models_default() -> None:
+def test_missing_options_have_the_models_defaults() -> None:
     spec = validate_spec(owner="eva", hosts=("brno-h1",), lease_s=None, deadline_s=None)
     assert (spec.lease_s, spec.deadline_s) == (14400, 120)
 
 
-def test_an_owner_that_cannot_be_is_said_by_its_key() -> None:
+def test_a_malformed_owner_is_reported_by_its_key() -> None:
     with pytest.raises(BadInput, match="owner: expected a user name"):
         validate_spec(owner="Eva Nováková", hosts=("brno-h1",))

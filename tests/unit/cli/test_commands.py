@@ -52,12 +52,12 @@ def test_elements_are_listed_with_their_revisions(run: Run) -> None:
     assert run("element", "list").stdout.splitlines()[1].split() == ["brno-sw", "switch", "brno", "4", "3", "never"]
 
 
-def test_a_switch_is_shown_with_what_its_ports_carry(run: Run) -> None:
+def test_a_switch_is_shown_with_the_vlans_of_its_ports(run: Run) -> None:
     lines = run("element", "show", "brno-sw").stdout.splitlines()
     assert [line.split() for line in lines[-2:]] == [["p1", "100,102"], ["p2", "none"]]
 
 
-def test_what_an_unreachable_switch_carries_has_its_time(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_switch_is_shown_with_the_time_of_reading(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     path = "/v1/elements/brno-sw"
@@ -80,7 +80,7 @@ def test_a_topology_is_set_with_the_version_of_its_file(run: Run, sbf: FakeSbf) 
     assert (sbf.matched, "version" in sbf.put[0][1]) == (['"7"'], False)
 
 
-def test_a_topology_is_set_by_force_whatever_its_version(run: Run, sbf: FakeSbf) -> None:
+def test_force_sets_a_topology_of_any_version(run: Run, sbf: FakeSbf) -> None:
     run("topology", "set", "-", "--force", stdin=json.dumps(TOPOLOGY | {"version": 7}))
     assert sbf.matched == ["*"]
 
@@ -89,7 +89,7 @@ def test_a_topology_is_shown_with_its_version(run: Run) -> None:
     assert run("topology", "show").stdout.splitlines()[0] == "version: 7"
 
 
-def test_a_malformed_topology_is_told_with_its_line_and_not_sent(run: Run, sbf: FakeSbf) -> None:
+def test_a_malformed_topology_is_reported_with_its_line(run: Run, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", stdin="name: small\nsites:\n- name: Brno\n")
     assert (ended.exit_code, sbf.put) == (2, [])
     assert "virtcloud: <stdin>:3: sites.0.name: expected a name" in ended.stderr
@@ -119,13 +119,13 @@ def test_every_command_has_help_with_an_example(names: tuple[str, ...]) -> None:
     assert (ended.exit_code, "Example: virtcloud" in " ".join(ended.output.split())) == (0, True)
 
 
-def test_a_list_of_commands_cuts_no_sentence_off() -> None:
+def test_lists_of_commands_have_whole_sentences() -> None:
     helps = [CliRunner().invoke(main, [*names, "--help"]).stdout for names in _commands(main)]
     assert [line for text in helps for line in text.splitlines()[1:] if line.endswith("...")] == []
 
 
 @pytest.mark.parametrize("names", [names for names in OURS if len(names) == 2], ids=" ".join)
-def test_every_command_that_asks_sbf_can_answer_in_json(names: tuple[str, ...]) -> None:
+def test_every_command_of_sbf_can_print_json(names: tuple[str, ...]) -> None:
     assert "--json" in CliRunner().invoke(main, [*names, "--help"]).output
 
 
@@ -147,7 +147,7 @@ def test_help_imports_no_command() -> None:
     assert [name for name in heavy if f"'{name}'" in shown] == []
 
 
-def test_a_command_whose_extra_is_not_installed_says_which_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "virtcloud.cli.lab", None)
     ended = CliRunner().invoke(main, ["lab", "up"])
     assert (ended.exit_code, "pip install 'virtcloud[lab]'" in ended.stderr) == (2, True)
@@ -159,7 +159,7 @@ def test_the_service_names_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> Non
     assert (ended.exit_code, "pip install 'virtcloud[sbf]'" in ended.stderr) == (2, True)
 
 
-def test_an_unknown_command_is_exit_code_2() -> None:
+def test_an_unknown_command_exits_with_2() -> None:
     assert CliRunner().invoke(main, ["clutser"]).exit_code == 2
 
 

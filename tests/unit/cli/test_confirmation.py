@@ -65,7 +65,7 @@ def test_with_yes_a_pool_in_other_use_is_set(run: Run, in_use: FakeSbf) -> None:
     assert (ended.exit_code, in_use.put) == (0, [("/v1/sites/brno/pool", {"vlans": "100-199"})])
 
 
-def test_use_that_stays_as_it_is_needs_no_agreement(run: Run, sbf: FakeSbf) -> None:
+def test_unchanged_other_use_needs_no_confirmation(run: Run, sbf: FakeSbf) -> None:
     sbf.change_preview = {"other_use": [VLAN_USE]}
     ended = run(*SET_POOL)
     assert (ended.exit_code, len(sbf.put)) == (0, 1)
@@ -78,13 +78,13 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("terminal")
-def test_an_administrator_who_agrees_is_obeyed(run: Run, in_use: FakeSbf) -> None:
+def test_a_confirmed_change_is_made(run: Run, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL, stdin="y\n")
     assert (ended.exit_code, len(in_use.put)) == (0, 1)
 
 
 @pytest.mark.usefixtures("terminal")
-def test_an_administrator_who_declines_changes_nothing(run: Run, in_use: FakeSbf) -> None:
+def test_a_declined_change_is_not_made(run: Run, in_use: FakeSbf) -> None:
     ended = run(*SET_POOL, stdin="n\n")
     assert (ended.exit_code, in_use.put) == (1, [])
 

@@ -43,7 +43,7 @@ def _edge(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(DOCUMENTS, path, document)
 
 
-def test_the_list_says_what_switches_and_edges_carry(run: Run) -> None:
+def test_the_list_shows_observed_vlans_and_circuits(run: Run) -> None:
     rows = [line.split() for line in run("element", "list").stdout.splitlines()]
     assert [row[-3:] for row in rows[1:]] == [["never", "VLAN", "100,102"], ["never", "1", "circuit"]]
 
@@ -58,15 +58,15 @@ def test_the_difference_of_an_edge_has_a_line_for_each_circuit(run: Run) -> None
     assert lines == ["edge brno-pe at brno, never read:", *LINES]
 
 
-def test_a_check_of_an_edge_says_what_was_mended(run: Run) -> None:
+def test_a_reconciliation_of_an_edge_prints_the_changes(run: Run) -> None:
     assert run("element", "reconcile", "brno-pe").stdout.splitlines() == ["edge brno-pe was read and changed:", *LINES]
 
 
-def test_the_audit_log_says_what_was_changed_on_an_edge(run: Run) -> None:
+def test_the_audit_log_has_changes_of_an_edge(run: Run) -> None:
     assert run("audit").stdout.splitlines()[1:] == [f"  {line}" for line in LINES]
 
 
-def test_json_of_a_difference_is_of_the_edge(run: Run) -> None:
+def test_json_of_an_edges_difference_has_its_circuits(run: Run) -> None:
     found = json.loads(run("element", "diff", "brno-pe", "--json").stdout)
     assert (found["edge"]["add"], found["switch"]) == ([CIRCUIT], None)
 
@@ -80,7 +80,7 @@ def test_json_of_a_difference_is_of_the_edge(run: Run) -> None:
         ("direct", None, "direct"),
     ],
 )
-def test_a_dry_run_says_what_joins_the_sites_and_numbers_that_differ(
+def test_a_dry_run_prints_transport_and_vlan_ids(
     run: Run, sbf: FakeSbf, kind: str, service: int | None, shown: str
 ) -> None:
     joined = {"transport": kind, "kind": kind, "service": service}
@@ -91,7 +91,7 @@ def test_a_dry_run_says_what_joins_the_sites_and_numbers_that_differ(
     )
 
 
-def test_a_cluster_is_shown_with_what_joins_its_sites(run: Run, sbf: FakeSbf) -> None:
+def test_a_cluster_is_shown_with_its_transport(run: Run, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
     joined = {"transport": "evpn", "kind": "evpn", "service": 10100}
     sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(

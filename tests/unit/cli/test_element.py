@@ -23,14 +23,14 @@ def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements", [one])
 
 
-def test_a_short_text_stays_and_a_long_one_ends_with_dots() -> None:
+def test_a_long_text_is_cut_and_ends_with_dots() -> None:
     assert printing.shorten("x" * 81) == "x" * 81
     assert printing.shorten("y" * 99) == "y" * 80 + "…"
     assert printing.shorten(None) is None
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_the_list_shows_since_when_a_switch_is_unsaved_and_a_troubles_beginning(run: Run) -> None:
+def test_the_list_shows_unsaved_time_and_beginning_of_trouble(run: Run) -> None:
     line = run("element", "list").stdout.splitlines()[1]
     assert "not saved since 2026-01-01" in line
     assert line.rstrip().endswith("…")
@@ -38,7 +38,7 @@ def test_the_list_shows_since_when_a_switch_is_unsaved_and_a_troubles_beginning(
 
 
 @pytest.mark.usefixtures("unsaved")
-def test_one_element_is_shown_with_its_whole_trouble(run: Run) -> None:
+def test_show_prints_the_whole_trouble_of_an_element(run: Run) -> None:
     said = run("element", "show", "brno-sw").stdout
     assert f"trouble: {LONG}\n" in said
     assert "a restart could bring back the configuration of before" in said
@@ -49,7 +49,7 @@ def test_json_has_the_whole_trouble(run: Run) -> None:
     assert LONG in run("element", "list", "--json").stdout
 
 
-def test_an_owner_reads_a_long_trouble_below_the_table(run: Run, sbf: FakeSbf) -> None:
+def test_a_long_trouble_is_printed_below_the_table(run: Run, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
     view = sbf.clusters["demo"]
     document = view.model_dump(mode="json")

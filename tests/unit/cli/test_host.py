@@ -47,7 +47,7 @@ def test_images_are_listed_with_their_kind_and_who_may_use_them(folder: Path) ->
     assert [row[:3] for row in rows[2:]] == [["debian12", "qemu", "everybody"], ["secret", "lxc", me]]
 
 
-def test_an_image_that_would_not_start_is_listed_with_its_trouble(folder: Path) -> None:
+def test_a_faulty_image_is_listed_with_its_trouble(folder: Path) -> None:
     first = json.loads(listed("--images", str(folder), "--json").stdout)[0]
     assert (first["name"], first["kind"], first["readable"]) == ("broken", None, True)
     assert first["trouble"].startswith(f"image broken: its kernel {folder}/broken/gone does not exist")
@@ -58,9 +58,7 @@ def test_an_image_that_would_not_start_is_listed_with_its_trouble(folder: Path) 
     [(0o644, 0o755, "everybody"), (0o640, 0o755, "group"), (0o600, 0o755, "alone"), (0o644, 0o750, "group"),
      (0o644, 0o700, "alone"), (0o604, 0o750, "alone")],
 )  # fmt: skip
-def test_who_may_use_an_image_is_who_may_read_its_description(
-    folder: Path, mode: int, folder_mode: int, who: str
-) -> None:
+def test_an_image_is_usable_by_readers_of_its_description(folder: Path, mode: int, folder_mode: int, who: str) -> None:
     path = folder / "secret" / "image.yaml"
     path.chmod(mode)
     path.parent.chmod(folder_mode)
@@ -70,7 +68,7 @@ def test_who_may_use_an_image_is_who_may_read_its_description(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
-def test_an_image_that_is_not_for_the_caller_is_listed_as_such(folder: Path) -> None:
+def test_an_image_that_the_caller_may_not_use_is_marked(folder: Path) -> None:
     (folder / "secret").chmod(0o700)
     os.seteuid(65534)
     try:
@@ -80,14 +78,14 @@ def test_an_image_that_is_not_for_the_caller_is_listed_as_such(folder: Path) -> 
     assert (found["secret"]["readable"], found["secret"]["kind"], found["debian12"]["readable"]) == (False, None, True)
 
 
-def test_without_a_folder_the_agents_is_listed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_folder_is_the_agents(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "agent.toml"
     settings.write_text(f'element = "h1"\nsbf = "unix:///x"\nimages = "{folder}"\n')
     monkeypatch.setattr(host, "AGENT_SETTINGS_FILE", settings)
     assert [one["name"] for one in json.loads(listed("--json").stdout)] == ["broken", "debian12", "secret"]
 
 
-def test_a_folder_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+def test_a_missing_folder_is_bad_input(tmp_path: Path) -> None:
     ended = listed("--images", str(tmp_path / "none"))
     assert (ended.exit_code, "No such file or directory; name it with --images" in ended.stderr) == (2, True)
 

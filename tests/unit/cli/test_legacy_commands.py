@@ -25,19 +25,19 @@ def states(sbf: FakeSbf) -> dict[str, str]:
     return {key: str(one.state) for key, one in sbf.clusters.items()}
 
 
-def test_a_network_is_made_and_its_number_printed(sbf: FakeSbf) -> None:
+def test_a_network_is_created_and_its_vlan_id_printed(sbf: FakeSbf) -> None:
     ran = verb(sbf, "requestvlan", "MojeVLAN4711")
     assert (ran.exit_code, ran.stdout) == (0, "100\n")
     spec = sbf.clusters["mojevlan4711"].spec
     assert (spec.owner, spec.sites, spec.all_hosts, spec.lease_s) == ("pbs", ("brno",), (), 31 * 86400)
 
 
-def test_asking_again_makes_nothing_new_and_prints_the_same(made: FakeSbf) -> None:
+def test_a_repeated_request_prints_the_same(made: FakeSbf) -> None:
     assert verb(made, "requestvlan", "mine").stdout == "100\n"
     assert len(made.requests) == 1
 
 
-def test_a_network_that_does_not_come_in_time_is_not_left_behind(sbf: FakeSbf) -> None:
+def test_a_network_that_misses_its_deadline_is_removed(sbf: FakeSbf) -> None:
     sbf.stuck = True
     ran = verb(sbf, "requestvlan", "mine", "--timeout", "1s")
     assert ran.exit_code == 1
@@ -45,7 +45,7 @@ def test_a_network_that_does_not_come_in_time_is_not_left_behind(sbf: FakeSbf) -
     assert states(sbf) == {"mine": "draining"}
 
 
-def test_each_host_is_a_member_of_its_own(made: FakeSbf) -> None:
+def test_each_host_is_a_separate_member(made: FakeSbf) -> None:
     assert verb(made, "addhosts", "mine", "Brno-h1.ics.muni.cz", "brno-h2").exit_code == 0
     assert states(made) == {"mine": "active", "mine_brno-h1": "active", "mine_brno-h2": "active"}
     assert [(one.spec.joins, one.spec.all_hosts) for one in made.requests[1:]] == [
@@ -54,7 +54,7 @@ def test_each_host_is_a_member_of_its_own(made: FakeSbf) -> None:
     ]
 
 
-def test_if_one_host_cannot_be_added_those_of_this_call_are_removed_and_no_others(made: FakeSbf) -> None:
+def test_a_failed_host_removes_only_hosts_of_its_call(made: FakeSbf) -> None:
     verb(made, "addhosts", "mine", "h1")
     made.refused["mine_h3"] = (404, "no-such-host", "host h3 is not known")
     ran = verb(made, "addhosts", "mine", "h1", "h2", "h3")
@@ -65,7 +65,7 @@ def test_if_one_host_cannot_be_added_those_of_this_call_are_removed_and_no_other
 OTHERS = (409, "other-spec", "the key has another spec")
 
 
-def test_what_another_call_made_meanwhile_is_not_removed(made: FakeSbf) -> None:
+def test_a_host_added_by_another_call_is_not_removed(made: FakeSbf) -> None:
     """Two calls at once, of which one says another lease: what failed must not take away what did not."""
     verb(made, "addhosts", "mine", "h1")
     made.networks["mine"] = ["mine"]
@@ -74,7 +74,7 @@ def test_what_another_call_made_meanwhile_is_not_removed(made: FakeSbf) -> None:
     assert states(made) == {"mine": "active", "mine_h1": "active", "mine_h2": "released"}
 
 
-def test_a_network_that_another_call_made_meanwhile_stays(made: FakeSbf) -> None:
+def test_a_network_created_by_another_call_is_not_removed(made: FakeSbf) -> None:
     made.networks["mine"] = []
     made.refused["mine"] = OTHERS
     assert verb(made, "requestvlan", "mine", "--lease", "1d").exit_code == 1
@@ -94,7 +94,7 @@ def test_a_host_that_fails_is_removed_with_the_others(made: FakeSbf) -> None:
     assert set(states(made).values()) == {"active", "released"}
 
 
-def test_hosts_of_a_network_that_is_not_there_are_refused(sbf: FakeSbf) -> None:
+def test_hosts_of_an_unknown_network_are_refused(sbf: FakeSbf) -> None:
     ran = verb(sbf, "addhosts", "mine", "h1")
     assert (ran.exit_code, ran.stderr) == (2, "sbf: network mine is not known: sbf requestvlan mine makes it\n")
 
@@ -105,7 +105,7 @@ def test_hosts_are_removed_and_the_network_stays(made: FakeSbf) -> None:
     assert states(made) == {"mine": "active", "mine_h1": "released", "mine_h2": "active"}
 
 
-def test_a_network_with_hosts_is_given_up_by_force_only(made: FakeSbf) -> None:
+def test_a_network_with_hosts_is_released_only_by_force(made: FakeSbf) -> None:
     verb(made, "addhosts", "mine", "h1")
     ran = verb(made, "releasevlan", "mine")
     told = "remove them first (sbf removehosts), or give it up with them (sbf forcereleasevlan)"
@@ -114,17 +114,17 @@ def test_a_network_with_hosts_is_given_up_by_force_only(made: FakeSbf) -> None:
     assert states(made)["mine"] == "released"
 
 
-def test_a_network_without_hosts_is_given_up(made: FakeSbf) -> None:
+def test_a_network_without_hosts_is_released(made: FakeSbf) -> None:
     assert verb(made, "releasevlan", "mine").exit_code == 0
     assert states(made) == {"mine": "released"}
 
 
 @pytest.mark.parametrize("words", [("releasevlan", "x"), ("forcereleasevlan", "x"), ("removehosts", "x", "h1")])
-def test_giving_up_what_is_not_there_is_done_already(sbf: FakeSbf, words: tuple[str, ...]) -> None:
+def test_releasing_an_unknown_network_succeeds(sbf: FakeSbf, words: tuple[str, ...]) -> None:
     assert verb(sbf, *words).exit_code == 0
 
 
-def test_the_state_is_written_as_scripts_of_old_read_it(made: FakeSbf) -> None:
+def test_the_state_has_the_format_of_legacy_scripts(made: FakeSbf) -> None:
     verb(made, "addhosts", "mine", "h2", "h1")
     text = verb(made, "dumpstate").stdout
     assert [line.strip() for line in text.splitlines()] == [
@@ -139,10 +139,10 @@ def test_the_state_is_written_as_scripts_of_old_read_it(made: FakeSbf) -> None:
     assert ET.fromstring(text).tag == "state"  # noqa: S314 - our own
 
 
-def test_an_id_that_cannot_be_a_key_is_refused(sbf: FakeSbf) -> None:
+def test_a_malformed_id_is_refused(sbf: FakeSbf) -> None:
     assert verb(sbf, "requestvlan", "not good").exit_code == 2
 
 
-def test_the_service_answers_to_the_same_command() -> None:
+def test_the_service_has_the_same_command() -> None:
     listed = CliRunner().invoke(main, ["--help"]).stdout
     assert all(f"  {name} " in listed for name in ("serve", "openapi", "token", "dumpstate"))

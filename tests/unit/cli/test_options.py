@@ -17,12 +17,12 @@ from virtcloud.model.errors import BadInput
         ("0.2s", 0.2),
     ],
 )
-def test_a_duration_is_read_in_seconds(text: str, seconds: float) -> None:
+def test_a_duration_is_parsed_to_seconds(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "4", "4x", "h", "-4h", "4 h", "0s", "4h5", "four hours", "1e3s"])
-def test_anything_else_is_bad_input_that_shows_what_was_expected(text: str) -> None:
+def test_a_malformed_duration_is_bad_input(text: str) -> None:
     with pytest.raises(BadInput, match="expected a duration such as 90s, 15m, 4h, 1d or 1h30m, got"):
         parse_duration(text)
 
@@ -30,5 +30,5 @@ def test_anything_else_is_bad_input_that_shows_what_was_expected(text: str) -> N
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0s"), (59, "59s"), (5400, "1h30m"), (90061, "1d1h"), (86400, "1d")]
 )
-def test_a_duration_is_written_with_its_two_largest_units(seconds: float, text: str) -> None:
+def test_a_duration_is_formatted_with_its_two_largest_units(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

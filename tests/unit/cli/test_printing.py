@@ -26,7 +26,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
-def test_a_table_breaks_no_word_and_fits(
+def test_a_table_fits_and_breaks_no_word(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
 ) -> None:
     lines = printed(monkeypatch, capsys, width)
@@ -47,7 +47,7 @@ def test_a_table_of_60_columns_wraps_the_longest_column(
     ]
 
 
-def test_a_row_is_a_list_where_words_do_not_fit(
+def test_a_row_becomes_a_list_if_words_do_not_fit(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert printed(monkeypatch, capsys, 30) == [
@@ -90,6 +90,6 @@ def test_columns_are_as_wide_as_their_words_and_fit(rows: list[tuple[str, str, s
     ("typed", "meant"),
     [(("clutser", "list"), "'cluster'"), (("cluster", "lits"), "'list'"), (("elment",), "'element'")],
 )
-def test_a_misspelt_command_is_answered_with_the_nearest(typed: tuple[str, ...], meant: str) -> None:
+def test_a_misspelt_command_suggests_the_nearest(typed: tuple[str, ...], meant: str) -> None:
     ended = CliRunner().invoke(main, typed)
     assert (ended.exit_code, f"Did you mean {meant}?" in ended.output) == (2, True)

@@ -37,23 +37,23 @@ def shown(*states: ClusterState, terminal: bool) -> str:
         (ClusterState.RELEASED, ["clean", "clean"]),
     ],
 )
-def test_each_element_says_what_it_is_at(state: ClusterState, expected: list[str]) -> None:
+def test_each_element_has_its_progress(state: ClusterState, expected: list[str]) -> None:
     seen = view("demo", SPEC, state)
     assert [format_progress(one, seen) for one in seen.placements] == expected
 
 
-def test_trouble_stands_beside_what_is_waited_for() -> None:
+def test_trouble_is_printed_beside_the_progress() -> None:
     seen = view("demo", SPEC, ClusterState.CONFIGURING)
     troubled = seen.placements[0].model_copy(update={"trouble": "it does not answer"})
     assert format_progress(troubled, seen) == "waiting for VLAN 100 on its ports; trouble: it does not answer"
 
 
-def test_in_a_pipe_what_did_not_change_is_not_said_again() -> None:
+def test_in_a_pipe_only_changes_are_printed() -> None:
     lines = shown(ClusterState.CONFIGURING, ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=False).splitlines()
     assert [line.split("s  ")[1].split(":")[0] for line in lines] == ["demo", "brno-sw", "brno-h1"] * 2
 
 
-def test_on_a_terminal_every_element_has_its_line_with_the_seconds_passed() -> None:
+def test_on_a_terminal_every_element_has_a_line_with_seconds() -> None:
     screen = shown(ClusterState.CONFIGURING, ClusterState.ACTIVE, terminal=True)
     assert "…  brno-sw  waiting for VLAN 100 on its ports" in screen
     assert "✓  brno-h1  has VLAN 100 and g1, g2" in screen

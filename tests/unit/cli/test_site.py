@@ -24,7 +24,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, *cables: dict[str, Any], **unread:
     monkeypatch.setitem(DOCUMENTS, PATH, found)
 
 
-def test_a_site_whose_cables_are_right_ends_well(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_with_right_cables_exits_with_0(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, SILENT)
     done = run("site", "verify", "brno")
     assert done.exit_code == 0
@@ -35,7 +35,7 @@ def test_a_site_whose_cables_are_right_ends_well(run: Run, monkeypatch: pytest.M
     )
 
 
-def test_a_wrong_cable_is_printed_with_what_to_do_and_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_cable_is_printed_with_its_remedy_and_exits_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, MOVED)
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
@@ -47,7 +47,7 @@ def test_a_wrong_cable_is_printed_with_what_to_do_and_ends_with_1(run: Run, monk
     assert done.stderr == "virtcloud: site brno: 1 cables are not where the topology says\n"
 
 
-def test_a_switch_that_could_not_be_asked_is_named_and_ends_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unread_switch_is_named_and_exits_with_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, RIGHT, **{"brno-sw2": "switch brno-sw2 does not answer"})
     done = run("site", "verify", "brno")
     assert done.exit_code == 1
@@ -55,7 +55,7 @@ def test_a_switch_that_could_not_be_asked_is_named_and_ends_with_1(run: Run, mon
     assert done.stderr == "virtcloud: site brno: 1 switches could not be read: brno-sw2\n"
 
 
-def test_json_is_the_answer_itself_and_ends_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_the_answer_with_the_same_exit_code(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, MOVED)
     done = run("site", "verify", "brno", "--json")
     assert done.exit_code == 1

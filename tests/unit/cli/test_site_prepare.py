@@ -24,9 +24,7 @@ SHEETS = {
 }
 
 
-def test_each_side_gets_a_sheet_with_notes_as_comments_and_what_is_to_be_filled_in_at_its_end(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_sheet_has_notes_lines_and_placeholders(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DOCUMENTS, f"{PATH}?platform=cisco_ios", SHEETS)
     monkeypatch.setitem(DOCUMENTS, PATH, SHEETS)
     done = run("site", "prepare", "brno", "--platform", "cisco_ios")

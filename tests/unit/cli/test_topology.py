@@ -41,7 +41,7 @@ def test_the_difference_is_shown_before_anything_is_set(run: Run, sbf: FakeSbf) 
 
 @pytest.mark.usefixtures("terminal")
 @pytest.mark.parametrize(("answer", "outcome"), [("n", (1, [])), ("y", (0, ['"7"']))])
-def test_on_a_terminal_the_version_that_was_shown_is_replaced_if_that_is_agreed(
+def test_confirmation_on_a_terminal_replaces_the_shown_version(
     run: Run, sbf: FakeSbf, tmp_path: Path, answer: str, outcome: tuple[int, list[str]]
 ) -> None:
     (tmp_path / "t.json").write_text(json.dumps(OTHER))
@@ -61,7 +61,7 @@ def test_a_sites_part_is_shown_with_its_version(run: Run) -> None:
     assert lines[:3] == ["version: abc", "site:", "  name: brno"]
 
 
-def test_a_sites_part_is_set_alone(run: Run, sbf: FakeSbf) -> None:
+def test_only_the_part_of_one_site_is_set(run: Run, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "brno", stdin=json.dumps(CHANGED | {"version": "abc"}))
     assert (ended.exit_code, ended.stdout) == (0, "site brno: 1 elements, 0 links\n")
     assert "+    - p2" in ended.stderr

@@ -12,7 +12,7 @@ from sbf_service.http.auth import authentication
 from sbf_service.http.auth.authentication import LocalPeer, PeerConnection, peer_uid, request_peer
 
 
-def test_the_kernel_says_who_connected_on_a_local_socket() -> None:
+def test_a_local_socket_has_the_peers_user_id() -> None:
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with one, other:
         assert peer_uid(one) == os.geteuid()
@@ -23,7 +23,7 @@ def test_a_local_users_name_is_looked_up() -> None:
     assert found == LocalPeer(os.geteuid(), pwd.getpwuid(os.geteuid()).pw_name)
 
 
-def test_a_directory_of_names_that_hangs_holds_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """getpwuid(3) may ask a server of the network: the event loop goes on meanwhile."""
     release = Event()
     monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
@@ -39,7 +39,7 @@ def test_a_directory_of_names_that_hangs_holds_no_other_call(monkeypatch: pytest
     assert asyncio.run(whole())
 
 
-def test_who_comes_over_tcp_is_nobody_we_know() -> None:
+def test_a_tcp_connection_has_no_peer() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as client,
