@@ -32,7 +32,7 @@ def kept(world: World) -> str:
     return "".join(one.read_bytes().decode("latin-1") for one in folder.glob("sbf.db*"))
 
 
-def test_without_a_token_nothing_is_told_but_how_to_get_in(world: World) -> None:
+def test_a_call_without_token_learns_only_how_to_authenticate(world: World) -> None:
     answer = ask(world, "GET", CLUSTER, token="")
     assert problem(answer) == (
         401,
@@ -46,12 +46,12 @@ def test_without_a_token_nothing_is_told_but_how_to_get_in(world: World) -> None
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/audit", "/v1/tokens", "/v1/whoami", "/", "/docs/x"])
-def test_there_is_no_way_round_the_gate(world: World, path: str) -> None:
+def test_path_variants_do_not_bypass_authentication(world: World, path: str) -> None:
     assert ask(world, "GET", path, token="").status_code == 401
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/docs", "/openapi.json", "/metrics"])
-def test_what_is_open_is_open(world: World, path: str) -> None:
+def test_open_paths_need_no_token(world: World, path: str) -> None:
     """``/metrics`` only from the loopback, which a call of this process is."""
     assert ask(world, "GET", path, token="").status_code == 200
 
@@ -68,7 +68,7 @@ def test_a_mapped_address_is_shown_as_ipv4() -> None:
     assert client_address({"client": ("::ffff:192.0.2.1", 1)}) == "192.0.2.1"
 
 
-def test_metrics_from_elsewhere_take_a_token_of_any_role(world: World) -> None:
+def test_remote_metrics_need_a_token_of_any_role(world: World) -> None:
     def scrape(token: str) -> int:
         async def call() -> int:
             transport = httpx.ASGITransport(create_app(world.service), client=("192.0.2.7", 4000))
@@ -81,7 +81,7 @@ def test_metrics_from_elsewhere_take_a_token_of_any_role(world: World) -> None:
     assert (scrape(""), scrape(world.token(Role.AGENT, "brno-h1"))) == (401, 200)
 
 
-def test_a_token_is_its_holder(world: World) -> None:
+def test_a_token_identifies_its_principal(world: World) -> None:
     token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno", "praha")
     assert ask(world, "GET", "/v1/whoami", token=token).json() == {
         "name": "ivo",
@@ -92,7 +92,7 @@ def test_a_token_is_its_holder(world: World) -> None:
 
 
 @pytest.mark.parametrize("shown", ["vc_aaaaaaaa_" + "A" * 43, "hunter2", "vc_"])
-def test_a_token_that_was_never_made_is_refused(world: World, shown: str) -> None:
+def test_an_unknown_token_is_refused(world: World, shown: str) -> None:
     assert problem(ask(world, "GET", CLUSTER, token=shown))[:2] == (401, "unauthenticated")
 
 
@@ -116,7 +116,7 @@ def test_a_token_expires(world: World) -> None:
     )
 
 
-def test_a_token_that_is_revoked_is_refused_at_once(world: World) -> None:
+def test_a_revoked_token_is_refused_at_once(world: World) -> None:
     token = world.token(Role.OPERATOR, "eva")
     id_ = token.split("_")[1]
     assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
@@ -127,7 +127,7 @@ def test_a_token_that_is_revoked_is_refused_at_once(world: World) -> None:
     )
 
 
-def test_a_token_is_shown_once_and_kept_as_its_hash(world: World) -> None:
+def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
     made = ask(world, "POST", "/v1/tokens", {"name": "alice", "role": "user"})
     assert made.status_code == 201
     secret = made.json()["token"].split("_", 2)[2]
@@ -136,7 +136,7 @@ def test_a_token_is_shown_once_and_kept_as_its_hash(world: World) -> None:
     assert secret not in listed + ask(world, "GET", "/v1/audit").text + kept(world)
 
 
-def test_that_a_token_was_used_is_noted_once_an_hour(world: World) -> None:
+def test_the_use_of_a_token_is_recorded_hourly(world: World) -> None:
     token = world.token(Role.USER, "alice")
     world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is believed
     seen = []
@@ -147,7 +147,7 @@ def test_that_a_token_was_used_is_noted_once_an_hour(world: World) -> None:
     assert seen == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"]
 
 
-def test_tokens_that_are_made_and_revoked_are_in_the_audit_log(world: World) -> None:
+def test_creating_and_revoking_tokens_is_audited(world: World) -> None:
     eva = world.token(Role.OPERATOR, "eva")
     made = ask(world, "POST", "/v1/tokens", {"name": "ivo", "role": "site-administrator", "sites": ["brno"]}, token=eva)
     ask(world, "DELETE", f"/v1/tokens/{made.json()['id']}", token=eva)
@@ -166,7 +166,7 @@ def test_tokens_that_are_made_and_revoked_are_in_the_audit_log(world: World) -> 
         ("GET", "/v1/audit?cluster=demo", None),
     ],
 )
-def test_anothers_cluster_is_as_if_it_had_never_been(
+def test_another_users_cluster_is_not_found(
     world: World, method: str, path: str, sent: dict[str, object] | None
 ) -> None:
     bob = world.token(Role.USER, "bob")
@@ -175,7 +175,7 @@ def test_anothers_cluster_is_as_if_it_had_never_been(
     assert problem(ask(world, method, path, sent, token=bob)) == before == UNKNOWN
 
 
-def test_a_user_owns_what_it_asks_for_and_asks_for_nobody_else(world: World) -> None:
+def test_a_user_creates_clusters_for_itself_only(world: World) -> None:
     alice, bob = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
     assert problem(ask(world, "PUT", CLUSTER, body("brno-h1"), token=bob)) == (
         403,
@@ -192,12 +192,12 @@ def test_a_user_owns_what_it_asks_for_and_asks_for_nobody_else(world: World) -> 
         ("POST", "/v1/elements/brno-sw/reconcile", "may not reconcile any element: that takes a site administrator"),
     ],
 )
-def test_who_may_do_a_thing_to_nothing_is_told_to_what(world: World, method: str, path: str, words: str) -> None:
+def test_a_denial_of_an_action_names_its_target(world: World, method: str, path: str, words: str) -> None:
     told = problem(ask(world, method, path, token=world.token(Role.SCHEDULER, "pbs")))
     assert (told[0], told[2].startswith(f"pbs (scheduler) {words}")) == (403, True)
 
 
-def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World) -> None:
+def test_a_later_attempt_cannot_take_over_a_key(world: World) -> None:
     """Otherwise a user could end another's cluster by asking for its key."""
     world.put("demo", spec("brno-h1"), attempt=1)
     wanted = {"spec": spec("brno-h2", owner="bob").model_dump(mode="json"), "attempt": 9}
@@ -209,7 +209,7 @@ def test_a_key_belongs_to_its_first_owner_also_for_a_later_attempt(world: World)
     assert world.view("demo").state == "configuring"
 
 
-def test_a_page_of_a_list_is_full_of_what_the_caller_may_look_at(world: World) -> None:
+def test_pages_contain_only_visible_clusters(world: World) -> None:
     """Otherwise nobody could page past what is others'."""
     for key, host in (("a", "brno-h1"), ("b", "brno-h2"), ("c", "praha-h1"), ("d", "praha-h1")):
         world.put(key, spec(host, owner="bob" if host == "praha-h1" else "alice"))
@@ -229,7 +229,7 @@ def test_a_page_of_a_list_is_full_of_what_the_caller_may_look_at(world: World) -
     ]
 
 
-def test_lists_are_what_the_caller_may_look_at(world: World) -> None:
+def test_lists_contain_only_visible_entries(world: World) -> None:
     for key, host, owner in (("a", "brno-h1", "alice"), ("b", "brno-h2", "bob"), ("c", "praha-h1", "bob")):
         world.put(key, spec(host, owner=owner))
     tokens = [
@@ -243,7 +243,7 @@ def test_lists_are_what_the_caller_may_look_at(world: World) -> None:
     assert problem(ask(world, "GET", "/v1/clusters?owner=bob", token=tokens[0]))[:2] == (403, "forbidden")
 
 
-def test_an_agent_speaks_for_its_element_only(world: World) -> None:
+def test_an_agent_reports_for_its_own_element_only(world: World) -> None:
     token = world.token(Role.AGENT, "brno-h1")
     assert ask(world, "GET", "/v1/elements/brno-h1/wanted", token=token).status_code == 200
     assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 1}, token=token).status_code == 204
@@ -291,7 +291,7 @@ def test_an_agent_sees_and_ends_the_clusters_of_its_element_only(world: World) -
     assert answer[:2] == (403, "forbidden")
 
 
-def test_a_user_sees_a_sites_numbers_but_not_whose_cluster_keeps_one_back(world: World) -> None:
+def test_a_user_does_not_see_who_quarantines_a_vlan_id(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     world.dead_hosts.add("brno-h1")
@@ -305,7 +305,7 @@ def test_a_user_sees_a_sites_numbers_but_not_whose_cluster_keeps_one_back(world:
     )
 
 
-def test_a_local_user_is_the_user_of_its_name_and_root_an_operator(world: World) -> None:
+def test_the_kernel_identifies_local_users_and_root(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     assert ask(world, "GET", CLUSTER, local=LocalPeer(1000, "alice")).status_code == 200
     assert problem(ask(world, "GET", CLUSTER, local=LocalPeer(1001, "bob"))) == UNKNOWN
@@ -313,7 +313,7 @@ def test_a_local_user_is_the_user_of_its_name_and_root_an_operator(world: World)
     assert ask(world, "GET", "/v1/whoami", local=LocalPeer(65534, None)).status_code == 401
 
 
-def test_what_was_denied_is_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureFixture) -> None:
     bob = world.token(Role.USER, "bob")
     ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "1"}, token=bob)
     ask(world, "GET", "/v1/elements", token="vc_aaaaaaaa_" + "A" * 43)
@@ -358,7 +358,7 @@ QUERIES = {"list_asked_jobs": "?server=torque"}
 PLACES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"}
 
 
-def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> None:
+def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
     """An agent of another host; a call that is new here needs a caller, a right in the table, and a line above."""
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))
@@ -378,7 +378,7 @@ def test_every_call_is_denied_to_who_has_nothing_to_do_with_it(world: World) -> 
     assert {name: status for name, (status, _) in found.items() if name not in allowed and status != 403} == {}
 
 
-def test_a_job_starter_asks_for_clusters_with_a_part_on_its_element_only(world: World) -> None:
+def test_a_job_starter_creates_clusters_on_its_element_only(world: World) -> None:
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", "praha-h1", owner="alice").model_dump(mode="json")}
     assert ask(world, "PUT", "/v1/clusters/7.torque", wanted, token=token).status_code == 503

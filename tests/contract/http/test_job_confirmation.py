@@ -38,7 +38,7 @@ def proven(world: World, *hosts: str, word: dict[str, object] | None = None, **c
     return starts(world, *hosts, **changes)
 
 
-def test_a_hosts_word_alone_makes_no_cluster(world: World) -> None:
+def test_an_unconfirmed_job_creates_no_cluster(world: World) -> None:
     status, kind, detail = problem(starts(world, "brno-h1"))
     assert (status, kind) == (503, "job-unproven")
     assert detail == (
@@ -48,19 +48,19 @@ def test_a_hosts_word_alone_makes_no_cluster(world: World) -> None:
     assert ask(world, "GET", CLUSTER).status_code == 404
 
 
-def test_a_hosts_word_alone_joins_no_network(world: World) -> None:
+def test_an_unconfirmed_job_joins_no_network(world: World) -> None:
     world.put("private", spec("praha-h1"))
     world.settle()
     assert starts(world, "brno-h1", guests=[], hosts=["brno-h1"], joins="private").status_code == 503
     assert world.wanted_of_host("brno-h1").segments == ()
 
 
-def test_a_job_that_the_server_confirms_gets_its_cluster(world: World) -> None:
+def test_a_confirmed_job_gets_its_cluster(world: World) -> None:
     made = proven(world, "brno-h1", "praha-h1")
     assert (made.status_code, made.json()["created_by"]) == (201, "job-starter@brno-h1")
 
 
-def test_the_server_is_asked_about_its_own_jobs_until_it_answers(world: World) -> None:
+def test_a_server_gets_its_own_open_requests_until_answered(world: World) -> None:
     starts(world, "brno-h1")
     assert (asked(world), asked(world, "other"), asked(world, "TORQUE")) == ([KEY], [], [KEY])
     answer(world, "brno-h1")
@@ -74,7 +74,9 @@ def test_the_server_is_asked_about_its_own_jobs_until_it_answers(world: World) -
         ({"hosts": ["praha-h1"]}, ": the batch system runs it on praha-h1, not on brno-h1"),
     ],
 )
-def test_a_job_of_another_owner_or_host_is_refused(world: World, word: dict[str, object], refused: str) -> None:
+def test_a_confirmation_of_another_owner_or_host_is_refused(
+    world: World, word: dict[str, object], refused: str
+) -> None:
     starts(world, "brno-h1")
     answer(world, "brno-h1", **word)  # type: ignore[arg-type]
     assert problem(starts(world, "brno-h1")) == (
@@ -84,7 +86,7 @@ def test_a_job_of_another_owner_or_host_is_refused(world: World, word: dict[str,
     )
 
 
-def test_a_guest_on_a_host_that_is_not_the_jobs_is_refused(world: World) -> None:
+def test_a_guest_outside_the_jobs_hosts_is_refused(world: World) -> None:
     starts(world, "brno-h1", "praha-h1")
     answer(world, "brno-h1")
     assert problem(starts(world, "brno-h1", "praha-h1"))[2] == (
@@ -96,7 +98,7 @@ def test_a_guest_on_a_host_that_is_not_the_jobs_is_refused(world: World) -> None
 JOINS = {"guests": [], "hosts": ["brno-h1"], "joins": "private"}
 
 
-def test_a_network_that_the_job_did_not_ask_for_is_refused(world: World) -> None:
+def test_a_network_the_job_did_not_request_is_refused(world: World) -> None:
     """Alice's own network, and a job of hers on this host: still she did not ask for it."""
     world.put("private", spec("praha-h1"))
     starts(world, **JOINS)
@@ -104,21 +106,21 @@ def test_a_network_that_the_job_did_not_ask_for_is_refused(world: World) -> None
     assert problem(starts(world, **JOINS))[2].endswith("in network private: the job asked for no network to join")
 
 
-def test_a_network_that_the_job_asked_for_by_name_is_joined(world: World) -> None:
+def test_a_network_requested_by_name_is_joined(world: World) -> None:
     world.put("private", spec("praha-h1", name="lab"))
     starts(world, **JOINS)
     answer(world, "brno-h1", network="lab")
     assert starts(world, **JOINS).json()["network"] == "private"
 
 
-def test_another_owners_network_is_refused_as_it_is_to_the_owner(world: World) -> None:
+def test_a_network_the_owner_may_not_join_is_refused(world: World) -> None:
     world.put("private", spec("praha-h1", owner="bob"))
     starts(world, **JOINS)
     answer(world, "brno-h1", network="private")
     assert problem(starts(world, **JOINS))[:2] == (403, "forbidden")
 
 
-def test_an_answer_to_one_question_answers_no_other(world: World) -> None:
+def test_a_confirmation_covers_one_request_only(world: World) -> None:
     """A job that is put back runs again, on other hosts; its first answer neither helps nor hinders."""
     starts(world, "brno-h1", "praha-h1")
     answer(world, "brno-h1", "praha-h1")
@@ -128,7 +130,7 @@ def test_an_answer_to_one_question_answers_no_other(world: World) -> None:
     assert starts(world, "brno-h1", "brno-h2").status_code == 201
 
 
-def test_an_answer_is_used_once(world: World) -> None:
+def test_a_confirmation_is_used_once(world: World) -> None:
     proven(world, "brno-h1")
     world.settle()
     world.delete(KEY)
@@ -136,46 +138,46 @@ def test_an_answer_is_used_once(world: World) -> None:
     assert problem(starts(world, "brno-h1", attempt=2))[:2] == (503, "job-unproven")
 
 
-def test_an_answer_is_forgotten_after_five_minutes(world: World) -> None:
+def test_a_confirmation_expires_after_five_minutes(world: World) -> None:
     starts(world, "brno-h1")
     answer(world, "brno-h1")
     world.clock.advance(301)
     assert starts(world, "brno-h1").status_code == 503
 
 
-def test_a_job_that_does_not_run_is_asked_about_again(world: World) -> None:
+def test_a_job_that_is_not_running_is_requested_again(world: World) -> None:
     starts(world, "brno-h1")
     answer(world, runs=False, words="is queued")
     assert "it said: job 7.torque is queued; ask again" in problem(starts(world, "brno-h1"))[2]
     assert asked(world) == [KEY]
 
 
-def test_no_control_character_of_a_server_reaches_a_terminal(world: World) -> None:
+def test_control_characters_in_a_confirmation_are_refused(world: World) -> None:
     starts(world, "brno-h1")
     answer(world, runs=False, words="is\x1b[2J queued")
     assert "job 7.torque is\ufffd[2J queued" in problem(starts(world, "brno-h1"))[2]
 
 
-def test_a_host_cannot_end_a_running_attempt_by_a_higher_one(world: World) -> None:
+def test_an_unconfirmed_higher_attempt_ends_nothing(world: World) -> None:
     proven(world, "brno-h1")
     world.settle()
     assert starts(world, "praha-h1", host="praha-h1", attempt=99).status_code == 503
     assert world.view(KEY).state == "active"
 
 
-def test_one_host_does_not_hide_anothers_question(world: World) -> None:
+def test_requests_of_several_hosts_are_separate(world: World) -> None:
     starts(world, "brno-h1")
     starts(world, "praha-h1", host="praha-h1")
     answer(world, "brno-h1")
     assert starts(world, "brno-h1").status_code == 201
 
 
-def test_the_same_call_again_needs_no_answer(world: World) -> None:
+def test_a_repeated_call_needs_no_confirmation(world: World) -> None:
     proven(world, "brno-h1")
     assert starts(world, "brno-h1").status_code == 200
 
 
-def test_a_host_asks_about_so_many_jobs_at_once(world: World) -> None:
+def test_a_host_has_at_most_200_open_requests(world: World) -> None:
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1").model_dump(mode="json")}
     for number in range(MAX_OPEN_QUESTIONS):
@@ -186,7 +188,7 @@ def test_a_host_asks_about_so_many_jobs_at_once(world: World) -> None:
     assert len(asked(world)) == MAX_OPEN_QUESTIONS
 
 
-def test_only_schedulers_and_operators_answer_for_jobs(world: World) -> None:
+def test_only_schedulers_and_operators_confirm_jobs(world: World) -> None:
     told = {"runs": True, "owner": "alice", "hosts": ["brno-h1"]}
     token = world.token(Role.JOB_STARTER, "brno-h1")
     assert ask(world, "PUT", f"/v1/jobs/{KEY}", told, token=token).status_code == 403

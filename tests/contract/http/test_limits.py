@@ -41,7 +41,7 @@ def guest(name: str, **keys: object) -> dict[str, object]:
         ("addresses", "addresses", {"guests": [guest("g1", addresses=["10.0.0.1/24", "10.0.1.1/24"])]}, "1, got 2"),
     ],
 )
-def test_a_spec_beyond_a_limit_is_refused_by_its_name(
+def test_a_spec_beyond_a_limit_is_refused_with_the_limit(
     world: World, key: str, limit: str, spec: dict[str, Any], most: str
 ) -> None:
     answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice"} | spec})
@@ -53,7 +53,7 @@ def test_a_spec_beyond_a_limit_is_refused_by_its_name(
     assert ask(world, "GET", "/v1/clusters").json() == []
 
 
-def test_a_host_that_is_named_twice_counts_twice(world: World) -> None:
+def test_a_host_named_twice_counts_twice(world: World) -> None:
     answer = ask(world, "PUT", "/v1/clusters/demo", {"spec": {"owner": "alice", "hosts": ["brno-h1"] * 4}})
     assert problem(answer)[:2] == (422, "beyond-limit")
 
@@ -61,11 +61,11 @@ def test_a_host_that_is_named_twice_counts_twice(world: World) -> None:
 TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {NAMED.format('body')}")
 
 
-def test_a_body_that_declares_too_much_is_refused(world: World) -> None:
+def test_a_declared_length_beyond_the_limit_is_refused(world: World) -> None:
     assert problem(ask(world, "PUT", "/v1/clusters/demo", {"spec": "x" * 3000})) == TOO_LONG
 
 
-def test_a_body_that_does_not_declare_its_length_is_counted(world: World) -> None:
+def test_a_body_without_declared_length_is_counted(world: World) -> None:
     sent: list[int] = []
 
     async def pieces() -> AsyncIterator[bytes]:

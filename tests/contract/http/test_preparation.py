@@ -28,7 +28,7 @@ def test_the_sheets_are_made_from_the_topology_in_force(world: World) -> None:
     assert list(theirs["to_fill"]) == ["<core_port>"]
 
 
-def test_what_cannot_be_prepared_is_a_problem_with_its_reason(world: World) -> None:
+def test_an_impossible_preparation_is_a_problem_with_its_reason(world: World) -> None:
     status, kind, detail = problem(ask(world, "GET", f"{PATH}?platform=hp_procurve"))
     assert (status, kind) == (409, "conflict")
     assert "erases its configuration" in detail
@@ -37,6 +37,6 @@ def test_what_cannot_be_prepared_is_a_problem_with_its_reason(world: World) -> N
     assert problem(ask(world, "GET", "/v1/sites/ostrava/preparation"))[:2] == (404, "not-found")
 
 
-def test_nothing_is_asked_of_any_switch(world: World) -> None:
+def test_preparation_reads_no_switch(world: World) -> None:
     ask(world, "GET", PATH)
     assert [switch.calls for switch in world.switches.found.values()] == []

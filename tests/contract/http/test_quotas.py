@@ -15,7 +15,7 @@ from virtcloud.model.errors import QuotaExceeded
 TWO = QuotaLimits(clusters=2)
 
 
-def test_however_many_ask_at_once_a_user_has_no_more_than_it_may(world: World) -> None:
+def test_concurrent_calls_cannot_exceed_a_quota(world: World) -> None:
     def create(number: int) -> str:
         request = ClusterRequest(spec=spec("brno-h1"))
         try:
@@ -30,7 +30,7 @@ def test_however_many_ask_at_once_a_user_has_no_more_than_it_may(world: World) -
     assert len(ask(world, "GET", "/v1/clusters").json()) == 2
 
 
-def test_a_users_own_quota_goes_before_the_services(world: World) -> None:
+def test_a_users_own_quota_overrides_the_default(world: World) -> None:
     def put(limits: dict[str, object]) -> dict[str, object]:
         found: dict[str, object] = ask(world, "PUT", "/v1/quotas/alice", limits).json()["limits"]
         return {name: value for name, value in found.items() if value is not None}
@@ -51,7 +51,7 @@ def test_a_users_own_quota_goes_before_the_services(world: World) -> None:
     ]
 
 
-def test_a_cluster_counts_until_nothing_of_it_is_left(world: World) -> None:
+def test_a_cluster_counts_until_it_has_ended(world: World) -> None:
     ask(world, "PUT", "/v1/quotas/alice", {"clusters": 1})
     world.put("a", spec("brno-h1"))
     world.settle()
@@ -62,7 +62,7 @@ def test_a_cluster_counts_until_nothing_of_it_is_left(world: World) -> None:
     assert ask(world, "PUT", "/v1/clusters/b", body("brno-h1")).status_code == 201
 
 
-def test_extensions_count_from_the_start(tmp_path: Path) -> None:
+def test_a_lease_quota_counts_from_the_start(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     world.furnish()
     ask(world, "PUT", "/v1/quotas/alice", {"lease_s": 20000})
@@ -77,7 +77,7 @@ def test_extensions_count_from_the_start(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_dry_run_says_that_it_would_be_too_much(tmp_path: Path) -> None:
+def test_a_dry_run_reports_an_exceeded_quota(tmp_path: Path) -> None:
     world = make_world(tmp_path)
     world.furnish()
     ask(world, "PUT", "/v1/quotas/alice", {"sites": 1})
@@ -87,7 +87,7 @@ def test_a_dry_run_says_that_it_would_be_too_much(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [{"clusters": -1}, {"sites": 0}, {"lease_s": 0}, {"vlans": 3}])
-def test_a_quota_that_cannot_be_is_bad_input(tmp_path: Path, limits: dict[str, object]) -> None:
+def test_an_invalid_quota_is_bad_input(tmp_path: Path, limits: dict[str, object]) -> None:
     world = make_world(tmp_path)
     assert problem(ask(world, "PUT", "/v1/quotas/alice", limits))[:2] == (422, "bad-input")
     world.close()
@@ -115,7 +115,7 @@ def test_a_user_reads_its_own_quota_and_sets_none(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_guests_take_is_limited(world: World, limit: dict[str, int], words: str) -> None:
+def test_guests_cpus_and_memory_have_quotas(world: World, limit: dict[str, int], words: str) -> None:
     world.put("a", spec("praha-h1"))
     ask(world, "PUT", "/v1/quotas/alice", limit)
     answer = ask(world, "PUT", "/v1/clusters/b", body("brno-h1", "brno-h2"))

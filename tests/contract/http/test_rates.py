@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def test_an_address_that_shows_wrong_tokens_is_looked_at_no_more(world: World) -> None:
+def test_invalid_tokens_from_one_address_are_limited(world: World) -> None:
     good, fresh = world.token(Role.USER, "alice"), world.token(Role.USER, "bob")
     assert ask(world, "GET", "/v1/whoami", token=good).status_code == 200
     statuses = [ask(world, "GET", "/v1/whoami", token=WRONG).status_code for _ in range(4)]
@@ -36,7 +36,7 @@ def test_an_address_that_shows_wrong_tokens_is_looked_at_no_more(world: World) -
     assert 3500 < int(refused.headers["retry-after"]) <= 3600
 
 
-def test_who_was_known_before_passes_and_so_does_who_needs_no_token(world: World) -> None:
+def test_known_tokens_and_local_users_pass_a_limited_address(world: World) -> None:
     good = world.token(Role.USER, "alice")
     ask(world, "GET", "/v1/whoami", token=good)
     for _ in range(4):
@@ -47,7 +47,7 @@ def test_who_was_known_before_passes_and_so_does_who_needs_no_token(world: World
     assert ask(world, "GET", "/healthz", token=WRONG).status_code == 200
 
 
-def test_a_user_asks_for_so_many_clusters_and_a_scheduler_for_more(world: World) -> None:
+def test_cluster_requests_are_limited_for_users_only(world: World) -> None:
     alice, pbs = world.token(Role.USER, "alice"), world.token(Role.SCHEDULER, "pbs")
     statuses = [ask(world, "PUT", f"/v1/clusters/c{n}", body("brno-h1"), token=alice).status_code for n in range(4)]
     assert statuses == [201, 201, 201, 429]
@@ -56,7 +56,7 @@ def test_a_user_asks_for_so_many_clusters_and_a_scheduler_for_more(world: World)
     assert refused[2].startswith("alice asked for clusters too often (limit 3/hour): try again in ")
 
 
-def test_devices_are_read_so_often_for_one_caller(world: World) -> None:
+def test_device_reads_are_limited_for_each_caller(world: World) -> None:
     world.settle()
     ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
     calls = [("GET", "/v1/elements/brno-sw1/difference?read=true"), ("POST", "/v1/elements/brno-sw1/reconcile")] * 2
@@ -65,9 +65,7 @@ def test_devices_are_read_so_often_for_one_caller(world: World) -> None:
     assert ask(world, *calls[0], token=world.token(Role.OPERATOR, "eva")).status_code == 200
 
 
-def test_what_was_refused_is_counted_and_the_log_is_not_filled_from_outside(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refused_calls_are_counted_without_flooding_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
     for shown in (WRONG, "rubbish", "") * 3:
         ask(world, "GET", "/v1/whoami", token=shown)
     assert 'virtcloud_denied_total{problem="too-many-requests"} 3.0' in ask(world, "GET", "/metrics").text
@@ -75,6 +73,6 @@ def test_what_was_refused_is_counted_and_the_log_is_not_filled_from_outside(
 
 
 @pytest.mark.parametrize("rate", ["0/minute", "5", "5/fortnight", "5/minute;1/second"])
-def test_a_rate_that_cannot_be_is_refused(rate: str) -> None:
+def test_an_invalid_rate_limit_is_refused(rate: str) -> None:
     with pytest.raises(ValueError, match="a rate such as 60/minute"):
         RateLimits.model_validate({"clusters": rate})

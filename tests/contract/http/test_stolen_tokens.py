@@ -218,22 +218,22 @@ def held(world: World) -> list[object]:
     return asyncio.run(whole())
 
 
-def test_the_tables_have_every_call() -> None:
+def test_the_tables_contain_every_operation() -> None:
     assert {name for name, _, _ in calls()} == EVERY_CALL
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_stolen_token_does_what_its_role_does_and_no_more(world: World, role: Role) -> None:
+def test_a_stolen_token_has_only_its_roles_rights(world: World, role: Role) -> None:
     assert done(world, world.token(role, *HOLDERS[role]), own=True) == OWN[role]
 
 
 @pytest.mark.parametrize("role", Role)
-def test_a_stolen_token_does_nothing_to_what_is_others(world: World, role: Role) -> None:
+def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role) -> None:
     assert done(world, world.token(role, *HOLDERS[role]), own=False) == OTHERS[role]
 
 
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
-def test_calls_at_what_is_others_change_nothing(world: World, role: Role) -> None:
+def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
     ask(world, "GET", "/v1/whoami", token=token)  # after which the hour of its last use is recorded
     before = held(world)
@@ -241,18 +241,18 @@ def test_calls_at_what_is_others_change_nothing(world: World, role: Role) -> Non
     assert held(world) == before
 
 
-def test_without_a_token_only_open_calls_are_answered(world: World) -> None:
+def test_without_a_token_only_open_operations_are_answered(world: World) -> None:
     assert done(world, "", own=True) == OPEN
 
 
 @pytest.mark.parametrize(
     "path", ["/static-docs/../v1/whoami", "/static-docs/%2e%2e/%2e%2e/settings.py", "/docs/../v1/whoami"]
 )
-def test_open_paths_lead_nowhere_else(world: World, path: str) -> None:
+def test_open_paths_give_no_access_to_others(world: World, path: str) -> None:
     assert ask(world, "GET", path, token="").status_code in {401, 404}
 
 
-def test_a_dry_run_shows_a_user_nothing_of_others(world: World) -> None:
+def test_a_users_dry_run_shows_nothing_of_others(world: World) -> None:
     world.put("secret", spec("brno-h2", "praha-h1", owner="bob"))
     world.put("gone", spec("brno-h2", owner="bob"))
     world.delete("gone")
@@ -265,7 +265,7 @@ def test_a_dry_run_shows_a_user_nothing_of_others(world: World) -> None:
     assert switch["switch"]["remove"] == {}
 
 
-def test_a_dry_run_of_a_join_shows_a_user_only_that_network(world: World) -> None:
+def test_a_dry_run_of_a_join_shows_only_that_network(world: World) -> None:
     world.put("shared", spec("brno-h1", owner="bob", shares_with=["alice"]))
     world.put("secret", spec("brno-h2", owner="bob"))
     wanted = {"spec": spec(hosts=["brno-h2"], joins="shared").model_dump(mode="json")}
@@ -283,7 +283,7 @@ def test_an_operators_dry_run_shows_everything(world: World) -> None:
     assert [one["key"] for one in answer["elements"][0]["host"]["add"]] == ["new", "secret"]
 
 
-def test_a_site_administrator_reads_no_rows_of_a_keys_earlier_cluster_elsewhere(world: World) -> None:
+def test_a_site_administrator_reads_no_audit_rows_of_other_sites(world: World) -> None:
     token = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
     world.delete("his")
     world.settle()

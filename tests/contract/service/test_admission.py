@@ -60,14 +60,14 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
     assert ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=batch).status_code == 200
 
 
-def test_the_refusal_has_a_name_of_its_own(world: World) -> None:
+def test_the_refusal_is_problem_not_admitted(world: World) -> None:
     """A batch system's hook must not take it for a network that is not shared."""
     ruled(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")
     assert problem(ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token))[:2] == (403, "not-admitted")
 
 
-def test_named_users_have_a_host_and_others_do_not(world: World) -> None:
+def test_a_host_for_named_users_admits_no_others(world: World) -> None:
     ruled(world, host={"admits": {"users": ["alice"]}})
     assert asks(world, Role.USER, "alice", "brno-h1") == (201, "")
     other = {"spec": spec("brno-h1", owner="bob").model_dump(mode="json")}
@@ -82,7 +82,7 @@ def test_a_host_that_takes_no_batch_jobs_refuses_them(world: World) -> None:
     )
 
 
-def test_users_name_the_images_that_a_site_has_for_them(world: World) -> None:
+def test_users_may_only_name_the_sites_images(world: World) -> None:
     ruled(world, {"images": ["busybox"]})
     assert asks(world, Role.USER, "alice", "brno-h1", image="secret") == (
         403,
@@ -92,7 +92,7 @@ def test_users_name_the_images_that_a_site_has_for_them(world: World) -> None:
     assert asks(world, Role.SCHEDULER, "pbs", "brno-h2", key="b", image="secret") == (201, "")
 
 
-def test_an_agent_is_told_whose_clusters_it_has(world: World) -> None:
+def test_the_wanted_document_names_the_owners(world: World) -> None:
     token = world.token(Role.SCHEDULER, "pbs")
     job = world.put("mine", spec("brno-h1")).view.id
     ask(world, "PUT", "/v1/clusters/7.pbs", body("brno-h1"), token=token)
@@ -118,14 +118,14 @@ def described(*, brno_h2: bool) -> Topology:
     return Topology.model_validate(document)
 
 
-def test_a_second_cluster_on_an_access_port_is_a_conflict_and_claims_nothing(access: World) -> None:
+def test_a_second_cluster_on_an_access_port_is_a_conflict(access: World) -> None:
     access.put("first", spec("brno-h2"))
     with pytest.raises(Conflict, match=MESSAGE):
         access.put("second", spec("brno-h1", "brno-h2"))
     assert str(access.site("brno").claimed) == "100"
 
 
-def test_it_is_taken_until_the_last_element_has_confirmed_that_the_first_is_gone(access: World) -> None:
+def test_an_access_port_is_taken_until_removal_is_confirmed(access: World) -> None:
     """A host that is not done could send the first one's frames into the second one's VLAN: they bear no tag."""
     access.put("first", spec("brno-h2"))
     access.settle()
@@ -158,7 +158,7 @@ def test_a_trunk_with_one_cluster_becomes_an_access_link_under_it(world: World) 
     assert world.view("first").state is ClusterState.ACTIVE
 
 
-def test_an_access_link_that_a_cluster_has_stays_one_until_that_has_ended(access: World) -> None:
+def test_an_access_link_in_use_cannot_become_a_trunk(access: World) -> None:
     access.put("first", spec("brno-h2"))
     access.settle()
     access.delete("first")
@@ -168,7 +168,7 @@ def test_an_access_link_that_a_cluster_has_stays_one_until_that_has_ended(access
     access.put_topology(described(brno_h2=False))
 
 
-def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) -> None:
+def test_an_access_link_needs_a_switch_that_supports_it(world: World) -> None:
     """The fake platform of these tests says of itself that it cannot."""
     with pytest.raises(
         BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: expected a platform with access links, got fake"
@@ -176,7 +176,7 @@ def test_an_access_link_to_a_switch_that_can_have_none_is_refused(world: World) 
         check_device_support(described(brno_h2=True), world.service.platforms, ())
 
 
-def test_a_member_may_have_its_networks_access_port_and_no_other_networks(access: World) -> None:
+def test_a_member_shares_its_own_networks_access_port_only(access: World) -> None:
     access.put("first", spec("brno-h2", name="ring"))
     access.put("member", spec(hosts=["brno-h2"], joins="ring"))
     access.put("own", spec("brno-h1", name="loop"))

@@ -25,7 +25,7 @@ def test_a_cluster_becomes_active_when_every_element_confirmed(world: World) -> 
     assert world.switches["plzen-sw1"].carried() == {}
 
 
-def test_deleting_leaves_nothing_and_frees_the_numbers(world: World) -> None:
+def test_deletion_removes_everything_and_releases_the_vlan_ids(world: World) -> None:
     world.put("demo", spec("brno-h1", "praha-h2"))
     world.settle()
     assert world.delete("demo").state is ClusterState.DRAINING

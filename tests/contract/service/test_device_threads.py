@@ -52,7 +52,7 @@ async def hanging(
 
 
 @pytest.mark.parametrize("call", ["difference?read=true", "ports"])
-def test_polls_and_confirmations_go_on_while_forty_readings_hang(world: World, call: str) -> None:
+def test_polls_and_confirmations_continue_while_forty_readings_hang(world: World, call: str) -> None:
     async def whole() -> list[int]:
         async with client(world.service) as made:
             readings = await hanging(made, world, call)
@@ -70,7 +70,7 @@ def test_polls_and_confirmations_go_on_while_forty_readings_hang(world: World, c
     assert asyncio.run(whole()) == [201, 200, 204, 200]
 
 
-def test_a_reading_that_finds_no_free_thread_is_told_to_come_again(world: World) -> None:
+def test_a_reading_without_a_free_thread_is_answered_503(world: World) -> None:
     async def whole() -> list[httpx.Response]:
         async with client(world.service) as made:
             readings = await hanging(made, world)
@@ -89,7 +89,7 @@ def test_a_reading_that_finds_no_free_thread_is_told_to_come_again(world: World)
     assert len(answers) == SWITCHES - 16 + 3
 
 
-def test_a_thread_is_free_again_when_its_call_has_ended_not_when_its_caller_left() -> None:
+def test_a_cancelled_call_occupies_its_thread_until_it_ends() -> None:
     threads, release = BoundedThreads(1, "calls"), Event()
 
     async def whole() -> str:
@@ -103,7 +103,7 @@ def test_a_thread_is_free_again_when_its_call_has_ended_not_when_its_caller_left
     assert asyncio.run(whole()) == "done"
 
 
-def test_what_a_call_raises_is_raised_where_it_was_made() -> None:
+def test_exceptions_in_a_thread_are_raised_in_the_caller() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(BoundedThreads(1, "calls").run(lambda: 1 // 0))
 

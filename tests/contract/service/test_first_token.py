@@ -53,7 +53,7 @@ def test_a_token_file_is_private_from_the_start(folder: Path, umask: int) -> Non
     assert read_token(folder / "eva.token").get_secret_value().startswith("vc_")
 
 
-def test_a_token_file_that_cannot_be_written_makes_no_token(folder: Path) -> None:
+def test_an_unwritable_token_file_creates_no_token(folder: Path) -> None:
     (folder / "state").mkdir()
     ended = create(folder / "state/sbf.db", "--output", str(folder / "absent/eva.token"))
     assert ended.returncode == 2
@@ -62,14 +62,14 @@ def test_a_token_file_that_cannot_be_written_makes_no_token(folder: Path) -> Non
 
 
 @as_root
-def test_roots_first_call_leaves_the_database_to_its_service(folder: Path) -> None:
+def test_a_database_created_by_root_belongs_to_the_service(folder: Path) -> None:
     state = state_folder(folder)
     assert create(state / "sbf.db").returncode == 0
     assert {one.name: one.stat().st_uid for one in state.iterdir()} == {"sbf.db": SERVICE_UID}
 
 
 @as_root
-def test_roots_call_beside_a_service_leaves_its_files_alone(folder: Path) -> None:
+def test_roots_call_changes_no_owner_of_existing_files(folder: Path) -> None:
     state = state_folder(folder)
     create(state / "sbf.db")
     with closing(sqlite3.connect(state / "sbf.db")) as service:
@@ -89,9 +89,7 @@ def test_a_missing_state_folder_is_named_with_the_remedy(folder: Path) -> None:
 
 
 @as_root
-def test_a_kill_before_the_owner_is_set_leaves_no_database_of_roots(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_leaves_no_database_owned_by_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = state_folder(folder)
 
     def kill(*_: object) -> None:
@@ -107,7 +105,7 @@ def test_a_kill_before_the_owner_is_set_leaves_no_database_of_roots(
 
 
 @as_root
-def test_what_a_killed_call_left_goes_with_the_next(folder: Path) -> None:
+def test_the_next_call_removes_leftovers_of_a_killed_one(folder: Path) -> None:
     state = state_folder(folder)
     create(state / "sbf.db")
     (state / ".sbf.db.new").hardlink_to(state / "sbf.db")

@@ -38,7 +38,7 @@ def end(world: World) -> None:
     assert world.view(JOB).state is ClusterState.RELEASED
 
 
-def test_attempts_of_another_owner_count_anew(world: World) -> None:
+def test_attempts_of_a_new_owner_start_from_zero(world: World) -> None:
     former = world.view(JOB)
     made = world.put(JOB, OF_ALICE, attempt=1)
     assert (made.created, made.view.attempt, made.view.spec.owner) == (True, 1, "alice")
@@ -47,7 +47,7 @@ def test_attempts_of_another_owner_count_anew(world: World) -> None:
     assert world.put(JOB, OF_ALICE, attempt=1).created is False
 
 
-def test_the_next_attempts_of_the_new_owner_are_the_newest_though_the_former_had_higher_ones(world: World) -> None:
+def test_a_new_owners_attempts_supersede_higher_ones(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     end(world)
     world.put(JOB, OF_ALICE, attempt=2)
@@ -56,7 +56,7 @@ def test_the_next_attempts_of_the_new_owner_are_the_newest_though_the_former_had
         world.put(JOB, OF_ALICE, attempt=1)
 
 
-def test_a_late_end_of_the_former_owners_run_changes_nothing(world: World) -> None:
+def test_a_late_delete_of_the_former_owner_changes_nothing(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     for attempt in (None, 1, 3, 4):
         with pytest.raises(Gone, match="the cluster of bob has ended, and the key now belongs to another owner"):
@@ -65,7 +65,7 @@ def test_a_late_end_of_the_former_owners_run_changes_nothing(world: World) -> No
     assert world.delete(JOB, 1, "alice").state is ClusterState.DRAINING
 
 
-def test_a_late_request_of_the_former_owners_run_changes_nothing(world: World) -> None:
+def test_a_late_request_of_the_former_owner_changes_nothing(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     with pytest.raises(Conflict, match="belongs to another owner until its cluster has ended"):
         world.put(JOB, OF_BOB, attempt=3)
@@ -75,19 +75,19 @@ def test_a_late_request_of_the_former_owners_run_changes_nothing(world: World) -
     assert world.put(JOB, OF_BOB, attempt=4).view.attempt == 4
 
 
-def test_for_the_same_owner_a_lower_attempt_stays_over(world: World) -> None:
+def test_a_lower_attempt_of_the_same_owner_is_gone(world: World) -> None:
     with pytest.raises(Gone, match="attempt 1 has ended: the latest is attempt 3"):
         world.put(JOB, OF_BOB, attempt=1)
 
 
-def test_each_keeps_what_was_its_own(world: World) -> None:
+def test_each_owner_keeps_its_own_cluster(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=3)
     with world.store.read() as unit:
         kept = [(one.spec.owner, one.attempt, one.state) for one in list_clusters(unit, None, ClusterPage(9))]
     assert kept == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
 
 
-def test_the_audit_log_tells_them_apart_and_users_read_their_own(world: World) -> None:
+def test_users_read_only_their_own_clusters_audit_rows(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
 
     def read(token: str | None = None) -> dict[str, set[str]]:
@@ -104,7 +104,7 @@ def test_the_audit_log_tells_them_apart_and_users_read_their_own(world: World) -
     assert problem(answer) == (404, "not-found", f"cluster {JOB} is not known")
 
 
-def test_an_agent_that_ends_the_former_owners_run_is_told_that_it_is_over(world: World) -> None:
+def test_an_agents_late_end_of_a_former_run_is_gone(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=1)
     agent = world.token(Role.AGENT, "brno-h1")
     answer = ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=3&owner=bob", token=agent)
@@ -112,7 +112,7 @@ def test_an_agent_that_ends_the_former_owners_run_is_told_that_it_is_over(world:
     assert ask(world, "DELETE", f"/v1/clusters/{JOB}?attempt=1&owner=alice", token=agent).status_code == 202
 
 
-def test_who_waits_for_news_of_its_cluster_is_not_shown_the_next_owners(world: World) -> None:
+def test_a_long_poll_does_not_show_the_next_owners_cluster(world: World) -> None:
     token, before = world.token(Role.USER, "bob"), world.view(JOB).version
 
     async def wait() -> httpx.Response:
@@ -125,7 +125,7 @@ def test_who_waits_for_news_of_its_cluster_is_not_shown_the_next_owners(world: W
     assert problem(asyncio.run(wait())) == (404, "not-found", f"cluster {JOB} is not known")
 
 
-def test_a_dry_run_says_that_it_would_be_made(world: World) -> None:
+def test_a_dry_run_reports_that_the_cluster_would_be_created(world: World) -> None:
     wanted = {"spec": OF_ALICE.model_dump(mode="json"), "attempt": 1}
     answer = ask(world, "PUT", f"/v1/clusters/{JOB}?dry_run=true", wanted)
     assert (answer.status_code, answer.json()["created"]) == (200, True)
@@ -143,7 +143,7 @@ def again(world: World, owner: str = "alice") -> tuple[str, str]:
     return former, world.put("demo", spec("brno-h1", owner=owner)).view.id
 
 
-def test_an_end_of_the_former_cluster_does_not_end_the_next(world: World) -> None:
+def test_deleting_the_former_cluster_does_not_end_the_next(world: World) -> None:
     former, newest = again(world)
     status, kind, detail = problem(ask(world, "DELETE", f"{CLUSTER}?id={former}"))
     assert (status, kind) == (410, "gone")
@@ -155,7 +155,7 @@ def test_an_end_of_the_former_cluster_does_not_end_the_next(world: World) -> Non
 
 
 @pytest.mark.parametrize("fence", ["id={former}", "attempt=0", "owner=alice"])
-def test_an_extension_of_the_former_cluster_does_not_extend_the_next(world: World, fence: str) -> None:
+def test_extending_the_former_cluster_does_not_extend_the_next(world: World, fence: str) -> None:
     former, _ = again(world, owner="bob" if fence.startswith("owner") else "alice")
     ends = world.view("demo").lease_ends
     answer = ask(world, "POST", f"{CLUSTER}/lease?{fence.format(former=former)}", {"seconds": 86400})
@@ -163,12 +163,12 @@ def test_an_extension_of_the_former_cluster_does_not_extend_the_next(world: Worl
     assert world.view("demo").lease_ends == ends
 
 
-def test_an_extension_of_the_newest_cluster_by_its_id_is_done(world: World) -> None:
+def test_extending_the_latest_cluster_by_id_succeeds(world: World) -> None:
     _, newest = again(world)
     assert ask(world, "POST", f"{CLUSTER}/lease?id={newest}", {"seconds": 86400}).status_code == 200
 
 
-def test_an_ended_cluster_is_read_by_its_id(world: World) -> None:
+def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
     former, newest = again(world, owner="bob")
     token = world.token(Role.USER, "alice")
     shown = ask(world, "GET", f"{CLUSTER}?id={former}", token=token)
@@ -177,9 +177,7 @@ def test_an_ended_cluster_is_read_by_its_id(world: World) -> None:
     assert problem(ask(world, "GET", f"/v1/clusters/other?id={former}", token=token))[:2] == (404, "not-found")
 
 
-def test_the_key_changes_owner_between_the_rights_and_the_extension(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Alice is found to be the owner; before anything is written the key is bob's."""
     check_of_an_owner_that_changes(
         world,
@@ -188,7 +186,7 @@ def test_the_key_changes_owner_between_the_rights_and_the_extension(
     )
 
 
-def test_the_key_changes_owner_between_the_rights_and_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     check_of_an_owner_that_changes(
         world, monkeypatch, lambda token: ask(world, "DELETE", CLUSTER, token=token).status_code
     )

@@ -15,7 +15,7 @@ def engine(database: str) -> Engine:
     return made
 
 
-def test_a_name_that_another_service_has_is_refused(engine: Engine) -> None:
+def test_a_replica_name_in_use_is_refused(engine: Engine) -> None:
     with (
         hold_replica_name(engine, "one"),
         pytest.raises(BadInput, match="another service"),
@@ -25,7 +25,7 @@ def test_a_name_that_another_service_has_is_refused(engine: Engine) -> None:
     engine.dispose()
 
 
-def test_a_name_is_free_when_its_service_has_ended(engine: Engine) -> None:
+def test_a_replica_name_is_free_after_a_stop(engine: Engine) -> None:
     with hold_replica_name(engine, "one"):
         pass
     with hold_replica_name(engine, "one", patience=0):

@@ -64,7 +64,7 @@ def over(path: Path) -> httpx.Client:
     return httpx.Client(transport=httpx.HTTPTransport(uds=str(path), retries=3), base_url="http://sbf")
 
 
-def test_it_answers_on_tcp_and_on_a_socket_of_its_group(tmp_path: Path) -> None:
+def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
     path = settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
     with serving(path), over(tmp_path / "run" / "sbf.sock") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
@@ -73,7 +73,7 @@ def test_it_answers_on_tcp_and_on_a_socket_of_its_group(tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / "run" / "sbf.sock").stat().st_mode) == 0o660
 
 
-def test_sigterm_ends_it_within_two_seconds_also_with_clients_that_wait_and_a_device_that_hangs(tmp_path: Path) -> None:
+def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None:
     """A switch that takes the connection and says nothing; clients in long polls get their answer."""
     hung = socket.create_server(("127.0.0.1", 0))
     document = three_sites().model_dump(mode="json")
@@ -104,7 +104,7 @@ def test_sigterm_ends_it_within_two_seconds_also_with_clients_that_wait_and_a_de
     hung.close()
 
 
-def test_what_was_put_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
     path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     document = three_sites().model_dump(mode="json")
     for one in document["sites"]:
@@ -129,7 +129,7 @@ def test_what_was_put_is_there_after_a_kill(tmp_path: Path) -> None:
         ({"workers": "many"}, "workers: expected a valid integer"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_with_code_2(tmp_path: Path, changes: dict[str, str], words: str) -> None:
+def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, str], words: str) -> None:
     done = run("serve", "--config", str(settings(tmp_path, **changes)))
     assert done.returncode == 2
     assert done.stderr.startswith("sbf: ")
@@ -137,7 +137,7 @@ def test_settings_that_cannot_be_are_refused_with_code_2(tmp_path: Path, changes
     assert "Traceback" not in done.stderr
 
 
-def test_settings_that_are_not_there_are_refused_with_code_2(tmp_path: Path) -> None:
+def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
     done = run("serve", "--config", str(tmp_path / "none.toml"))
     assert (done.returncode, done.stderr) == (
         2,
@@ -145,7 +145,7 @@ def test_settings_that_are_not_there_are_refused_with_code_2(tmp_path: Path) -> 
     )
 
 
-def test_a_port_in_use_is_refused_with_code_2(tmp_path: Path) -> None:
+def test_a_port_in_use_exits_with_code_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run("serve", "--config", str(settings(tmp_path, listen=address)))
@@ -155,7 +155,7 @@ def test_a_port_in_use_is_refused_with_code_2(tmp_path: Path) -> None:
     )
 
 
-def test_a_socket_in_use_is_left_and_a_dead_one_replaced(tmp_path: Path) -> None:
+def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
     path = settings(tmp_path, socket=str(tmp_path / "sbf.sock"))
     with serving(path) as process:
         second = tmp_path / "second"
@@ -168,7 +168,7 @@ def test_a_socket_in_use_is_left_and_a_dead_one_replaced(tmp_path: Path) -> None
         assert client.get("/healthz").status_code == 200
 
 
-def test_who_gets_through_on_tcp_finds_the_socket_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As somebody does who waits for the one and then uses the other."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
     asked: list[str] = []
@@ -191,7 +191,7 @@ def test_openapi_prints_the_document_without_a_database() -> None:
     assert json.loads(done.stdout)["info"]["title"] == "SBF"
 
 
-def test_the_listening_socket_says_that_it_is_tcp_so_that_asyncio_sends_small_answers_at_once() -> None:
+def test_the_listening_socket_names_its_protocol_tcp() -> None:
     with _listen_tcp("127.0.0.1:0") as opened:
         assert opened.proto == socket.IPPROTO_TCP
 
@@ -201,7 +201,7 @@ def test_the_listening_socket_says_that_it_is_tcp_so_that_asyncio_sends_small_an
     [("", "127.0.0.1"), ('trusted_proxies = ["127.0.0.0/8"]\n', "192.0.2.9")],
     ids=["not set", "set"],
 )
-def test_whose_address_a_proxy_tells_is_believed_of_trusted_ones_only(tmp_path: Path, trusted: str, told: str) -> None:
+def test_only_trusted_proxies_may_name_the_caller(tmp_path: Path, trusted: str, told: str) -> None:
     path = settings(tmp_path)
     path.write_text(path.read_text() + trusted)
     listen = path.read_text().split('listen = "')[1].split('"')[0]
@@ -212,7 +212,7 @@ def test_whose_address_a_proxy_tells_is_believed_of_trusted_ones_only(tmp_path: 
         assert process.stderr.readline().split()[-1] == f"address={told}"
 
 
-def test_what_a_proxy_passes_on_is_not_of_this_machine(tmp_path: Path) -> None:
+def test_a_forwarded_call_does_not_count_as_local(tmp_path: Path) -> None:
     path = settings(tmp_path)
     listen = path.read_text().split('listen = "')[1].split('"')[0]
     with serving(path):

@@ -91,7 +91,7 @@ def installation() -> Iterator[Installation]:
         yield made
 
 
-def test_who_believes_its_authority_is_let_in_with_a_token(installation: Installation) -> None:
+def test_a_client_that_trusts_the_authority_is_admitted(installation: Installation) -> None:
     with Client(installation.url, token=installation.token, ca_file=installation.authority) as client:
         assert client.sbf.whoami().name == "eva"
     with Client(installation.url, ca_file=installation.authority, token="vc_none") as client:  # noqa: SIM117, S106
@@ -99,14 +99,14 @@ def test_who_believes_its_authority_is_let_in_with_a_token(installation: Install
             client.sbf.whoami()
 
 
-def test_who_does_not_believe_it_sends_no_token_and_is_told_what_to_do(installation: Installation) -> None:
+def test_a_client_without_trust_sends_no_token(installation: Installation) -> None:
     with Client(installation.url, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
     assert str(raised.value).startswith(f"the certificate of SBF at {installation.url} is not trusted: ")
     assert "--ca-file or VIRTCLOUD_CA_FILE" in str(raised.value)
 
 
-def test_plain_http_is_told_to_use_tls(installation: Installation) -> None:
+def test_plain_http_gets_an_error_that_names_tls(installation: Installation) -> None:
     plain = installation.url.replace("https", "http")
     with Client(plain, token=installation.token) as client, pytest.raises(ServiceUnreachable) as raised:
         client.sbf.whoami()
@@ -133,12 +133,12 @@ def test_tls_before_1_2_is_refused(installation: Installation) -> None:
         handshake(installation.port, ssl.TLSVersion.TLSv1_1)
 
 
-def test_on_its_socket_root_is_an_operator_without_certificate_or_token(installation: Installation) -> None:
+def test_root_on_the_socket_needs_no_certificate_or_token(installation: Installation) -> None:
     with Client(f"unix://{installation.folder}/sbf.sock") as client:
         assert client.sbf.whoami().role == "operator"
 
 
-def test_a_signal_has_the_certificate_read_anew_and_one_that_cannot_be_is_not_taken(installation: Installation) -> None:
+def test_sighup_reloads_a_valid_certificate_only(installation: Installation) -> None:
     before, log = installation.shown(), installation.folder / "log"
     (installation.folder / "sbf.crt").write_text("rubbish")
     installation.process.send_signal(signal.SIGHUP)
@@ -150,7 +150,7 @@ def test_a_signal_has_the_certificate_read_anew_and_one_that_cannot_be_is_not_ta
     assert installation.shown() != before
 
 
-def test_an_unusable_credential_is_logged_at_start_and_on_a_signal(tmp_path: Path) -> None:
+def test_an_unusable_credential_is_logged_at_start_and_sighup(tmp_path: Path) -> None:
     """The service answers all the same: the devices of other credentials work."""
     credential = {"username": "x", "key_file": f"{tmp_path}/absent"}
     with serving(tmp_path, credentials={"site": credential}) as made:
@@ -163,7 +163,7 @@ def test_an_unusable_credential_is_logged_at_start_and_on_a_signal(tmp_path: Pat
         until(lambda: log.read_text().count("credential_unusable") == 2)
 
 
-def test_callers_must_show_a_certificate_where_that_is_set(tmp_path: Path) -> None:
+def test_client_certificates_are_required_if_configured(tmp_path: Path) -> None:
     clients = Authority("clients")
     certificate, key = clients.sign(tmp_path, "host")
     both = tmp_path / "both.pem"
@@ -188,7 +188,7 @@ def test_callers_must_show_a_certificate_where_that_is_set(tmp_path: Path) -> No
         ),
     ],
 )
-def test_what_would_not_be_safe_is_refused_at_the_start(tmp_path: Path, changes: dict[str, str], words: str) -> None:
+def test_unsafe_tls_settings_are_refused_at_the_start(tmp_path: Path, changes: dict[str, str], words: str) -> None:
     found = {"database": f"sqlite:///{tmp_path}/sbf.db", "listen": "127.0.0.1:0"} | changes
     config = tmp_path / "sbf.toml"
     config.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in found.items()))
@@ -196,7 +196,7 @@ def test_what_would_not_be_safe_is_refused_at_the_start(tmp_path: Path, changes:
         open_sockets(build_service(read_settings(config)))
 
 
-def test_a_file_that_is_no_certificate_is_bad_input(tmp_path: Path) -> None:
+def test_an_invalid_certificate_file_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
     with pytest.raises(BadInput, match="expected certificates"):
         Client("https://127.0.0.1:1", ca_file=tmp_path / "x")

@@ -21,16 +21,14 @@ def command(code: str) -> SecretSource:
     return SecretSource(command=(sys.executable, "-c", code))
 
 
-def test_a_secret_is_in_a_file_the_environment_or_a_commands_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_come_from_file_environment_or_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "p").write_text(f"{SECRET}\n")
     monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
     sources = [SecretSource(file=tmp_path / "p"), SecretSource(env="SWITCH_PASSWORD"), command(f"print('{SECRET}')")]
     assert [fetch_secret(source, 30).get_secret_value() for source in sources] == [SECRET] * 3
 
 
-def test_a_space_at_its_end_is_a_part_of_a_secret(tmp_path: Path) -> None:
+def test_a_trailing_space_belongs_to_the_secret(tmp_path: Path) -> None:
     (tmp_path / "p").write_text(" a b \r\n")
     assert fetch_secret(SecretSource(file=tmp_path / "p"), 1).get_secret_value() == " a b "
 
@@ -49,26 +47,26 @@ def test_a_space_at_its_end_is_a_part_of_a_secret(tmp_path: Path) -> None:
         (command("pass"), "expected a secret, got an empty text"),
     ],
 )
-def test_what_fails_names_the_place_and_not_what_was_found(source: SecretSource, words: str) -> None:
+def test_an_error_names_the_source_and_not_the_secret(source: SecretSource, words: str) -> None:
     with pytest.raises(Refused, match=words) as raised:
         fetch_secret(source, 30)
     seen = raised.value
     assert SECRET not in f"{seen!r} {seen.__cause__!r}"
 
 
-def test_a_command_that_hangs_is_given_up() -> None:
+def test_a_hanging_command_times_out() -> None:
     with pytest.raises(Refused, match=re.escape(f"command {sys.executable} took longer than 0.2 s")) as raised:
         fetch_secret(command(f"import time; print('{SECRET}', flush=True); time.sleep(60)"), 0.2)
     assert SECRET not in repr(raised.value.__cause__)
 
 
 @pytest.mark.parametrize("given", [{}, {"file": "/x", "env": "X"}, {"command": []}, {"env": ""}, {"vault": "x"}])
-def test_a_source_is_one_place(given: dict[str, object]) -> None:
+def test_a_source_has_exactly_one_kind(given: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         SecretSource.model_validate(given)
 
 
-def test_a_secret_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_path: Path) -> None:
+def test_a_secret_in_the_settings_is_refused_without_repeating_it(tmp_path: Path) -> None:
     path = tmp_path / "sbf.toml"
     path.write_text(f'[credentials.site]\nusername = "sbf"\npassword = "{SECRET}"\n')
     with pytest.raises(BadDocument) as raised:
@@ -79,7 +77,7 @@ def test_a_secret_that_stands_in_the_settings_is_refused_and_not_repeated(tmp_pa
     )
 
 
-def test_a_login_shows_no_secret_in_its_words_nor_in_the_log(
+def test_a_login_shows_no_secret_in_repr_or_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("SWITCH_PASSWORD", SECRET)
@@ -92,7 +90,7 @@ def test_a_login_shows_no_secret_in_its_words_nor_in_the_log(
     assert SECRET not in f"{login!r} {login} {settings!r} {settings.model_dump_json()} {caplog.text}"
 
 
-def test_a_secret_that_cannot_be_had_is_told_with_device_and_credential() -> None:
+def test_an_unavailable_secret_is_reported_with_device_and_credential() -> None:
     settings = ServiceSettings.model_validate(
         {"credentials": {"site": {"username": "x", "password": {"env": "NO_SUCH"}}}}
     )
@@ -115,7 +113,7 @@ def test_a_missing_credential_file_is_named_not_the_device(tmp_path: Path, key: 
     )
 
 
-def test_every_fault_of_a_credential_shows_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_faults_of_credentials_are_found_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABSENT", raising=False)
     good = tmp_path / "good"
     good.write_text("secret")

@@ -28,7 +28,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_whole_file_is_read(tmp_path: Path) -> None:
+def test_all_settings_of_a_file_are_read(tmp_path: Path) -> None:
     found = read_settings(written(tmp_path, WHOLE))
     assert found.credentials["lab"].username == "switch"
     assert found.timing.drain_deadline == 0.5
@@ -41,7 +41,7 @@ def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
     assert ServiceSettings().listen == "127.0.0.1:8800"
 
 
-def test_every_key_at_fault_is_named_with_the_file(tmp_path: Path) -> None:
+def test_every_invalid_key_is_named_with_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, 'listen = "here"\nlisten_too = 1\n[timing]\nread_timeout = 0\n')
     with pytest.raises(BadDocument) as caught:
         read_settings(path)
@@ -52,11 +52,11 @@ def test_every_key_at_fault_is_named_with_the_file(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_toml_is_said_with_its_line(tmp_path: Path) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(BadDocument, match=r"sbf.toml: not TOML: .*line 1"):
         read_settings(written(tmp_path, "database = \n"))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none\.toml: cannot be read: No such file or directory"):
         read_settings(tmp_path / "none.toml")

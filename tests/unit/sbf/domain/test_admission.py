@@ -26,7 +26,7 @@ LIMITS = QuotaLimits(clusters=2, sites=2, lease_s=7200)
         (0, 1, 7201, "alice's cluster would last 2:00:01 from its start (limit 2:00:00)"),
     ],
 )
-def test_what_is_too_much_is_said_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
+def test_an_exceeded_quota_is_named_with_its_limit(clusters: int, sites: int, lasts: float, words: str | None) -> None:
     assert (
         find_quota_violation(
             LIMITS, QuotaRequest("alice", ResourceUsage(clusters=clusters), ResourceUsage(clusters=1), sites, lasts)
@@ -35,7 +35,7 @@ def test_what_is_too_much_is_said_with_its_limit(clusters: int, sites: int, last
     )
 
 
-def test_one_is_said_as_one() -> None:
+def test_a_count_of_one_is_singular() -> None:
     assert (
         find_quota_violation(
             QuotaLimits(clusters=1), QuotaRequest("alice", ResourceUsage(clusters=1), ResourceUsage(1), 1, 1)
@@ -44,7 +44,7 @@ def test_one_is_said_as_one() -> None:
     )
 
 
-def test_what_is_not_limited_is_not_refused() -> None:
+def test_an_unlimited_quota_refuses_nothing() -> None:
     assert (
         find_quota_violation(
             QuotaLimits(), QuotaRequest("alice", ResourceUsage(*[10**6] * 5), ResourceUsage(*[10**6] * 5), 10**6, 1e9)
@@ -54,12 +54,12 @@ def test_what_is_not_limited_is_not_refused() -> None:
     assert find_lease_violation(QuotaLimits(), "alice", 1e9) is None
 
 
-def test_a_users_own_limits_go_before_the_services_one_by_one() -> None:
+def test_each_limit_of_a_user_overrides_the_default() -> None:
     assert merge_limits(QuotaLimits(clusters=5), LIMITS) == QuotaLimits(clusters=5, sites=2, lease_s=7200)
     assert merge_limits(None, LIMITS) == LIMITS
 
 
-def test_a_limit_of_none_at_all_is_a_limit() -> None:
+def test_a_limit_of_zero_is_a_limit() -> None:
     assert merge_limits(QuotaLimits(clusters=0), LIMITS).clusters == 0
     assert (
         find_quota_violation(QuotaLimits(clusters=0), QuotaRequest("alice", ResourceUsage(), ResourceUsage(1), 1, 1))
@@ -89,12 +89,12 @@ HAS = ResourceUsage(clusters=1, networks=1, guests=2, cpus=4, memory_mb=1024)
         ({"networks": 1, "guests": 0}, ResourceUsage(clusters=1), None),
     ],
 )
-def test_guests_and_what_they_take_are_limited(limits: dict[str, int], asks: ResourceUsage, words: str | None) -> None:
+def test_guests_cpus_and_memory_are_limited(limits: dict[str, int], asks: ResourceUsage, words: str | None) -> None:
     """Who has more than a later, smaller quota allows may still ask for what adds nothing to that."""
     assert find_quota_violation(QuotaLimits.model_validate(limits), QuotaRequest("alice", HAS, asks, 1, 1)) == words
 
 
-def test_the_use_of_clusters_is_the_sum_of_their_guests() -> None:
+def test_usage_is_the_sum_over_clusters() -> None:
     guest = {"host": "h1", "image": "debian", "memory_mb": 512, "cpus": 2}
     own = {"owner": "alice", "guests": [guest | {"name": "g1"}, guest | {"name": "g2"}]}
     member = {"owner": "alice", "joins": "a", "guests": [guest | {"name": "g3"}]}

@@ -31,7 +31,7 @@ def pool(
     return SitePool(Name(site), vlans(given), vlans(claimed), vlans(quarantined), freed=days)
 
 
-def test_free_is_what_is_given_and_neither_claimed_nor_kept_back_nor_excluded() -> None:
+def test_claimed_quarantined_and_excluded_vlan_ids_are_not_free() -> None:
     one = SitePool(Name("brno"), vlans("1,100-109"), vlans("100"), vlans("101"), excluded=vlans("105-109"))
     assert str(one.free) == "102-104"
 
@@ -40,35 +40,35 @@ def test_vlan_1_is_never_free() -> None:
     assert str(pool("brno", "1-3").free) == "2-3"
 
 
-def test_free_at_all_sites_is_what_each_of_them_has() -> None:
+def test_vlan_ids_free_at_all_sites_are_the_intersection() -> None:
     sites = [pool("brno", "100-199"), pool("praha", "100-149,160-219"), pool("plzen", "120-199", claimed="120-130")]
     assert str(find_free_at_all(sites)) == "131-149,160-199"
 
 
-def test_no_site_has_no_number() -> None:
+def test_no_sites_have_no_free_vlan_id() -> None:
     assert str(find_free_at_all([])) == ""
 
 
-def test_the_lowest_of_the_never_used_is_taken() -> None:
+def test_the_lowest_unused_vlan_id_is_allocated() -> None:
     assert set(allocate_vlan_ids([pool("brno", "100-105", claimed="100"), pool("praha", "101-105")]).values()) == {101}
 
 
-def test_a_number_never_used_comes_before_one_used_long_ago() -> None:
+def test_an_unused_vlan_id_comes_before_a_released_one() -> None:
     assert set(allocate_vlan_ids([pool("brno", "100-101", freed={100: 1})]).values()) == {101}
 
 
-def test_the_number_unused_for_longest_at_every_site_is_taken() -> None:
+def test_the_vlan_id_longest_unused_at_every_site_is_allocated() -> None:
     """100 came back early in Brno, but late in Praha: what counts is its last use anywhere."""
     brno = pool("brno", "100-102", freed={100: 1, 101: 5, 102: 6})
     praha = pool("praha", "100-102", freed={100: 20})
     assert set(allocate_vlan_ids([brno, praha]).values()) == {101}
 
 
-def test_numbers_freed_together_are_taken_lowest_first() -> None:
+def test_vlan_ids_released_together_are_allocated_lowest_first() -> None:
     assert set(allocate_vlan_ids([pool("brno", "100-102", freed={102: 3, 101: 3, 100: 4})]).values()) == {101}
 
 
-def test_used_up_pools_are_named_with_what_they_give_and_what_is_used() -> None:
+def test_exhausted_pools_are_named_with_their_usage() -> None:
     sites = [
         pool("brno", "100-139", claimed="100-139"),
         pool("praha", "100-139", claimed="100-137", quarantined="138-139"),
@@ -82,7 +82,7 @@ def test_used_up_pools_are_named_with_what_they_give_and_what_is_used() -> None:
     )
 
 
-def test_pools_with_nothing_in_common_are_told_so() -> None:
+def test_pools_without_a_common_vlan_id_are_named() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200-209", claimed="200")])
     assert str(caught.value) == (
@@ -92,12 +92,12 @@ def test_pools_with_nothing_in_common_are_told_so() -> None:
     )
 
 
-def test_the_same_number_is_taken_everywhere_also_where_it_could_be_translated() -> None:
+def test_a_common_vlan_id_is_preferred_to_translation() -> None:
     chosen = allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "105-109")], translates=True)
     assert chosen == {"brno": 105, "praha": 105}
 
 
-def test_where_no_number_is_common_each_site_gets_its_own_longest_unused() -> None:
+def test_with_translation_each_site_gets_its_longest_unused_vlan_id() -> None:
     used = pool("praha", "200-201", freed={200: 5, 201: 3})
     assert allocate_vlan_ids([pool("brno", "100-109", claimed="100"), used], translates=True) == {
         "brno": 101,
@@ -105,14 +105,14 @@ def test_where_no_number_is_common_each_site_gets_its_own_longest_unused() -> No
     }
 
 
-def test_translation_does_not_help_a_site_that_has_none_free() -> None:
+def test_translation_does_not_help_an_exhausted_site() -> None:
     with pytest.raises(
         NoVlanFree, match=r"praha has 1 VLAN IDs, 1 in use; end a cluster, or add VLAN IDs to the pools"
     ):
         allocate_vlan_ids([pool("brno", "100-109"), pool("praha", "200", claimed="200")], translates=True)
 
 
-def test_an_empty_pool_is_told_to_be_filled() -> None:
+def test_the_error_about_an_empty_pool_says_to_fill_it() -> None:
     with pytest.raises(NoVlanFree) as caught:
         allocate_vlan_ids([pool("brno", ""), pool("praha", "200-209")])
     assert str(caught.value) == (
@@ -125,27 +125,27 @@ EVPN = Name("evpn")
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_the_lowest_number_never_used_is_taken_first() -> None:
+def test_the_lowest_unused_service_id_is_allocated_first() -> None:
     freed = {10100: BEGUN}
     assert allocate_service_id(ServicePool(EVPN, range(10100, 10110), frozenset({10101}), freed=freed)) == 10102
 
 
-def test_then_the_one_unused_for_longest() -> None:
+def test_then_the_longest_unused_service_id_is_allocated() -> None:
     freed = {10100: BEGUN + timedelta(hours=2), 10101: BEGUN, 10102: BEGUN + timedelta(hours=1)}
     assert allocate_service_id(ServicePool(EVPN, range(10100, 10103), frozenset({10101}), freed=freed)) == 10102
 
 
-def test_a_number_that_the_transport_gives_no_more_is_not_taken() -> None:
+def test_a_service_id_outside_the_range_is_not_allocated() -> None:
     pool = ServicePool(EVPN, range(10100, 10101), frozenset({10100}), freed={10050: BEGUN})
     with pytest.raises(NoVlanFree):
         allocate_service_id(pool)
 
 
-def test_a_range_of_millions_is_not_walked() -> None:
+def test_a_range_of_millions_is_not_enumerated() -> None:
     assert allocate_service_id(ServicePool(EVPN, range(1, 2**32))) == 1
 
 
-def test_a_transport_without_a_free_number_is_named_with_its_range() -> None:
+def test_an_exhausted_transport_is_named_with_its_range() -> None:
     pool = ServicePool(EVPN, range(10100, 10102), frozenset({10100, 10101}), quarantined=1)
     with pytest.raises(NoVlanFree) as caught:
         allocate_service_id(pool)

@@ -13,23 +13,23 @@ def made() -> Token:
     return Token.make(bytes(range(37)))
 
 
-def test_a_token_is_its_prefix_its_id_and_256_bits() -> None:
+def test_a_token_consists_of_prefix_id_and_256_bits() -> None:
     assert made().text == TEXT
     assert (made().id, len(TEXT)) == ("aaaqeaye", 55)
 
 
-def test_a_token_is_read_as_it_was_written() -> None:
+def test_a_formatted_token_parses_to_itself() -> None:
     assert Token.parse(TEXT) == made()
 
 
 @pytest.mark.parametrize(
     "text", ["", "vc_", TEXT[:-1], TEXT + "x", TEXT.upper(), TEXT.replace("vc_", "gh_"), f" {TEXT}"]
 )
-def test_what_cannot_be_a_token_is_none(text: str) -> None:
+def test_an_invalid_token_parses_to_none(text: str) -> None:
     assert Token.parse(text) is None
 
 
-def test_the_secret_is_in_no_repr() -> None:
+def test_the_repr_of_a_token_hides_the_secret() -> None:
     assert "BQYH" not in f"{made()} {made()!r}"
 
 
@@ -40,11 +40,11 @@ def test_another_secret_under_the_same_id_has_another_digest() -> None:
 
 
 @pytest.mark.parametrize(("uid", "name"), [(0, "root"), (120, "virtcloud")])
-def test_root_and_the_service_itself_are_operators(uid: int, name: str) -> None:
+def test_root_and_the_service_user_are_operators(uid: int, name: str) -> None:
     assert identify_local_user(uid, name, 120, LocalUsers.TOKEN) == Principal(name, Role.OPERATOR)
 
 
-def test_another_local_user_is_the_user_of_its_name() -> None:
+def test_a_local_user_gets_the_user_name_of_the_kernel() -> None:
     assert identify_local_user(1000, "alice", 120, LocalUsers.USER) == Principal("alice", Role.USER)
 
 
@@ -56,7 +56,7 @@ def test_another_local_user_is_the_user_of_its_name() -> None:
         (65534, None, LocalUsers.USER, "the local user with the number 65534 cannot be a user of SBF by that name"),
     ],
 )
-def test_a_local_user_whom_nobody_vouches_for_needs_a_token(
+def test_a_local_user_without_a_valid_name_needs_a_token(
     uid: int, name: str | None, setting: LocalUsers, words: str
 ) -> None:
     with pytest.raises(Unauthenticated) as raised:

@@ -75,12 +75,12 @@ def states(found: dict[str, CableView]) -> dict[str, str]:
     return {ends: str(view.state) for ends, view in found.items() if view.state is not CableState.RIGHT}
 
 
-def test_cables_are_right_whatever_forms_names_and_ports_have() -> None:
+def test_any_form_of_names_and_ports_is_recognised() -> None:
     """A short or a long port name, a system name with its domain, a MAC address with the interface as description."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
-def test_a_port_is_known_by_the_first_word_of_its_description() -> None:
+def test_the_first_word_of_a_description_identifies_a_port() -> None:
     """Comware's default: ``GigabitEthernet1/0/24 Interface``."""
     told = hears("Te 0/1", "brno-sw1", "0200.0000.0001", "GigabitEthernet1/0/24 Interface")
     assert states(views((RIGHT1, RIGHT2), (told,))) == {}
@@ -98,7 +98,7 @@ def test_one_end_that_sees_the_other_is_enough() -> None:
     assert states(views((RIGHT1, RIGHT2, TRUNK1), None)) == {}
 
 
-def test_two_cables_that_were_swapped_are_both_named_with_what_is_there_and_where_their_own_is() -> None:
+def test_swapped_cables_are_reported_with_both_ends() -> None:
     found = views((hears("Gi1/0/1", "brno-h2", "eth0"), hears("Gi1/0/2", "brno-h1", "eth0"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "other-neighbour"}
     assert found[H1].found == (
@@ -107,84 +107,84 @@ def test_two_cables_that_were_swapped_are_both_named_with_what_is_there_and_wher
     )
 
 
-def test_a_cable_in_another_port_of_the_right_neighbour_is_named_with_that_port() -> None:
+def test_a_cable_in_another_port_is_reported_with_that_port() -> None:
     found = views((hears("Gi1/0/1", "brno-h1", "eth1"), RIGHT2, TRUNK1))
     assert states(found) == {H1: "other-port"}
     assert found[H1].found == ("brno-sw1:Gi1/0/1 sees brno-h1:eth1",)
 
 
-def test_a_port_that_the_topology_does_not_have_is_another_port_too() -> None:
+def test_a_port_outside_the_topology_is_another_port() -> None:
     found = views((RIGHT1, RIGHT2, hears("Gi1/0/24", "brno-sw2", "TenGigabitEthernet 0/47")), ())
     assert states(found) == {TRUNK: "other-port"}
     assert found[TRUNK].found == ("brno-sw1:Gi1/0/24 sees brno-sw2, port TenGigabitEthernet 0/47",)
 
 
 @pytest.mark.parametrize("local", ["Gi1/0/3", "Gi1/0/47"], ids=["a free port of ours", "a port that is not ours"])
-def test_a_cable_that_was_moved_is_named_once_with_where_it_is_now(local: str) -> None:
+def test_a_moved_cable_is_reported_once_with_its_new_port(local: str) -> None:
     found = views((hears(local, "brno-h1", "eth0"), RIGHT2, TRUNK1))
     assert states(found) == {H1: "elsewhere"}
     (words,) = found[H1].found
     assert words in (f"brno-h1:eth0 is seen at brno-sw1:{form}{local[2:]}" for form in ("Gi", "GigabitEthernet"))
 
 
-def test_a_cable_that_no_link_says_is_listed_once_though_both_ends_see_it() -> None:
+def test_an_unlisted_cable_is_reported_once() -> None:
     extra = hears("Gi1/0/3", "brno-sw2", "Te 0/2"), hears("Te 0/2", "brno-sw1", "Gi1/0/3")
     found = views((RIGHT1, RIGHT2, TRUNK1, extra[0]), (TRUNK2, extra[1]))
     assert states(found) == {"brno-sw1:Gi1/0/3 brno-sw2:Te0/2": "unlisted"}
 
 
-def test_a_stranger_is_wrong_and_one_without_a_name_cannot_be_told() -> None:
+def test_an_unknown_neighbour_is_wrong_and_a_nameless_one_unknown() -> None:
     found = views((hears("Gi1/0/1", "printer7", "1"), hears("Gi1/0/2", "", "02:00:00:00:00:02"), TRUNK1))
     assert states(found) == {H1: "other-neighbour", H2: "unknown"}
     assert "is it brno-h1 under another name?" in found[H1].found[0]
     assert "let it send its system name" in found[H2].found[0]
 
 
-def test_a_silent_port_is_unknown_and_not_wrong() -> None:
+def test_a_port_without_neighbour_is_unknown_not_wrong() -> None:
     found = views((RIGHT2, TRUNK1))
     assert states(found) == {H1: "unknown"}
     assert not found[H1].is_wrong
     assert found[H1].found == ("brno-sw1:Gi1/0/1 sees no neighbour: is it up, and does brno-h1 send LLDP?",)
 
 
-def test_a_port_that_is_told_by_a_number_or_a_mac_only_is_unknown() -> None:
+def test_a_port_identified_by_number_or_mac_is_unknown() -> None:
     found = views((hears("Gi1/0/1", "brno-h1", "02:00:00:00:00:01"), hears("Gi1/0/2", "brno-h2", "526"), TRUNK1))
     assert states(found) == {H1: "unknown", H2: "unknown"}
 
 
-def test_a_switch_under_another_name_is_known_by_its_management_address() -> None:
+def test_a_management_address_identifies_a_renamed_switch() -> None:
     named = hears("Gi1/0/24", "rack7-top", "Te 0/1", address="192.0.2.2")
     assert states(views((RIGHT1, RIGHT2, named), None)) == {}
 
 
-def test_what_could_not_be_asked_is_unknown_with_the_reason() -> None:
+def test_unread_devices_make_a_cable_unknown_with_the_reason() -> None:
     found = views(None, (TRUNK2,))
     assert states(found) == {H1: "unknown", H2: "unknown"}
     assert found[H1].found == ("neither brno-h1 nor brno-sw1 could be read",)
 
 
-def test_the_expected_one_among_several_neighbours_is_enough() -> None:
+def test_one_expected_neighbour_among_several_is_enough() -> None:
     assert states(views((hears("Gi1/0/1", "phone-12", "LAN"), RIGHT1, RIGHT2, TRUNK1))) == {}
 
 
-def test_what_is_heard_from_the_backbone_is_nobodys_cable() -> None:
+def test_neighbours_in_the_backbone_are_ignored() -> None:
     """The uplink's neighbour is the backbone's, or a switch of another site through its tunnel."""
     assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi1/0/48", "brno-sw2", "Te 0/2")))) == {}
 
 
-def test_management_ports_that_hear_each_other_are_nobodys_business() -> None:
+def test_unmanaged_ports_that_see_each_other_are_ignored() -> None:
     assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "ManagementEthernet 0/0")))) == {}
     assert states(views((RIGHT1, RIGHT2, TRUNK1, hears("Gi0/0", "brno-sw2", "Te 0/2")))) == {}
 
 
-def test_two_ends_that_contradict_each_other_are_wrong() -> None:
+def test_contradicting_ends_make_a_cable_wrong() -> None:
     found = views((RIGHT1, RIGHT2, TRUNK1), (hears("Te 0/1", "brno-h2", "eth1"),))
     assert states(found) == {TRUNK: "other-neighbour"}
     assert found[TRUNK].b == PortRef("brno-sw2:Te0/1")
     assert found[TRUNK].found == ("brno-sw2:Te0/1 sees brno-h2:eth1",)
 
 
-def test_a_link_of_aggregates_is_judged_cable_by_cable_and_members_may_be_joined_in_any_order() -> None:
+def test_aggregate_members_are_compared_in_any_order() -> None:
     site = {
         "name": "brno",
         "switches": [{"name": "brno-sw1", "platform": "cisco_ios", "ports": ["Po1"], "aggregates": {"Po1": MEMBERS}}],

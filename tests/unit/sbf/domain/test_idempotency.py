@@ -27,18 +27,18 @@ def former(state: ClusterState, attempt: int = 3, wanted: object = ASKED) -> Lat
     return LatestAttempt(attempt, state, wanted)
 
 
-def test_an_unknown_key_is_a_new_cluster() -> None:
+def test_an_unknown_key_creates_a_cluster() -> None:
     assert resolve_request("k", request(), None) == CreateAttempt(0)
     assert resolve_request("k", request(7), None) == CreateAttempt(7)
 
 
 @pytest.mark.parametrize("state", sorted(WANTED_STATES))
-def test_without_attempt_the_cluster_that_runs_is_meant(state: ClusterState) -> None:
+def test_without_attempt_a_running_cluster_is_unchanged(state: ClusterState) -> None:
     assert resolve_request("k", request(), former(state)) == NoChange()
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_STATES))
-def test_without_attempt_an_ended_cluster_is_followed_by_a_new_one(state: ClusterState) -> None:
+def test_without_attempt_an_ended_cluster_is_created_again(state: ClusterState) -> None:
     assert resolve_request("k", request(), former(state, wanted=OTHER)) == CreateAttempt(4)
 
 
@@ -50,23 +50,23 @@ def test_a_key_belongs_to_its_owner_until_the_cluster_has_ended(state: ClusterSt
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_STATES))
-def test_the_key_of_an_ended_cluster_is_nobodys_and_attempts_count_anew(state: ClusterState) -> None:
+def test_another_owner_may_reuse_the_key_of_an_ended_cluster(state: ClusterState) -> None:
     assert resolve_request("k", request(), former(state, wanted=OF_BOB)) == CreateAttempt(0)
     assert resolve_request("k", request(1), former(state, wanted=OF_BOB)) == CreateAttempt(1)
 
 
 @pytest.mark.parametrize("attempt", [0, 1, 2])
-def test_what_an_owner_had_under_a_key_before_another_is_over(attempt: int) -> None:
+def test_attempts_before_another_owner_had_the_key_stay_ended(attempt: int) -> None:
     with pytest.raises(Gone, match=f"cluster k: attempt {attempt} has ended: the key belonged to another owner since"):
         resolve_request("k", request(attempt), former(ClusterState.RELEASED, 1, OF_BOB), own=2)
 
 
-def test_an_owner_that_had_a_key_before_another_goes_on_counting() -> None:
+def test_a_returning_owner_continues_its_attempt_numbers() -> None:
     assert resolve_request("k", request(), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(3)
     assert resolve_request("k", request(5), former(ClusterState.RELEASED, 1, OF_BOB), own=2) == CreateAttempt(5)
 
 
-def test_a_call_about_another_owners_cluster_than_the_newest_is_gone() -> None:
+def test_a_call_about_a_former_owners_cluster_is_gone() -> None:
     with pytest.raises(Gone, match="cluster k: the cluster of bob has ended, and the key now belongs to another owner"):
         check_owner("k", "bob", "alice")
     check_owner("k", "alice", "alice")
@@ -74,7 +74,7 @@ def test_a_call_about_another_owners_cluster_than_the_newest_is_gone() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(LEAVING_STATES))
-def test_without_attempt_a_cluster_that_is_ending_is_a_conflict(state: ClusterState) -> None:
+def test_without_attempt_an_ending_cluster_is_a_conflict(state: ClusterState) -> None:
     with pytest.raises(Conflict, match=f"cluster k is still {state}: ask again when it has ended"):
         resolve_request("k", request(), former(state))
 
@@ -86,12 +86,12 @@ def test_a_lower_attempt_is_gone(state: ClusterState) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(ClusterState))
-def test_the_same_attempt_is_the_same_cluster_also_when_it_has_ended(state: ClusterState) -> None:
+def test_repeating_an_attempt_changes_nothing_even_after_its_end(state: ClusterState) -> None:
     assert resolve_request("k", request(3), former(state)) == NoChange()
 
 
 @pytest.mark.parametrize("state", sorted(ClusterState))
-def test_the_same_attempt_with_another_spec_is_a_conflict_that_names_what_differs(state: ClusterState) -> None:
+def test_repeating_an_attempt_with_another_spec_is_a_conflict(state: ClusterState) -> None:
     with pytest.raises(Conflict) as caught:
         resolve_request("k", request(3), former(state, wanted=OTHER))
     assert str(caught.value) == (
@@ -100,12 +100,12 @@ def test_the_same_attempt_with_another_spec_is_a_conflict_that_names_what_differ
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_STATES))
-def test_a_higher_attempt_follows_one_that_has_ended(state: ClusterState) -> None:
+def test_a_higher_attempt_follows_an_ended_attempt(state: ClusterState) -> None:
     assert resolve_request("k", request(9), former(state)) == CreateAttempt(9)
 
 
 @pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
-def test_a_higher_attempt_waits_for_one_that_has_not_ended(state: ClusterState) -> None:
+def test_a_higher_attempt_waits_for_the_former_to_end(state: ClusterState) -> None:
     assert resolve_request("k", request(4), former(state)) == AttemptBlocked(
         f"cluster k: attempt 3 is still {state} and is being ended: ask again"
     )

@@ -55,7 +55,7 @@ def test_configuring_stays_while_an_element_is_behind() -> None:
     )
 
 
-def test_configuring_fails_at_its_deadline_and_names_who_did_not_confirm_and_why() -> None:
+def test_configuring_fails_at_its_deadline_with_the_unconfirmed_elements() -> None:
     one = cluster(
         ClusterState.CONFIGURING,
         part("brno-sw1", trouble="switch brno-sw1 does not answer", reachable=False),
@@ -69,26 +69,26 @@ def test_configuring_fails_at_its_deadline_and_names_who_did_not_confirm_and_why
     )
 
 
-def test_what_was_set_up_at_its_deadline_is_active() -> None:
+def test_a_cluster_complete_at_its_deadline_is_active() -> None:
     assert next_of(cluster(ClusterState.CONFIGURING, part("brno-sw1", confirmed=5), deadline=NOW)) == ClusterTransition(
         ClusterState.ACTIVE
     )
 
 
-def test_active_degrades_when_an_element_lost_it() -> None:
+def test_an_element_that_lost_a_cluster_degrades_it() -> None:
     assert next_of(cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=0))) == ClusterTransition(
         ClusterState.DEGRADED, "being restored: switch brno-sw1 at brno has not confirmed"
     )
 
 
-def test_active_degrades_when_an_element_cannot_be_reached() -> None:
+def test_an_unreachable_element_degrades_a_cluster() -> None:
     one = cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=5, reachable=False, trouble="cut off"))
     assert next_of(one) == ClusterTransition(
         ClusterState.DEGRADED, "being restored: switch brno-sw1 at brno has not confirmed (cut off)"
     )
 
 
-def test_an_elements_trouble_with_another_cluster_degrades_nobody() -> None:
+def test_an_error_about_another_cluster_degrades_nothing() -> None:
     assert next_of(cluster(ClusterState.ACTIVE, part("brno-sw1", confirmed=5, trouble="no room for VLAN 7"))) is None
 
 
@@ -99,7 +99,7 @@ def test_degraded_becomes_active_again() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(WANTED_STATES))
-def test_the_end_of_the_lease_ends_a_cluster(state: ClusterState) -> None:
+def test_a_cluster_drains_when_its_lease_ends(state: ClusterState) -> None:
     assert next_of(cluster(state, part("brno-sw1", confirmed=5), lease_ends=NOW)) == ClusterTransition(
         ClusterState.DRAINING, "its lease ended at 2026-01-01 12:00:00 UTC"
     )
@@ -108,19 +108,17 @@ def test_the_end_of_the_lease_ends_a_cluster(state: ClusterState) -> None:
 @pytest.mark.parametrize(
     ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
 )
-def test_leaving_ends_and_frees_when_every_element_confirmed_the_removal(
-    state: ClusterState, end: ClusterState
-) -> None:
+def test_claims_are_freed_when_every_removal_is_confirmed(state: ClusterState, end: ClusterState) -> None:
     parts = part("brno-sw1", removed=8, confirmed=8), part("brno-h1", removed=7, confirmed=9)
     assert next_of(cluster(state, *parts, leaving_since=NOW)) == ClusterTransition(end, frees=True)
 
 
-def test_leaving_stays_while_one_element_may_still_carry_it() -> None:
+def test_draining_continues_while_an_element_may_carry_the_cluster() -> None:
     parts = part("brno-sw1", removed=8, confirmed=7), part("brno-h1", removed=7, confirmed=9)
     assert next_of(cluster(ClusterState.DRAINING, *parts, leaving_since=NOW)) is None
 
 
-def test_an_element_that_never_had_it_must_confirm_the_removal_too() -> None:
+def test_an_element_without_the_cluster_must_confirm_its_removal_too() -> None:
     """A device that did not answer may have done what it was told all the same."""
     one = cluster(ClusterState.FAILING, part("brno-sw1", added=5, removed=6, confirmed=0), leaving_since=NOW)
     assert next_of(one) is None
@@ -129,7 +127,7 @@ def test_an_element_that_never_had_it_must_confirm_the_removal_too() -> None:
 @pytest.mark.parametrize(
     ("state", "end"), [(ClusterState.DRAINING, ClusterState.RELEASED), (ClusterState.FAILING, ClusterState.FAILED)]
 )
-def test_the_drain_deadline_ends_a_cluster_and_keeps_its_numbers(state: ClusterState, end: ClusterState) -> None:
+def test_the_drain_deadline_ends_a_cluster_and_quarantines_its_claims(state: ClusterState, end: ClusterState) -> None:
     one = cluster(state, part("brno-sw1", removed=8, trouble="cut off"), leaving_since=NOW - DRAIN)
     assert next_of(one) == ClusterTransition(
         end,
@@ -138,12 +136,12 @@ def test_the_drain_deadline_ends_a_cluster_and_keeps_its_numbers(state: ClusterS
     )
 
 
-def test_a_late_confirmation_frees_numbers_that_were_kept_back() -> None:
+def test_a_late_confirmation_ends_the_quarantine() -> None:
     one = cluster(ClusterState.RELEASED, part("brno-sw1", removed=8, confirmed=8), quarantined=True)
     assert next_of(one) == ClusterTransition(ClusterState.RELEASED, frees=True)
 
 
-def test_a_network_waits_for_its_members_to_let_go() -> None:
+def test_a_network_waits_for_the_removal_of_its_members() -> None:
     gone = part("brno-sw1", removed=7, confirmed=7)
     owing = cluster(ClusterState.DRAINING, part("brno-h1", removed=9, confirmed=8))
     own = cluster(ClusterState.DRAINING, gone, leaving_since=NOW, members=(owing,))
@@ -156,23 +154,23 @@ def test_a_network_waits_for_its_members_to_let_go() -> None:
     )
 
 
-def test_a_networks_numbers_stay_kept_back_while_a_member_has_not_let_go() -> None:
+def test_unconfirmed_members_keep_a_network_in_quarantine() -> None:
     own = cluster(ClusterState.RELEASED, part("brno-sw1", removed=7, confirmed=7), quarantined=True)
     late = cluster(ClusterState.RELEASED, part("brno-h1", removed=9, confirmed=8), quarantined=True)
     assert next_of(replace(own, members=(late,))) is None
     assert next_of(own) == ClusterTransition(ClusterState.RELEASED, frees=True)
 
 
-def test_numbers_stay_kept_back_until_then() -> None:
+def test_claims_stay_in_quarantine_until_confirmation() -> None:
     assert next_of(cluster(ClusterState.RELEASED, part("brno-sw1", removed=8, confirmed=7), quarantined=True)) is None
 
 
 @pytest.mark.parametrize("state", sorted(ENDED_STATES))
-def test_an_ended_cluster_that_holds_nothing_stays(state: ClusterState) -> None:
+def test_an_ended_cluster_without_claims_stays_ended(state: ClusterState) -> None:
     assert next_of(cluster(state, part("brno-sw1", removed=8, confirmed=8), lease_ends=NOW, deadline=NOW)) is None
 
 
-def test_a_part_that_was_moved_elsewhere_does_not_keep_a_cluster_from_being_active() -> None:
+def test_a_removed_placement_does_not_prevent_active() -> None:
     parts = part("brno-sw1", removed=8, confirmed=7), part("brno-h1", confirmed=9)
     assert next_of(cluster(ClusterState.CONFIGURING, *parts)) == ClusterTransition(ClusterState.ACTIVE)
 
@@ -200,13 +198,13 @@ CLUSTERS = st.builds(
 
 
 @given(CLUSTERS)
-def test_every_move_is_one_of_the_table(one: ClusterStatus) -> None:
+def test_every_transition_is_in_the_table(one: ClusterStatus) -> None:
     found = next_of(one)
     assert found is None or found.to is one.state or found.to in TRANSITIONS[one.state]
 
 
 @given(CLUSTERS)
-def test_numbers_are_never_freed_while_an_element_may_carry_them(one: ClusterStatus) -> None:
+def test_claims_are_never_freed_while_an_element_may_carry_them(one: ClusterStatus) -> None:
     found = next_of(one)
     if found is not None and found.frees:
         assert all(part.removed is not None and part.confirmed >= part.removed for part in one.placements)
@@ -214,20 +212,20 @@ def test_numbers_are_never_freed_while_an_element_may_carry_them(one: ClusterSta
 
 
 @given(CLUSTERS)
-def test_active_is_said_only_of_what_was_confirmed(one: ClusterStatus) -> None:
+def test_active_clusters_are_confirmed_everywhere(one: ClusterStatus) -> None:
     found = next_of(one)
     if found is not None and found.to is ClusterState.ACTIVE:
         assert all(part.confirmed >= part.added for part in one.placements if part.removed is None)
 
 
 @given(CLUSTERS)
-def test_nothing_comes_back_from_leaving(one: ClusterStatus) -> None:
+def test_no_leaving_cluster_returns(one: ClusterStatus) -> None:
     found = next_of(one)
     if one.state in LEAVING_STATES and found is not None:
         assert found.to in ENDED_STATES
 
 
-def test_a_silent_agent_is_told_with_its_last_word() -> None:
+def test_the_reason_names_a_stale_agents_last_call() -> None:
     heard = part("brno-h1", last_seen=datetime(2026, 11, 20, 7, 12, 3, tzinfo=UTC))
     assert describe_unconfirmed(cluster(ClusterState.CONFIGURING, heard)) == (
         "host brno-h1 at brno has not confirmed (its agent was last heard from at 2026-11-20 07:12:03 UTC)"

@@ -35,7 +35,7 @@ def user(key: str, *hosts: str, network: str | None = None) -> LiveCluster:
     return LiveCluster(network or key, ClusterKey(key), spec(*hosts), {})
 
 
-def test_a_switch_is_told_which_of_its_ports_are_access_ports() -> None:
+def test_a_switchs_wanted_state_lists_access_ports() -> None:
     cluster = LiveCluster("a", ClusterKey("a"), spec("brno-h1", "brno-h2"), {Name("brno"): VlanId(100)})
     assert compute_wanted(Name("brno-sw1"), with_access("brno-h2"), [cluster]) == SwitchWanted(
         ports={
@@ -47,17 +47,17 @@ def test_a_switch_is_told_which_of_its_ports_are_access_ports() -> None:
     )
 
 
-def test_a_host_is_told_that_its_segment_is_untagged() -> None:
+def test_a_hosts_segment_on_an_access_port_is_untagged() -> None:
     cluster = LiveCluster("a", ClusterKey("a"), spec("brno-h1", "brno-h2"), {Name("brno"): VlanId(100)})
     hosts = (compute_wanted(Name(host), with_access("brno-h2"), [cluster]) for host in ("brno-h1", "brno-h2"))
     assert [segment.untagged for host in hosts for segment in host.segments] == [False, True]
 
 
-def test_the_access_ports_of_a_cluster_are_the_switchs_on_its_way() -> None:
+def test_a_clusters_access_ports_are_those_of_switches() -> None:
     assert find_access_ports(with_access("brno-h2", "praha-h1"), user("a", "brno-h1", "brno-h2")) == {"brno-sw1:p2"}
 
 
-def test_a_second_cluster_is_told_the_port_and_who_has_it() -> None:
+def test_a_conflict_names_the_access_port_and_its_cluster() -> None:
     with pytest.raises(Conflict) as caught:
         check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h2"), user("second", "brno-h1", "brno-h2")])
     assert str(caught.value) == (
@@ -70,7 +70,7 @@ def test_clusters_share_a_trunk() -> None:
     check_ports_exclusive(with_access("brno-h2"), [user("first", "brno-h1", "brno-h2"), user("second", "brno-h1")])
 
 
-def test_a_cluster_whose_way_is_gone_keeps_nobody_from_anything() -> None:
+def test_a_cluster_without_a_path_blocks_no_port() -> None:
     check_ports_exclusive(with_access("brno-h2"), [user("gone", "ostrava-h1"), user("second", "brno-h2")])
 
 
@@ -143,7 +143,7 @@ def cluster(key: str, hosts: list[str], transport: str | None, joined: LiveClust
 
 @given(st.data())
 @settings(deadline=None, max_examples=50)
-def test_however_members_come_and_go_a_network_is_one_tree_and_nobody_is_moved(data: st.DataObject) -> None:
+def test_members_join_and_leave_without_moving_others(data: st.DataObject) -> None:
     """What carries it is what would carry one cluster on all these hosts; who joins adds, and who leaves takes away.
 
     Where the switches of each site are in one piece nobody is refused.
@@ -208,7 +208,7 @@ def whole(made: Topology, own: LiveCluster, members: dict[str, LiveCluster]) -> 
     return frozenset(port for one in (own, *members.values()) for port in find_cluster_ports(made, one))
 
 
-def test_a_members_part_is_its_own_way_and_what_leads_to_its_network() -> None:
+def test_a_members_path_leads_to_its_network() -> None:
     """Not the network's other hosts, and of the switch at its site only what it needs."""
     found = find_path_ports(three_sites(), spec("praha-h1"), joined=spec("brno-h1", "brno-h2"))
     assert sorted(found) == ["brno-sw1:uplink", "praha-h1:eth0", "praha-sw1:p1", "praha-sw1:uplink"]
@@ -219,7 +219,7 @@ def test_a_member_on_its_networks_host_has_that_hosts_port() -> None:
     assert sorted(found) == ["brno-h1:eth0", "brno-sw1:p1"]
 
 
-def test_a_network_whose_way_does_not_lead_to_the_transport_is_not_moved() -> None:
+def test_a_network_is_not_moved_to_reach_a_transport() -> None:
     """Its host has two uplinks, to two switches that nothing joins; the first listed carries it, the second is met."""
     switches = [{"name": f"s{n}", "platform": "fake", "ports": ["h", "up"]} for n in (1, 2)]
     site_a = {
@@ -241,7 +241,7 @@ def test_a_network_whose_way_does_not_lead_to_the_transport_is_not_moved() -> No
     )
 
 
-def test_a_site_that_is_not_on_the_networks_transport_is_named() -> None:
+def test_a_site_without_the_networks_transport_is_named() -> None:
     network = LiveCluster("n", ClusterKey("n"), spec("brno-h1"), VLANS, Name("xponder"))
     check_sites_attached(network, [])
     with pytest.raises(Conflict, match="network n is joined by transport xponder, to which site brno is not attached"):

@@ -63,29 +63,29 @@ def test_a_vlan_is_owned_by_name_or_by_record(name: str | None, created: str, ow
     assert str(find_owned_vlans(carried({150: name}), vlans(created))) == owned
 
 
-def test_somebodys_vlan_is_in_no_difference() -> None:
+def test_a_foreign_vlan_is_in_no_difference() -> None:
     found = mark_foreign_vlans(carried({150: "offices"}), NONE)
     assert found.foreign == (ForeignVlan(vlan=VlanId(150), name="offices"),)
     assert not compare_switch(wanting(""), found)
 
 
-def test_somebodys_vlan_is_neither_created_nor_entered() -> None:
+def test_a_foreign_vlan_is_neither_created_nor_joined() -> None:
     found = mark_foreign_vlans(carried({150: "offices"}), NONE)
     assert not compare_switch(wanting("150"), found)
     assert str(find_blocked_vlans(wanting("150"), found)) == "150"
 
 
-def test_somebodys_vlan_stays_on_a_managed_port() -> None:
+def test_a_foreign_vlan_stays_on_a_managed_port() -> None:
     found = mark_foreign_vlans(carried({150: "offices"}, "150"), NONE)
     assert not compare_switch(wanting(""), found)
 
 
-def test_an_owned_vlan_is_deleted_when_nobody_wants_it() -> None:
+def test_an_unwanted_owned_vlan_is_deleted() -> None:
     found = mark_foreign_vlans(carried({150: "vc-150"}, "150"), NONE)
     assert compare_switch(wanting(""), found) == SwitchDifference(delete=vlans("150"), remove={P1: vlans("150")})
 
 
-def test_an_owned_vlan_that_others_use_only_leaves_our_ports() -> None:
+def test_an_owned_vlan_in_other_use_only_leaves_managed_ports() -> None:
     found = mark_foreign_vlans(carried({150: "vc-150"}, "150", elsewhere={P9: vlans("150")}), NONE)
     assert found.foreign == (ForeignVlan(vlan=VlanId(150), ports=(P9,)),)
     assert compare_switch(wanting(""), found) == SwitchDifference(remove={P1: vlans("150")})
@@ -103,37 +103,37 @@ def test_a_port_is_not_added_to_a_vlan_that_others_use() -> None:
     assert str(find_blocked_vlans(wanting("150"), found)) == "150"
 
 
-def test_a_vlan_that_only_an_unmanaged_port_names_is_foreign() -> None:
+def test_a_vlan_on_an_unmanaged_port_only_is_foreign() -> None:
     found = mark_foreign_vlans(carried({}, elsewhere={P9: vlans("150")}), NONE)
     assert not compare_switch(wanting("150"), found)
 
 
-def test_without_a_table_a_stray_on_our_port_is_taken_off() -> None:
+def test_without_a_vlan_table_a_stray_vlan_is_removed() -> None:
     found = mark_foreign_vlans(carried(None, "150"), NONE)
     assert (found.foreign, compare_switch(wanting(""), found).remove) == ((), {P1: vlans("150")})
 
 
-def test_without_a_table_others_ports_make_a_vlan_foreign() -> None:
+def test_without_a_vlan_table_unmanaged_ports_make_a_vlan_foreign() -> None:
     found = mark_foreign_vlans(carried(None, "150", elsewhere={P9: vlans("150")}), NONE)
     assert not compare_switch(wanting(""), found)
 
 
-def test_without_a_table_a_recorded_vlan_leaves_our_ports() -> None:
+def test_without_a_vlan_table_a_recorded_vlan_leaves_managed_ports() -> None:
     found = mark_foreign_vlans(carried(None, "150", elsewhere={P9: vlans("150")}), vlans("150"))
     assert compare_switch(wanting(""), found).remove == {P1: vlans("150")}
 
 
-def test_judging_a_reading_again_changes_nothing() -> None:
+def test_marking_foreign_vlans_is_idempotent() -> None:
     once = mark_foreign_vlans(carried({150: "offices", 151: None}, "150", elsewhere={P9: vlans("152")}), vlans("151"))
     assert mark_foreign_vlans(once, vlans("151")) == once
 
 
-def test_everything_in_the_table_exists() -> None:
+def test_every_vlan_in_the_table_exists() -> None:
     assert str(find_existing_vlans(mark_foreign_vlans(carried({150: "offices", 151: "vc-151"}), NONE))) == "150-151"
 
 
 @pytest.mark.parametrize(("listed", "stated"), [("150", "150"), ("2-4094", ""), ("1-4094", ""), ("2-4093", "100-199")])
-def test_a_port_with_every_vlan_states_none(listed: str, stated: str) -> None:
+def test_a_port_with_every_vlan_states_no_use(listed: str, stated: str) -> None:
     assert str(find_stated_vlans(vlans(listed), vlans("100-199"))) == stated
 
 
@@ -153,12 +153,12 @@ def test_messages_quote_the_evidence(found: ForeignVlan, use: str) -> None:
     assert found.use == use
 
 
-def test_a_name_that_another_vlan_has_is_not_given_again() -> None:
+def test_a_vlan_name_in_use_is_not_repeated() -> None:
     assert make_vlan_name(VlanId(112), {112: "VLAN0112", 150: "vc-112"}) == "vc-112-2"
     assert make_vlan_name(VlanId(112), {150: "vc-112", 151: "vc-112-2"}) == "vc-112-3"
     assert make_vlan_name(VlanId(112), {112: "vc-112"}) == "vc-112"
 
 
-def test_a_second_name_is_ours_for_its_own_number_only() -> None:
+def test_a_numbered_name_belongs_to_its_own_vlan_id() -> None:
     assert [is_vlan_name(number, "vc-112-2") for number in (112, 1122, 150)] == [True, False, False]
     assert not is_vlan_name(112, "vc-112-lab")

@@ -54,7 +54,7 @@ TRIANGLE_LINKS = [
 ]
 
 
-def test_one_site_one_switch_is_its_host_ports_only() -> None:
+def test_one_switch_carries_a_cluster_on_host_ports_only() -> None:
     assert ports(find_path_ports(three_sites(), spec("brno-h1", "brno-h2"))) == [
         "brno-h1:eth0",
         "brno-h2:eth0",
@@ -85,12 +85,12 @@ def test_a_ring_of_switches_is_opened() -> None:
     assert [port for port in ports(found) if port[-1] in "ab"] == ["sw1:a", "sw1:b", "sw2:a", "sw3:a"]
 
 
-def test_switches_off_the_way_carry_nothing() -> None:
+def test_switches_off_the_path_carry_nothing() -> None:
     found = find_path_ports(topology([TRIANGLE], TRIANGLE_LINKS), spec("h1", "h2"))
     assert ports(found) == ["h1:eth0", "h2:eth0", "sw1:a", "sw1:h", "sw2:a", "sw2:h"]
 
 
-def test_switches_between_carry_on_both_their_ports() -> None:
+def test_switches_on_the_path_carry_on_both_ports() -> None:
     chain = {
         "name": "brno",
         "switches": [switch("sw1", "h", "x"), switch("sw2", "x", "y"), switch("sw3", "y", "h")],
@@ -101,7 +101,7 @@ def test_switches_between_carry_on_both_their_ports() -> None:
     assert ports(found) == ["h1:eth0", "h3:eth0", "sw1:h", "sw1:x", "sw2:x", "sw2:y", "sw3:h", "sw3:y"]
 
 
-def test_the_tree_of_a_site_hangs_from_its_edge_switch() -> None:
+def test_the_tree_of_a_site_starts_at_its_edge_switch() -> None:
     brno = TRIANGLE | {
         "switches": [*TRIANGLE["switches"][:2], switch("sw3", "h", "a", "b", "up")],
         "attachments": [{"transport": "core", "port": "sw3:up"}],
@@ -118,7 +118,7 @@ def test_the_tree_of_a_site_hangs_from_its_edge_switch() -> None:
     assert [port for port in ports(found) if port.startswith("sw3")] == ["sw3:a", "sw3:b", "sw3:up"]
 
 
-def test_of_two_links_between_switches_the_first_listed_port_is_taken() -> None:
+def test_the_first_of_two_parallel_links_is_used() -> None:
     pair = {
         "name": "brno",
         "switches": [switch("sw1", "h", "z", "a"), switch("sw2", "h", "z", "a")],
@@ -151,21 +151,21 @@ def ring_ports(*hosts: str, without: tuple[str, ...] = ()) -> list[str]:
     return ports(find_path_ports(topology([site], ring(*without)), spec(*hosts)))
 
 
-def test_a_second_uplink_carries_nothing_while_the_first_one_does() -> None:
+def test_only_one_uplink_of_a_host_is_used() -> None:
     assert ring_ports("h1", "h3") == ["h1:eth0", "h3:eth0", "sw1:b", "sw1:h", "sw3:a", "sw3:h"]
 
 
-def test_a_second_uplink_is_taken_once_the_first_one_is_taken_out() -> None:
+def test_the_second_uplink_replaces_a_removed_first_one() -> None:
     assert ring_ports("h1", "h3", without=("h1:eth0",)) == ["h1:eth1", "h3:eth0", "sw3:h", "sw3:x"]
 
 
-def test_a_second_uplink_is_taken_where_the_first_one_leads_nowhere() -> None:
+def test_the_second_uplink_is_used_where_the_first_is_unreachable() -> None:
     """The switch sw1 is still linked to h1, and to no other switch any more."""
     found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
     assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
 
 
-def test_a_link_that_is_taken_out_is_gone_round_the_other_side_of_the_ring() -> None:
+def test_a_removed_link_is_bypassed_by_the_ring() -> None:
     assert ring_ports("h2", "h3", without=("sw2:b",)) == [
         "h2:eth0",
         "h3:eth0",
@@ -178,7 +178,7 @@ def test_a_link_that_is_taken_out_is_gone_round_the_other_side_of_the_ring() -> 
     ]
 
 
-def test_the_first_shared_transport_in_order_of_preference_is_taken() -> None:
+def test_the_first_shared_transport_by_preference_is_used() -> None:
     def attached(name: str, *transports: str) -> dict[str, object]:
         return {
             "name": name,
@@ -222,7 +222,7 @@ def test_an_unknown_host_is_named_with_the_known_ones() -> None:
 
 
 @given(st.data())
-def test_what_carries_a_cluster_is_a_tree_over_all_its_hosts(data: st.DataObject) -> None:
+def test_a_clusters_path_is_a_tree_over_its_hosts(data: st.DataObject) -> None:
     """On any connected mesh of switches: the links used join all hosts, and taking any one away would part them."""
     size = data.draw(st.integers(2, 7))
     tree = [(data.draw(st.integers(0, n - 1)), n) for n in range(1, size)]

@@ -54,7 +54,7 @@ def joined(topology: Topology, carried: list[str], one: str, other: str) -> bool
     return other in seen
 
 
-def test_at_one_site_it_carries_nothing_before_somebody_joins() -> None:
+def test_a_single_site_carries_nothing_before_a_member_joins() -> None:
     assert ports(Topology.model_validate(LINE), sites=("brno",)) == []
 
 
@@ -70,7 +70,7 @@ def test_a_member_that_goes_leaves_the_others_joined() -> None:
     assert joined(topology, ports(topology, "h1", "h3", sites=("brno",)), "h1", "h3")
 
 
-def test_at_several_sites_it_is_on_what_joins_them_from_the_beginning() -> None:
+def test_several_sites_are_joined_from_the_beginning() -> None:
     topology = three_sites()
     at_once = ports(topology, sites=("brno", "praha"))
     assert at_once
@@ -88,7 +88,7 @@ def test_members_of_several_sites_are_joined() -> None:
         assert joined(topology, carried, host, edge)
 
 
-def test_a_site_whose_switches_nothing_joins_takes_a_host_to_say_where() -> None:
+def test_unjoined_switches_of_a_site_need_a_host() -> None:
     apart = Topology.model_validate({**LINE, "links": LINE["links"][:4]})  # type: ignore[index]
     with pytest.raises(Conflict, match="site brno has switches that no link joins: name a host"):
         ports(apart, sites=("brno",))

@@ -56,25 +56,25 @@ def test_a_cluster_of_one_site_needs_no_transport_and_no_edge() -> None:
     assert sorted(find_path_ports(topology(EVPN), spec("brno-h1"))) == ["brno-h1:eth0", "brno-sw1:p1"]
 
 
-def test_each_edge_joins_its_site_s_own_number_to_the_cluster_s_service() -> None:
+def test_each_edge_joins_its_vlan_id_to_the_service() -> None:
     found = compute_wanted(Name("praha-pe1"), topology(EVPN), [live("evpn", 10100, brno=100, praha=200)])
     assert found.circuits == (
         Circuit(transport=Name("evpn"), port="ac", vlan=VlanId(200), service=10100),  # type: ignore[arg-type]
     )
 
 
-def test_in_a_shared_instance_every_circuit_is_of_that_one() -> None:
+def test_a_shared_service_joins_every_circuit() -> None:
     found = compute_wanted(Name("brno-pe1"), topology(SHARED), [live("shared", None, brno=100, praha=100)])
     assert [(one.vlan, one.service) for one in found.circuits] == [(100, 7)]
 
 
-def test_the_first_transport_in_the_order_of_preference_is_taken() -> None:
+def test_the_first_transport_by_preference_is_used() -> None:
     chosen = choose_transport(topology(SHARED, EVPN), ["brno-h1", "praha-h1"])
     assert chosen is not None
     assert chosen.name == "shared"
 
 
-def test_a_cluster_stays_on_its_own_transport_when_another_is_preferred_now() -> None:
+def test_a_cluster_stays_on_its_transport() -> None:
     found = compute_wanted(Name("brno-pe1"), topology(SHARED, EVPN), [live("evpn", 10100, brno=100, praha=100)])
     assert [(one.transport, one.service) for one in found.circuits] == [("evpn", 10100)]
 

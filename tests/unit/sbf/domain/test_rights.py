@@ -75,16 +75,16 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.SET_QUOTA, OWN, {"eva"}),
     ],
 )
-def test_each_role_may_do_this_and_nobody_else(action: Action, subject: ProtectedResource, allowed: set[str]) -> None:
+def test_each_role_has_exactly_these_rights(action: Action, subject: ProtectedResource, allowed: set[str]) -> None:
     assert {one.name for one in EVERYBODY if is_allowed(one, action, subject)} == allowed
 
 
-def test_the_table_above_misses_no_action() -> None:
-    marks = test_each_role_may_do_this_and_nobody_else.pytestmark[0]  # type: ignore[attr-defined]
+def test_the_table_contains_every_action() -> None:
+    marks = test_each_role_has_exactly_these_rights.pytestmark[0]  # type: ignore[attr-defined]
     assert {row[0] for row in marks.args[1]} == set(Action)
 
 
-def test_an_agents_name_is_no_users_name() -> None:
+def test_an_agents_name_does_not_match_a_user() -> None:
     """A user who is called as a host is does not own its clusters' elements, nor an agent a user's clusters."""
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.END_CLUSTER, ON_HOST)
     assert not is_allowed(Principal("brno-h1", Role.USER), Action.SPEAK_FOR_ELEMENT, HOST)
@@ -132,7 +132,7 @@ def test_an_agents_name_is_no_users_name() -> None:
         ),
     ],
 )
-def test_a_refusal_says_who_tried_what_and_who_may(
+def test_a_denial_names_the_caller_and_entitled_roles(
     who: Principal, action: Action, subject: ProtectedResource, words: str
 ) -> None:
     assert describe_denial(who, action, subject) == words

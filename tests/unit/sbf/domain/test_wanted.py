@@ -17,11 +17,11 @@ def ports(element: str, *clusters: LiveCluster) -> dict[str, str]:
     return {port: str(vlans) for port, vlans in found.ports.items()}
 
 
-def test_managed_ports_that_carry_nothing_appear_with_an_empty_set() -> None:
+def test_managed_ports_without_vlans_have_an_empty_set() -> None:
     assert ports("brno-sw1") == {"p1": "", "p2": "", "uplink": ""}
 
 
-def test_each_port_carries_the_clusters_that_go_over_it() -> None:
+def test_each_port_carries_the_clusters_on_its_path() -> None:
     clusters = live("a", 100, "brno-h1", "praha-h1"), live("b", 101, "brno-h1", "brno-h2"), live("c", 102, "praha-h1")
     assert ports("brno-sw1", *clusters) == {"p1": "100-101", "p2": "101", "uplink": "100"}
     assert ports("praha-sw1", *clusters) == {"p1": "100,102", "p2": "", "uplink": "100"}
@@ -38,21 +38,21 @@ def test_a_host_runs_its_guests_of_each_cluster_on_its_uplink() -> None:
     ]
 
 
-def test_a_host_that_takes_part_without_a_guest_has_a_segment() -> None:
+def test_a_host_without_guests_has_a_segment() -> None:
     found = compute_wanted(Name("brno-h2"), three_sites(), [live("a", 100, "brno-h1", hosts=["brno-h2"])])
     assert [(one.vlan, one.guests) for one in found.segments] == [(100, ())]
 
 
-def test_a_made_mac_is_local_unicast_and_stays_the_same() -> None:
+def test_a_derived_mac_is_local_unicast_and_stable() -> None:
     assert derive_mac("c1", Name("g1")) == "6e:d5:5b:23:b6:db"
     assert int(derive_mac("c1", Name("g1"))[:2], 16) & 0b11 == 0b10
 
 
-def test_a_made_mac_differs_between_clusters_and_guests() -> None:
+def test_derived_macs_differ_between_clusters_and_guests() -> None:
     assert len({derive_mac(cluster, Name(guest)) for cluster in ("c1", "c2") for guest in ("g1", "g2")}) == 4
 
 
-def test_a_given_mac_is_kept() -> None:
+def test_a_requested_mac_is_used() -> None:
     guest = {"name": "g1", "host": "brno-h1", "image": "debian", "mac": "02:00:00:00:00:07"}
     found = compute_wanted(Name("brno-h1"), three_sites(), [live("a", 100, "brno-h1", guests=[guest])])
     assert found.segments[0].guests[0].mac == Mac("02:00:00:00:00:07")

@@ -50,7 +50,7 @@ def sheets(made: Topology, **asked: str) -> tuple[PreparationSheet, PreparationS
     return ours, theirs
 
 
-def test_the_sites_uplink_is_a_trunk_whose_list_is_empty_with_room_for_the_tag() -> None:
+def test_the_uplink_is_an_empty_trunk_with_a_larger_mtu() -> None:
     ours, _ = sheets(QINQ)
     assert (ours.device, ours.platform) == ("brno-sw1:Gi1/0/24", "cisco_ios")
     assert ours.lines == (
@@ -97,7 +97,7 @@ def test_the_backbones_port_is_a_tunnel_into_the_service_vlan() -> None:
     assert theirs.to_fill == {}
 
 
-def test_what_only_the_administrators_know_stands_in_angle_brackets_and_is_listed() -> None:
+def test_unknown_values_are_in_angle_brackets_and_listed() -> None:
     _, theirs = sheets(QINQ, platform="dell_force10")
     assert "member <port>" in theirs.lines
     assert theirs.to_fill == {
@@ -106,7 +106,7 @@ def test_what_only_the_administrators_know_stands_in_angle_brackets_and_is_liste
     }
 
 
-def test_force10s_ethertype_is_said_and_what_follows_from_it() -> None:
+def test_the_sheet_warns_of_force10s_ethertype() -> None:
     _, theirs = sheets(QINQ, platform="dell_force10")
     assert any("0x9100" in note and "dropped in silence" in note for note in theirs.notes)
 
@@ -116,20 +116,20 @@ def test_a_procurve_is_refused_with_the_reason() -> None:
         sheets(QINQ, platform="hp_procurve")
 
 
-def test_without_a_platform_words_say_what_must_hold_and_which_platforms_have_lines() -> None:
+def test_without_a_platform_the_sheet_lists_requirements_and_platforms() -> None:
     _, theirs = sheets(QINQ)
     assert theirs.lines == ()
     assert "goes into the service VLAN 2000" in theirs.notes[0]
     assert "arista_eos, cisco_ios, cisco_nxos, dell_force10, hp_comware" in theirs.notes[1]
 
 
-def test_a_dedicated_circuit_passes_the_sites_vlans_as_the_platform_writes_lists() -> None:
+def test_a_dedicated_circuit_passes_the_pool_in_the_platforms_syntax() -> None:
     _, theirs = sheets(DIRECT, platform="hp_comware", port="Ten-GigabitEthernet1/0/1")
     assert "port trunk permit vlan 100 to 149 160" in theirs.lines
     assert not any("qinq" in line for line in theirs.lines)
 
 
-def test_an_evpn_edge_gets_its_sessions_with_all_other_edges_from_the_topology() -> None:
+def test_an_evpn_edge_gets_sessions_with_all_other_edges() -> None:
     ours, theirs = sheets(EVPN)
     assert ours.device == "brno-sw1:Gi1/0/1"
     assert theirs.device == "provider edge brno-pe1"
@@ -139,14 +139,14 @@ def test_an_evpn_edge_gets_its_sessions_with_all_other_edges_from_the_topology()
     assert theirs.to_fill == {"<core_port>": "the device's port towards the rest of the backbone"}
 
 
-def test_an_edge_with_a_service_vlan_for_each_cluster_gets_only_its_way_into_the_backbone() -> None:
+def test_an_edge_with_service_vlans_gets_its_core_port_only() -> None:
     _, theirs = sheets(S_TAGS)
     assert theirs.lines == ("ip link set core mtu 1508 up",)
     assert "the service VLANs 2000-2099 pass between all edges" in theirs.notes[0]
 
 
 @pytest.mark.parametrize("platform", sorted(SWITCH_PLATFORMS))
-def test_every_switch_that_sbf_drives_has_a_text_for_its_uplink_or_says_that_there_is_none(platform: str) -> None:
+def test_every_switch_platform_has_uplink_lines_or_a_note(platform: str) -> None:
     document = QINQ.model_dump(mode="json")
     document["sites"][0]["switches"][0]["platform"] = platform
     made = Topology.model_validate(document)
@@ -166,9 +166,7 @@ KINDS = {
     ("platform", "kind"),
     [(name, kind) for name, one in EDGE_PLATFORMS.items() for kind in sorted(one.capabilities.kinds)],
 )
-def test_every_edge_that_sbf_drives_has_a_text_for_each_transport_that_it_makes(
-    platform: str, kind: TransportKind
-) -> None:
+def test_every_edge_platform_has_lines_for_its_transports(platform: str, kind: TransportKind) -> None:
     document = topology(KINDS[kind], "pe1:ac").model_dump(mode="json")
     for one in document["sites"]:
         one["edges"][0]["platform"] = platform
@@ -178,7 +176,7 @@ def test_every_edge_that_sbf_drives_has_a_text_for_each_transport_that_it_makes(
     assert theirs.to_fill == {}
 
 
-def test_unknown_platforms_and_transports_and_sites_without_any_are_refused() -> None:
+def test_unknown_platforms_transports_and_unattached_sites_are_refused() -> None:
     with pytest.raises(BadInput, match=r"expected a platform of the backbone \(arista_eos, .*\), got cisco_catos"):
         sheets(QINQ, platform="cisco_catos")
     with pytest.raises(NotFound, match="transport vpls1 is not known; known are: core"):
@@ -188,18 +186,18 @@ def test_unknown_platforms_and_transports_and_sites_without_any_are_refused() ->
         make_sheets(alone, alone.sites[0], POOL, BackboneDevice(transport=None))
 
 
-def test_a_platform_of_the_backbone_is_refused_where_the_topology_says_all_edges() -> None:
+def test_a_backbone_platform_is_refused_at_edge_only_sites() -> None:
     with pytest.raises(BadInput, match=r"platform: expected none, since brno is attached at provider edges only \("):
         sheets(EVPN, platform="arista_eos")
 
 
-def test_one_transport_can_be_asked_for() -> None:
+def test_sheets_can_be_limited_to_one_transport() -> None:
     made = make_sheets(QINQ, QINQ.site("praha"), POOL, BackboneDevice(transport=Name("core")))
     assert made.sheets[0].device == "praha-sw1:Gi1/0/24"
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_every_word_of_every_text_is_known_or_explained(name: str) -> None:
+def test_every_placeholder_is_known_or_explained(name: str) -> None:
     """A template's word that nobody fills would be a KeyError in front of the user."""
     words = PLATFORMS[name]
     texts = [words.uplink, words.tunnel, words.passing, words.services, words.vpls, words.evpn]
@@ -209,7 +207,7 @@ def test_every_word_of_every_text_is_known_or_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
-def test_no_text_says_all_vlans_or_leaves_a_list_open(name: str) -> None:
+def test_no_template_allows_all_vlans(name: str) -> None:
     """Never ``all VLANs`` on a trunk (DESIGN.md §7.4)."""
     words = PLATFORMS[name]
     for line in (*words.uplink, *words.tunnel, *words.passing):
@@ -220,7 +218,7 @@ def test_no_text_says_all_vlans_or_leaves_a_list_open(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
 )
-def test_a_trunk_has_its_list_before_it_is_one(name: str) -> None:
+def test_a_trunks_list_is_set_before_its_mode(name: str) -> None:
     """Not for an instant does it carry all VLANs (DESIGN.md §7.4)."""
     passing = PLATFORMS[name].passing
     assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")
