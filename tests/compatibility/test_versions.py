@@ -98,7 +98,7 @@ def test_a_client_of_an_old_sbf_reads_what_to_upgrade(old_sbf: Installation) -> 
     assert "it is older than this client, virtcloud 0.2.0; upgrade SBF first" in done.stderr
 
 
-def test_the_hook_of_one_version_and_the_sbf_of_the_other(mixed: Installation) -> None:
+def test_a_hook_works_with_an_sbf_of_another_version(mixed: Installation) -> None:
     program = mixed.peer.run("-c", BUNDLE).stdout
     settings = {"hosts": {"n1": "brno-h1", "n2": "brno-h2"}}
     hook = ServerHook(mixed.url, settings, patient=True, program=program)
@@ -113,7 +113,7 @@ def test_the_hook_of_one_version_and_the_sbf_of_the_other(mixed: Installation) -
 
 
 @pytest.mark.parametrize("hook_is_old", [True, False])
-def test_the_hook_of_a_host_and_the_agent_of_the_other_version(
+def test_a_hook_works_with_an_agent_of_another_version(
     old_peers: Installation, previous: Version, tmp_path: Path, hook_is_old: bool
 ) -> None:
     hook, agent = (previous, THIS) if hook_is_old else (THIS, previous)

@@ -303,7 +303,7 @@ def test_an_agents_error_is_shown_until_it_confirms(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] is None
 
 
-def test_an_agent_that_drifted_degrades_its_clusters_until_it_confirms_again(world: World) -> None:
+def test_drift_degrades_clusters_until_the_agent_confirms(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     assert ask(world, "POST", "/v1/elements/brno-h1/drifted", {"revision": 2}).status_code == 204

@@ -46,7 +46,7 @@ def test_the_rows_of_a_cluster_are_found_by_its_key(world: World) -> None:
     ]
 
 
-def test_the_rows_of_an_element_have_the_difference_that_was_applied(world: World) -> None:
+def test_rows_of_an_element_have_the_applied_difference(world: World) -> None:
     world.settle()
     world.put("demo", spec("brno-h1"))
     world.settle()
@@ -180,7 +180,7 @@ def test_drift_does_not_repeat_earlier_removals_in_the_log(world: World) -> None
     assert changed(found[-1]) == ([("stays", 102, "eth0", ["g1"])], [])
 
 
-def test_a_removal_confirmed_only_after_a_drift_is_in_the_log(world: World) -> None:
+def test_a_removal_confirmed_after_drift_is_in_the_log(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     world.settle()
     with world.store.change() as unit:

@@ -82,7 +82,7 @@ def test_a_dry_run_is_refused_like_its_call(world: World) -> None:
     assert (status, kind) == (409, "no-vlan-free")
 
 
-def test_a_dry_run_of_a_later_attempt_does_not_end_the_former_one(world: World) -> None:
+def test_a_dry_run_of_an_attempt_ends_no_former_attempt(world: World) -> None:
     world.put("job", spec("brno-h1"), attempt=1)
     assert problem(ask(world, "PUT", "/v1/clusters/job?dry_run=true", body("brno-h1", attempt=2)))[0] == 409
     assert world.view("job").state == "configuring"
@@ -139,7 +139,7 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
     assert looking.difference(Name("brno-sw1")).switch == SwitchDifference()
 
 
-def test_a_dry_run_over_twice_the_sites_costs_twice_as_much(tmp_path: Path) -> None:
+def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
     """Not four times, as it would if every cluster's parts were loaded anew for each element."""
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few

@@ -87,7 +87,7 @@ def test_a_token_named_as_a_switch_speaks_for_no_switch(world: World) -> None:
     assert ask(world, "GET", "/v1/elements/brno-sw1").json() == before
 
 
-def test_a_jobs_host_chooses_whom_the_jobs_network_is_shared_with(world: World) -> None:
+def test_a_jobs_host_chooses_the_networks_shares(world: World) -> None:
     """A limit: the batch server confirms owner, hosts and network of a job, and not the rest of its request."""
     token = world.token(Role.JOB_STARTER, "brno-h1")
     wanted = {"spec": spec("brno-h1", shares_with=["mallory"]).model_dump(mode="json")}

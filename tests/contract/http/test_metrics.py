@@ -173,7 +173,7 @@ def test_a_service_without_reconcilers_is_not_ready(world: World) -> None:
     assert problem(ask(world, "GET", "/readyz"))[2].startswith("no reconciler thread is alive")
 
 
-def test_a_service_with_a_database_of_another_version_is_not_ready(world: World) -> None:
+def test_a_database_of_another_version_is_not_ready(world: World) -> None:
     with world.service.store.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '0000'"))
     assert problem(ask(world, "GET", "/readyz"))[2].startswith("the database does not have the tables of this version")

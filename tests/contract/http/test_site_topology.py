@@ -45,7 +45,7 @@ def without_h2(part: dict[str, Any]) -> dict[str, Any]:
     return part | {"site": part["site"] | {"hosts": part["site"]["hosts"][:1]}, "links": part["links"][:1]}
 
 
-def test_a_sites_part_is_the_site_and_the_links_within_it(world: World) -> None:
+def test_a_sites_part_has_its_elements_and_inner_links(world: World) -> None:
     part, _ = read(world)
     assert (part["site"]["name"], [one["a"] for one in part["links"]]) == ("brno", ["brno-h1:eth0", "brno-h2:eth0"])
 

@@ -280,7 +280,7 @@ def test_a_later_lease_is_reported_as_unchanged(run: Run) -> None:
     assert "which is later than requested: unchanged" in run("cluster", "extend", "demo", "1m").stdout
 
 
-def test_a_site_that_a_network_reaches_is_part_of_its_spec(run: Run, sbf: FakeSbf) -> None:
+def test_a_site_of_reach_is_part_of_the_spec(run: Run, sbf: FakeSbf) -> None:
     run("cluster", "create", "demo", "--reach", "plzen", "--name", "ring", "--owner", "eva", "--no-wait")
     assert (sbf.requests[0].spec.sites, sbf.requests[0].spec.all_hosts) == (("plzen",), ())
 

@@ -53,7 +53,7 @@ def test_an_edge_is_shown_with_its_circuits(run: Run) -> None:
     assert rows == [["port", "VLAN", "transport", "service"], ["ac1", "100", "evpn", "10100"]]
 
 
-def test_the_difference_of_an_edge_has_a_line_for_each_circuit(run: Run) -> None:
+def test_an_edges_difference_has_a_line_per_circuit(run: Run) -> None:
     lines = run("element", "diff", "brno-pe").stdout.splitlines()
     assert lines == ["edge brno-pe at brno, never read:", *LINES]
 

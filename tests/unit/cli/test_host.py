@@ -41,7 +41,7 @@ def listed(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["image", "list", *arguments])
 
 
-def test_images_are_listed_with_their_kind_and_who_may_use_them(folder: Path) -> None:
+def test_images_are_listed_with_kind_and_permitted_users(folder: Path) -> None:
     rows = [line.split(maxsplit=3) for line in listed("--images", str(folder)).stdout.splitlines()]
     me = describe_readers(folder / "secret" / "image.yaml")
     assert [row[:3] for row in rows[2:]] == [["debian12", "qemu", "everybody"], ["secret", "lxc", me]]

@@ -74,7 +74,7 @@ def test_a_part_of_another_site_is_not_sent(run: Run, sbf: FakeSbf) -> None:
     assert "<stdin>: site.name: expected praha, got brno" in ended.stderr
 
 
-def test_a_dry_run_of_a_site_shows_the_difference_and_sets_nothing(run: Run, sbf: FakeSbf) -> None:
+def test_a_sites_dry_run_shows_the_difference_only(run: Run, sbf: FakeSbf) -> None:
     ended = run("topology", "set", "-", "--site", "brno", "--dry-run", stdin=json.dumps(CHANGED))
     assert "+    - p2" in ended.stdout
     assert ended.stdout.endswith("nothing was changed\n")
