@@ -147,7 +147,7 @@ def test_a_crash_ends_everything_and_the_next_start_says_what_was_left(
         said: list[LabEvent] = []
         Lab.up(read_lab_file(file), watch=said.append, state=own_state)
         notes = [event.text for event in said if event.step == "remains"]
-        assert notes == [f"a lab that ended by itself had left {', '.join(left)}; removed"]
+        assert notes == [f"a lab that ended unexpectedly had left {', '.join(left)}; removed"]
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             assert client.clusters() == []
         lab.down()

@@ -54,9 +54,9 @@ def refusal(tmp_path: Path, text: str) -> str:
     [
         ("links:", "links: [", "lab.yaml:10: not YAML"),
         ("hosts:", "hosst:", "lab.yaml:7: sites.0.hosst: expected no such key; is it misspelt?"),
-        ("2000", "4095", "lab.yaml:2: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 4095"),
-        ("2000", "0", "lab.yaml:2: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 0"),
-        ("100-199", "100-5000", "lab.yaml:11: pools.a: expected a VLAN number from 1 to 4094, got 5000"),
+        ("2000", "4095", "lab.yaml:2: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 4095"),
+        ("2000", "0", "lab.yaml:2: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 0"),
+        ("100-199", "100-5000", "lab.yaml:11: pools.a: expected a VLAN ID from 1 to 4094, got 5000"),
         ("pools: {a", "pools: {b", "lab.yaml:11: pools.b: pools: expected sites of this topology (a), got b"),
         ('  - {a: "h:eth0", b: "s:p1"}', "  []", "lab.yaml:8: sites.0.hosts.0: host h is on no switch"),
         ("s:p1", "s:p3", "lab.yaml:10: links.0.b: port s:p3: expected at most one link on a port, got two"),
@@ -64,7 +64,7 @@ def refusal(tmp_path: Path, text: str) -> str:
         (
             "p2",
             "br0",
-            "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, since the lab uses br0",
+            "lab.yaml:6: sites.0.switches.0.ports.1: port s:br0: expected another name, because the lab itself uses br",
         ),
         ("p2", "GigabitEthernet1", "lab.yaml:6: sites.0.switches.0.ports.1: port s:GigabitEthernet1: expected a Linux"),
         ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),

@@ -76,7 +76,7 @@ def down() -> None:
     elif was_running:
         click.echo("the lab is down; nothing of it is left on this machine")
     else:
-        click.echo(f"a lab that ended by itself had left {', '.join(found)}; removed, nothing is left")
+        click.echo(f"a lab that ended unexpectedly had left {', '.join(found)}; removed, nothing is left")
 
 
 @lab.command()

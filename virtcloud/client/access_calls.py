@@ -21,7 +21,7 @@ class AccessCalls(SbfCalls):
         """Return SBF's time, to the second. Raise ServiceUnreachable if the answer has no Date header."""
         date = self._connection.send("GET", "/healthz").date
         if date is None:
-            raise ServiceUnreachable("SBF's answer has no Date; is there a proxy between that removes it?")
+            raise ServiceUnreachable("SBF's answer has no Date; does a proxy remove it?")
         return parsedate_to_datetime(date)
 
     def create_token(

@@ -154,7 +154,7 @@ def _lock_start(state: LabState) -> Iterator[None]:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
         except OSError as error:
-            raise LabIsUp("a lab is just being started by somebody else: wait until it is up") from error
+            raise LabIsUp("another process is starting a lab: wait until it is up") from error
         yield
 
 
@@ -167,7 +167,7 @@ def _refuse_second(state: LabState) -> None:
 def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
     found = take_down(state)
     if found:
-        watch(LabEvent("remains", "note", f"a lab that ended by itself had left {', '.join(found)}; removed"))
+        watch(LabEvent("remains", "note", f"a lab that ended unexpectedly had left {', '.join(found)}; removed"))
 
 
 @contextmanager

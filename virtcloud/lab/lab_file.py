@@ -65,7 +65,7 @@ def _name_faults(lab: LabFile) -> Iterator[BadInput]:
     named += [(("transports", index), one.name) for index, one in enumerate(lab.transports)]
     for path, name in named:
         if name in RESERVED_NODES:
-            message = f"{name}: expected another name, since the lab has a node of this name itself"
+            message = f"{name}: expected another name, because the lab itself has a node of this name"
             yield BadInput(message, (*path, "name"))
 
 
@@ -107,9 +107,10 @@ def _edge_faults(edge: Edge, one: CoreWire, used: set[tuple[str, str]]) -> Itera
         yield f"expected a transport of kind direct, qinq or evpn, got {name}: the lab's edges have no MPLS"
     elif is_fabric(one.transport):
         if edge.loopback is None or edge.loopback.version != IPV4:
-            yield f"expected an IPv4 loopback, by which the other edges of {name} know it, got {edge.loopback}"
+            yield f"expected an IPv4 loopback, by which the other edges of {name} reach it, got {edge.loopback}"
     elif edge.core_port is None or edge.core_port in edge.ports:
-        yield f"expected a core_port beside {', '.join(edge.ports)}, on which {name} is made, got {edge.core_port}"
+        ports = ", ".join(edge.ports)
+        yield f"expected a core_port beside {ports}, on which {name} is configured, got {edge.core_port}"
     for fault in _interface_faults(one.port):
         yield f"port {one.port}: {fault}"
     if (edge.name, one.port) in used:
@@ -120,7 +121,7 @@ def _interface_faults(port: str) -> Iterator[str]:
     if len(port) > INTERFACE_LENGTH or "/" in port or ":" in port:
         yield f"expected a Linux interface's name of at most {INTERFACE_LENGTH} characters without / and :"
     if port in RESERVED_PORTS:
-        yield f"expected another name, since the lab uses {port} itself"
+        yield f"expected another name, because the lab itself uses {port}"
 
 
 def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
@@ -142,7 +143,7 @@ def read_lab_file(path: Path | None = None) -> LabFile:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         known = ", ".join(shipped_labs())
-        message = f"lab file {path}: expected a readable file, got: {error}; with virtcloud come: {known}"
+        message = f"lab file {path}: expected a readable file, got: {error}; virtcloud comes with: {known}"
         raise BadInput(message) from error
     return read_document(text, str(path), LabFile)
 

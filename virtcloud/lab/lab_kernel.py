@@ -74,7 +74,7 @@ def choose_kernel(wanted: str | None = None) -> str:
     missing = [] if wanted == "uml" else missing_features()
     if not missing and wanted != "uml":
         return "direct"
-    faults = find_uml_obstacles() if wanted != "direct" else ["User-mode Linux was not asked for"]
+    faults = find_uml_obstacles() if wanted != "direct" else ["User-mode Linux was not requested"]
     if not faults:
         return "uml"
     lacks = ", ".join(feature.name for feature in missing)

@@ -123,7 +123,7 @@ class ClusterSpec(Document):
         own = [key for key in ("name", "vlan", "shares_with", "sites") if getattr(self, key)]
         if self.joins is not None and own:
             words = " and no ".join(own)
-            raise BadInput(f"expected no {words} of a cluster that joins {self.joins}: its network has what it has")
+            raise BadInput(f"expected no {words} of a cluster that joins {self.joins}: its network owns these")
         return self
 
 

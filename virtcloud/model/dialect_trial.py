@@ -102,12 +102,12 @@ def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
     was, found = before.understood, now.understood
     if was is not None and found is not None:
         yield from (
-            f"port {port}: understood {found.ports.get(port)!r}, the record has {was.ports.get(port)!r}"
+            f"port {port}: parsed {found.ports.get(port)!r}, the record has {was.ports.get(port)!r}"
             for port in sorted(was.ports.keys() | found.ports.keys())
             if was.ports.get(port) != found.ports.get(port)
         )
         yield from (
-            f"{what}: understood {getattr(found, what)!r}, the record has {getattr(was, what)!r}"
+            f"{what}: parsed {getattr(found, what)!r}, the record has {getattr(was, what)!r}"
             for what in ("vlans", "reserved", "neighbours")
             if getattr(was, what) != getattr(found, what)
         )

@@ -46,7 +46,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-_UNPRINTABLE = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")
+CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""Control characters except tab and line feed, as part of a regular expression."""
+_UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 
 
 def printable(text: str) -> str:

@@ -130,7 +130,7 @@ def describe_effect(use: PortUse, *, access: bool) -> str:
     if access:
         return "becomes an access port of one cluster at a time, shut down while it has none"
     if use.every:
-        return "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"
+        return "becomes a trunk with SBF's VLANs only: every other VLAN is removed"
     if use.mode == "trunk":
         return f"stays a trunk with VLAN {use.tagged}, and gets SBF's VLANs" if use.tagged else "gets SBF's VLANs"
     leaves = f"; leaves VLAN {use.access}" if use.access not in (None, *DEFAULT_VLAN) else ""

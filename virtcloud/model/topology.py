@@ -238,7 +238,7 @@ def _attachment_port_faults(
     """Yield the faults of an attachment's port: its owner, and for an edge's port, its link."""
     wanted, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
     if port.element not in {one.name for one in allowed}:
-        why = f"since transport {transport.name} is made at provider edges" if transport.on_edges else ""
+        why = f"because transport {transport.name} is configured at provider edges" if transport.on_edges else ""
         text = f"site {site.name}: expected a port of one of its {wanted}, got {port}"
         yield BadInput(f"{text}: {why}" if why else text, path)
         return
@@ -270,7 +270,7 @@ def _unlinked_faults(topology: "Topology") -> Iterator[BadInput]:
                 ends = [PortRef(f"{element.name}:{port}") for port in element.ports]
                 if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
                     yield BadInput(
-                        f"{kind_of(element)} {element.name} is on no switch: expected a link from one of its ports "
-                        f"({', '.join(element.ports)}) to a port of a switch at {site.name}",
+                        f"{kind_of(element)} {element.name} has no link to a switch: expected a link from one of its "
+                        f"ports ({', '.join(element.ports)}) to a port of a switch at {site.name}",
                         ("sites", s, field, index),
                     )

@@ -25,7 +25,7 @@ class ServiceRange(PatternText):
         """Check that the first number is not larger than the last."""
         made = super().__new__(cls, value)
         if not made.numbers:
-            raise BadInput(f"expected {cls.meaning}, the smaller one first, got {value!r}")
+            raise BadInput(f"expected {cls.meaning}, the smaller number first, got {value!r}")
         return made
 
     @property

@@ -164,7 +164,7 @@ class VlanId(int):
         """Check that ``value`` is within 1 to 4094."""
         number = super().__new__(cls, value)
         if not cls.lowest <= number <= cls.highest:
-            raise BadInput(f"expected a VLAN number from {cls.lowest} to {cls.highest}, got {value}")
+            raise BadInput(f"expected a VLAN ID from {cls.lowest} to {cls.highest}, got {value}")
         return number
 
     @classmethod

@@ -10,13 +10,12 @@ from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.document import Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import printable
+from virtcloud.model.errors import CONTROL_CHARACTERS, printable
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
 
-_CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
-STATEMENT_PATTERN = rf"^[^{_CONTROL}]*[^\s{_CONTROL}][^{_CONTROL}]*$"
+STATEMENT_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
 """Words that are not blank, without control characters: PostgreSQL stores no NUL, and a terminal obeys ESC."""
 
 

@@ -119,5 +119,5 @@ def _numbers(part: str) -> range:
     except ValueError as error:
         raise BadInput(f"expected VLAN ranges such as '100-199,300', got {part!r}") from error
     if high < low:
-        raise BadInput(f"expected a range with the lower number first, got {part!r}")
+        raise BadInput(f"expected a range with the lower VLAN ID first, got {part!r}")
     return range(low, high + 1)

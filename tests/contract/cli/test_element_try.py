@@ -86,9 +86,7 @@ def test_a_replay_with_another_result_fails(tmp_path: Path) -> None:
     record.write_text(re.sub("mode: dynamic", "mode: access", text, count=1), encoding="utf-8")
     done = element_try("--replay", record)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(
-        "virtcloud: port GigabitEthernet1/0/1: understood PortRead(mode='dyn"
-    )
+    assert done.stderr.splitlines()[-1].startswith("virtcloud: port GigabitEthernet1/0/1: parsed ParsedPort(mode='dyn")
 
 
 def test_a_port_in_other_use_is_named_beside_the_lines(tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ def test_pools_are_put_and_sites_show_their_state(world: World) -> None:
 
 def test_a_pool_beyond_vlan_4094_is_refused(world: World) -> None:
     status, _, detail = problem(ask(world, "PUT", "/v1/sites/brno/pool", {"vlans": "4000-5000"}))
-    assert (status, detail) == (422, "vlans: expected a VLAN number from 1 to 4094, got 5000")
+    assert (status, detail) == (422, "vlans: expected a VLAN ID from 1 to 4094, got 5000")
 
 
 def test_unknown_routes_and_methods_are_problems(world: World) -> None:

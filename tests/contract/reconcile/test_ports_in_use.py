@@ -320,11 +320,11 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
     views = OnDemandReader(small.store, small.service.converger).ports(Name("brno-sw1"))
     assert [(one.state, str(one.use), one.effect) for one in views] == [
         ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only; leaves VLAN 20"),
-        ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is taken off"),
+        ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is removed"),
         (
             "unused",
             "a port in mode dynamic with every VLAN",
-            "becomes a trunk with SBF's VLANs only: every other VLAN is taken off",
+            "becomes a trunk with SBF's VLANs only: every other VLAN is removed",
         ),
     ]
 

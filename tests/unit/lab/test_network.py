@@ -126,12 +126,12 @@ def test_edges_are_told_to_the_service_with_address_and_credential() -> None:
         (
             ", loopback: 10.255.0.1",
             "",
-            "edge brno-pe1: expected an IPv4 loopback, by which the other edges of overlay know it, got None",
+            "edge brno-pe1: expected an IPv4 loopback, by which the other edges of overlay reach it, got None",
         ),
         (
             ", core_port: core}]\n    hosts: [{name: brno",
             "}]\n    hosts: [{name: brno",
-            "edge brno-pe1: expected a core_port beside ac, on which stags is made, got None",
+            "edge brno-pe1: expected a core_port beside ac, on which stags is configured, got None",
         ),
         (
             ", core_port: core}]\n    hosts: [{name: brno",

@@ -47,9 +47,7 @@ def test_a_right_topology_is_read() -> None:
 
 
 def test_an_s_tag_out_of_range_is_refused_at_its_line() -> None:
-    assert refusal("2000", "5000") == (
-        "site.yaml:3: transports.0.s_tag: expected a VLAN number from 1 to 4094, got 5000"
-    )
+    assert refusal("2000", "5000") == ("site.yaml:3: transports.0.s_tag: expected a VLAN ID from 1 to 4094, got 5000")
 
 
 def test_an_unknown_key_is_refused_at_its_line() -> None:
@@ -63,7 +61,7 @@ def test_text_that_is_not_yaml_is_refused_at_its_line() -> None:
 
 def test_a_host_on_no_switch_is_refused() -> None:
     assert refusal('  - {a: "brno-h1:eth0", b: "brno-sw1:p1"}\n', "  []\n") == (
-        "site.yaml:11: sites.0.hosts.0: host brno-h1 is on no switch: "
+        "site.yaml:11: sites.0.hosts.0: host brno-h1 has no link to a switch: "
         "expected a link from one of its ports (eth0) to a port of a switch at brno"
     )
 

@@ -54,7 +54,7 @@ def test_a_transport_refuses_keys_that_its_kind_does_not_need(keys: str, message
 
 
 def test_a_range_that_is_upside_down_is_refused() -> None:
-    assert "the smaller one first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
+    assert "the smaller number first, got '9-8'" in refusal("kind: evpn, asn: 1, vnis: 9-8")
 
 
 def test_a_range_holds_its_ends() -> None:

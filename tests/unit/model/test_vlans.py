@@ -36,9 +36,9 @@ def test_ranges_are_written_as_administrators_write_them() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("4095", "expected a VLAN number from 1 to 4094, got 4095"),
-        ("0-5", "expected a VLAN number from 1 to 4094, got 0"),
-        ("20-10", "expected a range with the lower number first, got '20-10'"),
+        ("4095", "expected a VLAN ID from 1 to 4094, got 4095"),
+        ("0-5", "expected a VLAN ID from 1 to 4094, got 0"),
+        ("20-10", "expected a range with the lower VLAN ID first, got '20-10'"),
         ("1,,2", "expected VLAN ranges such as '100-199,300', got ''"),
         ("a", "expected VLAN ranges such as '100-199,300', got 'a'"),
     ],

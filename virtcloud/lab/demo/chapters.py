@@ -54,7 +54,9 @@ def check_switches(context: DemoContext) -> None:
             report.print_line(f"{name:<10} " + "  ".join(f"{port}: {vlans}" for port, vlans in ports.items()))
             expected = _expected(context, name)
             report.check(
-                f"{name} carries exactly that on the ports on the way, nothing elsewhere", ports == expected, str(ports)
+                f"{name} carries exactly these VLANs on the ports of the path, and none elsewhere",
+                ports == expected,
+                str(ports),
             )
 
 
@@ -98,7 +100,7 @@ def check_isolation(context: DemoContext) -> None:
     """Send ARP requests from a guest of one cluster, and listen on every segment of both clusters."""
     report = context.report
     speaking, silent = context.clusters.values()
-    with report.chapter("The other cluster's guests hear none of it"), ThreadPoolExecutor() as pool:
+    with report.chapter("The other cluster's guests receive none of the frames"), ThreadPoolExecutor() as pool:
         ears = {
             (view.key, guest.host): capture_frames(
                 context, pool, guest.host, f"br{vlan}", "arp", "and", "host", ABSENT_ADDRESS
@@ -108,13 +110,13 @@ def check_isolation(context: DemoContext) -> None:
             for vlan in {view.vlans[context.topology.site_of[guest.host].name]}
         }
         ping_from_guest(context, speaking, 0, ABSENT_ADDRESS, "-c", "5", "-W", "1")
-        report.print_line(f"{speaking.key}'s n1 has asked its whole segment, five times, who has {ABSENT_ADDRESS}")
+        report.print_line(f"{speaking.key}'s n1 has sent five ARP requests for {ABSENT_ADDRESS} to its segment")
         for (key, host), ear in ears.items():
             heard = [frame for frame in ear.result() if ABSENT_ADDRESS in frame]
             if key == speaking.key:
-                report.check(f"{key} on {host} hears it ({len(heard)} frames)", bool(heard), "nothing")
+                report.check(f"{key} on {host} receives them ({len(heard)} frames)", bool(heard), "none")
             else:
-                report.check(f"{key} on {host} hears nothing", not heard, "; ".join(heard))
+                report.check(f"{key} on {host} receives none", not heard, "; ".join(heard))
 
 
 DEADLINE_S = 6.0
@@ -125,13 +127,13 @@ def check_failed_creation(context: DemoContext) -> None:
     """Disconnect the second site's switch, request a cluster, and check that it fails without a trace."""
     report, lab = context.report, context.lab
     first, victim = switch_names(context.topology)[:2]
-    with report.chapter(f"A creation fails: {victim} is cut off half-way"), ThreadPoolExecutor() as pool:
+    with report.chapter(f"A creation fails: {victim} is disconnected half-way"), ThreadPoolExecutor() as pool:
         before = take_snapshot(lab, context.topology)
         steady = context.clusters["demo-a"]
         pinging = pool.submit(ping_from_guest, context, steady, 0, f"{NETWORK}3", "-i", "0.5", "-w", "10", "-q")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "down"), check=True)
         report.print_line(
-            f"{victim}'s management port is down; demo-c is asked for, to be up within {DEADLINE_S:.0f} s"
+            f"{victim}'s management port is down; demo-c is requested, with a deadline of {DEADLINE_S:.0f} s"
         )
         view = context.request("demo-c", DEADLINE_S)
         view = context.follow(view, lambda seen: _confirmed(seen, first) or seen.state is ClusterState.FAILING, LIMIT_S)
@@ -141,7 +143,7 @@ def check_failed_creation(context: DemoContext) -> None:
         view = context.follow(
             view, lambda seen: seen.state in {ClusterState.FAILING, ClusterState.FAILED, ClusterState.ACTIVE}, LIMIT_S
         )
-        report.check("demo-c has failed in time, and says why", view.state is not ClusterState.ACTIVE, str(view.state))
+        report.check("demo-c failed in time, with a reason", view.state is not ClusterState.ACTIVE, str(view.state))
         report.print_line(f"reason: {view.reason}")
         lab.run(victim, ("ip", "link", "set", "mgmt0", "up"), check=True)
         report.print_line(f"{victim}'s management port is up again")
@@ -157,7 +159,7 @@ def check_failed_creation(context: DemoContext) -> None:
             seen = context.follow(context.client.cluster(key), lambda seen: seen.state is ClusterState.ACTIVE, LIMIT_S)
             report.check(f"{key} is active", seen.state is ClusterState.ACTIVE, str(seen.state))
         answer = pinging.result()
-        report.check(f"demo-a did not lose a frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
+        report.check(f"demo-a lost no frame meanwhile: {answer.words}", " 0% packet loss" in answer.words)
 
 
 def _confirmed(view: ClusterView, element: str) -> bool:
@@ -180,13 +182,13 @@ def remove_clusters(context: DemoContext) -> None:
             same = getattr(after, what) == getattr(context.before, what)
             report.check(f"{_NOTHING[what]}", same, context.before.differs(after))
         report.check(
-            "no site has a number in use", not any(site.claimed | site.quarantined for site in context.client.sites())
+            "no site has a VLAN ID in use", not any(site.claimed | site.quarantined for site in context.client.sites())
         )
 
 
 _NOTHING = {
     "switches": "no switch port carries any VLAN",
-    "hosts": "no host has an interface more than before",
+    "hosts": "no host has an additional interface",
     "guests": "no guest runs on any host",
     "cores": "the provider core is configured as it was",
 }

@@ -162,7 +162,7 @@ class ControlServer:
         with connection, contextlib.suppress(OSError):
             request = receive_line(connection)
             if not hmac.compare_digest(str(request.get("token", "")), self._token):
-                send_line(connection, {"error": "the lab does not know this caller"})
+                send_line(connection, {"error": "the token is wrong"})
                 return
             try:
                 self._answer(connection, request)

@@ -80,7 +80,7 @@ def report_end(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
 
     def wait() -> None:
         kernel.wait()
-        events.write("kernel", "failed", "the User-mode Linux kernel ended; its last words are in console.log")
+        events.write("kernel", "failed", "the User-mode Linux kernel ended; the end of its output is in console.log")
 
     threading.Thread(target=wait, daemon=True).start()
 

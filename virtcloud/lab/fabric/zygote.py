@@ -71,7 +71,7 @@ class Zygote:
                 message["running"] = self._running[message["pid"]] = RunningProgram(message["pid"])
             self._answer = message
             self._answered.set()
-        self._answer = {"error": "the process that starts it is gone"}
+        self._answer = {"error": "the zygote has ended"}
         self._answered.set()
 
 
