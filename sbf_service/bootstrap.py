@@ -31,7 +31,7 @@ class SbfService:
     settings: ServiceSettings
     store: Store
     change_feed: ChangeFeed
-    converger: WorkerScheduler
+    scheduler: WorkerScheduler
     platforms: Platforms
     metrics: ServiceMetrics
     token_cache: TokenCache
@@ -49,12 +49,12 @@ class SbfService:
 
     def start(self) -> None:
         """Start the reconciler."""
-        self.converger.start()
+        self.scheduler.start()
 
     def stop(self) -> None:
         """Wake all waiting calls and stop, within a second."""
         self.change_feed.close()
-        self.converger.stop()
+        self.scheduler.stop()
         self.store.close()
 
 
@@ -70,7 +70,7 @@ def build_service(
     store = Store(engine, publish=change_feed.publish, clock=clock)
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
     sessions = DeviceSessions(settings, found)
-    heartbeats = LeaseHeartbeats(transactions.keep_lease, sessions, settings.timing)
+    heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
     worker = Worker(transactions, sessions, heartbeats.hold)
     metrics = make_metrics()
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)

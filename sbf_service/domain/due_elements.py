@@ -1,4 +1,4 @@
-"""Which elements to converge now, and when to try again. Pure."""
+"""Which devices are due for reconciliation, and when a device that failed is tried again. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """A device as the database shows it. ``leased`` says that another replica's lease on it runs.
+    """A device's revisions and state in the database. ``leased``: another replica holds its lease.
 
-    ``platform`` is what the topology says of it. ``reachable``: the last try to read it did not fail.
+    ``reachable`` is false after a failed reading. ``platform`` comes from the topology.
     """
 
     name: Name
@@ -25,7 +25,7 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class RetryState:
-    """A device that failed: for which revision, how often in a row, and before which moment it is left in peace.
+    """A device that failed: the revision, the number of failures in a row, and the time of the next try.
 
     ``not_before`` is on the caller's clock, in seconds.
     """
@@ -36,10 +36,7 @@ class RetryState:
 
 
 def is_due(one: DeviceStatus, now: datetime, drift_interval: timedelta, since: datetime | None = None) -> bool:
-    """Return whether a device is behind, or must be read: it could not be, or was not within the drift interval.
-
-    Nor is a reading from before ``since`` believed.
-    """
+    """Return whether a device is behind, unreachable, or was not read within the drift interval or after ``since``."""
     if one.checked_at is None or not one.reachable or one.confirmed < one.wanted:
         return True
     return now - one.checked_at >= drift_interval or (since is not None and one.checked_at < since)
@@ -56,7 +53,7 @@ def choose_due_devices(  # noqa: PLR0913 - all that the choice depends on
     room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to converge now, those behind first. A device that failed stays due."""
+    """Choose at most ``room`` devices to reconcile now, those that are behind first. A device that failed stays due."""
     due = [
         one
         for one in candidates
@@ -69,16 +66,17 @@ def choose_due_devices(  # noqa: PLR0913 - all that the choice depends on
 
 
 def is_backing_off(one: DeviceStatus, retry: RetryState | None, clock: float) -> bool:
-    """Say whether a device that failed is still left in peace; a new revision ends that at once."""
+    """Return whether a device that failed must still wait; a new revision ends the wait."""
     return retry is not None and retry.revision == one.wanted and clock < retry.not_before
 
 
 def compute_retry(
     before: RetryState | None, revision: int, clock: float, pause: tuple[float, float], jitter: float
 ) -> RetryState:
-    """Say when to try again: twice as long after each failure, from the first of ``pause`` to the most (seconds).
+    """Return when to try again: the pause doubles with each failure, between both values of ``pause`` (seconds).
 
-    ``jitter`` from 0 to 1 takes up to half of it off, so that devices that failed together do not come back together.
+    ``jitter`` from 0 to 1 shortens the pause by up to half, so that devices that failed together do not return
+    together.
     """
     first, most = pause
     failures = 1 + (before.failures if before else 0)

@@ -1,8 +1,7 @@
-"""What went wrong with a device in one try, as it is recorded. Pure.
+"""Error reports of elements, and the part of a report that concerns one cluster. Pure.
 
-What an element says is wrong, as the owner of a cluster on it is told.
-
-An element's whole text names every cluster that fails there, by its key, and is for administrators.
+The whole report names every cluster that fails on the element and is for administrators. A cluster's owner sees only
+the part about that cluster.
 """
 
 import json
@@ -25,10 +24,10 @@ BLOCKED_VLAN_REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """What an element is recorded to have trouble with.
+    """What is recorded after a worker failed on a device.
 
-    ``about`` has what is about single VLAN IDs, where nothing else is wrong. ``unsaved``: a save was tried, and is not
-    known to have worked. ``saved`` is what the device carries and has saved in spite of the trouble.
+    ``about`` has the errors that concern single VLAN IDs, if nothing else failed. ``unsaved``: a save was tried and not
+    verified. ``saved`` is the observed state that the device has saved in spite of the error.
     """
 
     message: str
@@ -48,14 +47,14 @@ class ReconcileStoppedError(Exception):
 
 
 def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return what is wrong with each wanted VLAN that somebody else uses too, on a device that carries it."""
+    """Return an error for each wanted VLAN ID that is also in other use on a device that carries it."""
     return {
         int(one.vlan): f"{describe_foreign_vlans([one])}; {SHARED_VLAN_REMEDY}" for one in foreign if one.vlan in wanted
     }
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return what is wrong with each wanted VLAN that cannot be set up because somebody else uses it."""
+    """Return an error for each wanted VLAN ID that cannot be set up because it is in other use."""
     return {
         int(one.vlan): f"{describe_foreign_vlans([one])}; {BLOCKED_VLAN_REMEDY}"
         for one in foreign
@@ -64,7 +63,7 @@ def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> 
 
 
 def make_error_report(error: ElementError, *, unsaved: bool = False) -> ErrorReport:
-    """Return what is recorded for a driver's error; an unsaved device concerns every cluster on it."""
+    """Return the report of a driver's error. The error of an unsaved device concerns every cluster on it."""
     about = error.about if isinstance(error, Refused) and not unsaved else {}
     return ErrorReport(str(error), not isinstance(error, Unreachable), about, unsaved)
 
@@ -74,12 +73,12 @@ OTHER_CLUSTERS_ERROR = "it has trouble with another cluster"
 
 
 def format_cluster_errors(clusters: Mapping[str, str], most: int) -> str | None:
-    """Write what is about single clusters, by id, each in so many characters; None: it is about the element."""
+    """Return the errors of single clusters, by cluster ID, as JSON of limited texts; None when there are none."""
     return json.dumps({one: text[:most] for one, text in sorted(clusters.items())}) if clusters else None
 
 
 def find_cluster_error(trouble: str | None, troubles: str | None, *ids: str | None) -> str | None:
-    """Give what is about a cluster, whose own id comes first, then that of its network."""
+    """Return the error that concerns a cluster; ``ids`` are its ID and its network's ID."""
     if trouble is None or troubles is None:
         return trouble
     found = _parse_cluster_errors(troubles)

@@ -1,6 +1,7 @@
-"""Convergers: what brings switches to what is wanted, and the sweep that watches time.
+"""Reconciliation of switches and edges by SBF's workers.
 
-``choose.py`` and ``verdict.py`` decide and are pure; ``worker.py`` converges one element once, over the database
-transactions of ``transactions.py``; ``sessions.py`` holds the sessions with devices; ``backlog.py`` records which
-devices are busy and which wait after a failure; ``converger.py`` starts workers, retries, looks for drift, sweeps.
+``scheduler.py`` starts workers; ``worker.py`` reconciles one device once; ``task.py`` and ``read_back.py`` decide what
+to change and check the result; ``transactions.py`` reads and records; ``sessions.py`` and ``heartbeats.py`` hold
+sessions and leases; ``deadlines.py`` enforces deadlines; ``on_demand.py`` and ``setting_dry_run.py`` read devices for
+callers.
 """

@@ -1,4 +1,4 @@
-"""What time alone changes: deadlines, leases of clusters, drain deadlines, agents that fell silent."""
+"""Deadlines of clusters, and stale agents: what becomes due by time alone."""
 
 import time
 from collections.abc import Callable
@@ -15,16 +15,16 @@ from virtcloud.model.values import Name
 
 
 class DeadlineTransactions(Protocol):
-    """What the sweep reads and writes; each method is one transaction."""
+    """The sweep's queries and changes; each method is one transaction."""
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a cluster's move is due, and the agents that did not ask for ``silence``."""
+        """Return whether a transition of a cluster is due, and the agents without a heartbeat for ``silence``."""
 
-    def settle(self) -> None:
-        """Make every move that is due; may be repeated."""
+    def apply_transitions(self) -> None:
+        """Apply all due transitions; idempotent."""
 
-    def record_silence(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has asked since."""
+    def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
+        """Record an agent as unreachable, unless it has sent a heartbeat since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a cluster's move is due, and the agents that did not ask for ``silence``."""
+        """Return whether a transition of a cluster is due, and the agents without a heartbeat for ``silence``."""
         with self.store.read() as unit:
             return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
-    def settle(self) -> None:
-        """Make every move that is due; may be repeated."""
+    def apply_transitions(self) -> None:
+        """Apply all due transitions; idempotent."""
         with self.store.change() as unit:
             apply_due_transitions(unit, self.timing.drain)
 
-    def record_silence(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless it has asked since."""
+    def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
+        """Record an agent as unreachable, unless it has sent a heartbeat since."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)
@@ -53,25 +53,25 @@ class StoreDeadlineTransactions:
 
 @dataclass
 class DeadlineSweep:
-    """Looks, and writes only when there is something to change."""
+    """Checks the deadlines, and writes only if one has passed."""
 
-    deadlines: DeadlineTransactions
+    transactions: DeadlineTransactions
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
     _started: float | None = field(default=None)
 
     def run(self) -> None:
-        """Make every move that is due; may be repeated."""
+        """Apply the due transitions and record stale agents; idempotent."""
         silence = timedelta(seconds=self.timing.agent_silence)
-        due, silent = self.deadlines.find_overdue(silence)
+        due, silent = self.transactions.find_overdue(silence)
         for name in silent if self._has_listened() else ():
             message = f"its agent has not asked for {self.timing.agent_silence:g} s: look whether it runs"
-            self.deadlines.record_silence(name, silence, message)
+            self.transactions.record_stale_agent(name, silence, message)
         if due:
-            self.deadlines.settle()
+            self.transactions.apply_transitions()
 
     def _has_listened(self) -> bool:
-        """Return whether this service has run for as long as an agent may be silent: agents may have asked nobody."""
+        """Return whether this service has run for as long as an agent may be silent."""
         if self._started is None:
             self._started = self.clock()
         return self.clock() - self._started >= self.timing.agent_silence

@@ -1,9 +1,9 @@
-"""Leases that are kept while a conversation with a device lasts, and conversations that end before their lease does.
+"""Heartbeats of leases during conversations with devices, and the end of conversations that last too long.
 
-One thread renews leases. Another one ends the conversations whose lease was lost or could not be renewed in time, and
-those that have lasted too long: a device that sends a byte now and then would hold its worker for ever. It asks
-no database, so that it ends them also while the database does not answer: when another replica can take the element,
-this one has stopped talking to its device. Both threads run only while there are conversations.
+One thread renews leases. Another ends conversations whose lease was lost or could not be renewed in time, and those
+that exceed their time limit: a device that sends a byte now and then would occupy its worker forever. The second thread
+needs no database: before another replica can acquire the element's lease, this replica has stopped its conversation.
+Both threads run only while there are conversations.
 """
 
 import time
@@ -22,13 +22,13 @@ log = get_log(__name__)
 
 WATCH_INTERVAL_S = 0.2
 RENEWALS_PER_LEASE = 6
-"""A lease is renewed so many times within its length."""
-LEASE_LOST = "another replica has taken its lease: the conversation was ended"
+"""The number of renewals within the length of a lease."""
+LEASE_LOST = "another replica has acquired its lease: the conversation was ended"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
-    """A lease on an element: since when, and the moment before its last renewal. Times are monotonic, in seconds."""
+    """A lease on an element, its begin, and the time before its last renewal; times are monotonic, in seconds."""
 
     name: Name
     fence: int
@@ -37,9 +37,9 @@ class HeldLease:
 
 
 def compute_deadline(hold: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
-    """Return until when a conversation may go on, and why not longer. Pure.
+    """Return the deadline of a conversation, and the reason that is reported when it passes. Pure.
 
-    A third of the lease is left for what was sent to arrive, before another replica can take the element.
+    A third of the lease remains for bytes in transit, before another replica can acquire the lease.
     """
     ends = hold.began + conversation, f"the conversation was ended after {conversation:g} s"
     kept = hold.kept + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
@@ -48,9 +48,9 @@ def compute_deadline(hold: HeldLease, lease: float, conversation: float) -> tupl
 
 @dataclass
 class LeaseHeartbeats:
-    """Renews the leases of this replica's conversations by ``keep``, which returns false for a lease that is lost."""
+    """Renews the leases of this replica's conversations; ``renew`` returns False for a lost lease."""
 
-    keep: Callable[[Name, int], bool]
+    renew: Callable[[Name, int], bool]
     sessions: DeviceSessions
     timing: ServiceTiming
     clock: Callable[[], float] = time.monotonic
@@ -60,7 +60,7 @@ class LeaseHeartbeats:
 
     @contextmanager
     def hold(self, name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
-        """Take a lease and renew it until the context ends; yield its fencing token, or None when it is not free."""
+        """Acquire a lease and renew it until the context ends. Yield the fencing token; None if it is not free."""
         began = self.clock()
         fence = take()
         if fence is None:
@@ -74,35 +74,35 @@ class LeaseHeartbeats:
             with self._lock:
                 self._holds.pop(name, None)
                 self._lock.notify_all()
-            self.sessions.release(name)
+            self.sessions.clear_deadline(name)
 
-    def beat(self) -> None:
+    def renew_all(self) -> None:
         """Renew every lease once."""
         for hold in self._all():
             before = self.clock()
             try:
-                kept = self.keep(hold.name, hold.fence)
+                kept = self.renew(hold.name, hold.fence)
             except DatabaseUnavailable:
                 log.warning("lease_not_renewed", element=hold.name)
                 continue
             if kept:
                 self._allow(HeldLease(hold.name, hold.fence, hold.began, before), instead_of=hold)
             elif self._is_held(hold):
-                self.sessions.cut(hold.name, LEASE_LOST)
+                self.sessions.disconnect(hold.name, LEASE_LOST)
 
-    def watch(self) -> None:
-        """End every conversation that may not go on."""
+    def end_overdue(self) -> None:
+        """End every conversation whose deadline has passed."""
         for hold in self._all():
             until, why = self._limit(hold)
             if self.clock() >= until:
-                self.sessions.cut(hold.name, why)
+                self.sessions.disconnect(hold.name, why)
 
     def _allow(self, hold: HeldLease, instead_of: HeldLease | None = None) -> None:
         with self._lock:
             if instead_of is not None and self._holds.get(hold.name) != instead_of:
-                return  # it has ended meanwhile
+                return  # the conversation has ended
             self._holds[hold.name] = hold
-            self.sessions.allow(hold.name, *self._limit(hold))
+            self.sessions.set_deadline(hold.name, *self._limit(hold))
 
     def _limit(self, hold: HeldLease) -> tuple[float, str]:
         return compute_deadline(hold, self.timing.lease.total_seconds(), self.timing.conversation_timeout)
@@ -116,9 +116,9 @@ class LeaseHeartbeats:
             return self._holds.get(hold.name) == hold
 
     def _start(self) -> None:
-        """Start the threads that do not run. Without them no lease is renewed; the limits hold all the same."""
+        """Start the threads that do not run. Without them no lease is renewed, and the deadlines still apply."""
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
-        for work, every in ((self.beat, pause), (self.watch, WATCH_INTERVAL_S)):
+        for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):
             name = f"leases-{work.__name__}"
             with self._lock:
                 if name in self._running:
@@ -139,5 +139,5 @@ class LeaseHeartbeats:
                     return
             try:
                 work()
-            except Exception as error:  # noqa: BLE001 - one fault must not end the leases of all devices
+            except Exception as error:  # noqa: BLE001 - one error must not end the leases of all devices
                 log.fault("heartbeat_fault", error)

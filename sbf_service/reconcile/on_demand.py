@@ -49,13 +49,13 @@ def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Itera
     Raise Conflict while a worker is busy with the device. End the device's session when the context ends in an error.
     """
     worker = scheduler.worker
-    with scheduler.alone(name), worker.leased(name) as fence:
+    with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
         if fence is None:
             raise Conflict(f"{kind}{name} is being worked on by another replica: ask again")
         try:
             yield fence
         except Exception:
-            worker.sessions.drop(name)
+            worker.sessions.end(name)
             raise
 
 
@@ -64,7 +64,7 @@ class OnDemandReader:
     """Reads and reconciles single devices."""
 
     store: Store
-    converger: WorkerScheduler
+    scheduler: WorkerScheduler
 
     def difference(self, name: Name) -> ElementDifference:
         """Read a device and return what would be changed on it; change nothing.
@@ -72,8 +72,8 @@ class OnDemandReader:
         Raise NotFound, Conflict (an element with an agent, or a busy device), and the errors of the driver.
         """
         self._require_device(name)
-        worker = self.converger.worker
-        with hold_device(self.converger, name) as fence:
+        worker = self.scheduler.worker
+        with hold_device(self.scheduler, name) as fence:
             task = worker.transactions.read_task(name, fence)
             driver = worker.sessions.driver(task.device, task.backbone)
             reading = task.read(driver)
@@ -84,8 +84,8 @@ class OnDemandReader:
     def ports(self, name: Name) -> tuple[PortView, ...]:
         """Read a switch and return its managed ports with their uses; change nothing. Raise as ``difference``."""
         self._require_device(name)
-        worker = self.converger.worker
-        with hold_device(self.converger, name) as fence:
+        worker = self.scheduler.worker
+        with hold_device(self.scheduler, name) as fence:
             task = worker.transactions.read_task(name, fence)
             if not isinstance(task, SwitchTask):
                 raise Conflict(f"{name} is no switch: only ports of switches are adopted")
@@ -99,11 +99,11 @@ class OnDemandReader:
         self._require_device(name)
         with self.store.read() as unit:
             before = find_newest_id(unit)
-        with self.converger.alone(name):
+        with self.scheduler.exclude_workers(name):
             outcome = ReconcileOutcome.OVERTAKEN
             for _ in range(MAX_ROUNDS):
                 if outcome is ReconcileOutcome.OVERTAKEN:
-                    outcome = self.converger.worker.converge(name, save_now=True)
+                    outcome = self.scheduler.worker.reconcile(name, save_now=True)
         if outcome is ReconcileOutcome.BUSY:
             raise Conflict(f"{name} is being worked on by another replica: ask again")
         with self.store.read() as unit:
@@ -218,7 +218,7 @@ class CableChecker:
     """Compares a site's cables with the topology, by the neighbours (LLDP) of its switches."""
 
     store: Store
-    converger: WorkerScheduler
+    scheduler: WorkerScheduler
     platform_of: PlatformOf
     threads: BoundedThreads
     limit_s: float = READ_LIMIT_S
@@ -242,8 +242,8 @@ class CableChecker:
         return read, {one.name: answer for one, answer in found if isinstance(answer, str)}
 
     def _neighbours(self, switch: Switch) -> tuple[Neighbour, ...]:
-        with hold_device(self.converger, switch.name, "switch "):
-            driver = self.converger.worker.sessions.driver(switch)
+        with hold_device(self.scheduler, switch.name, "switch "):
+            driver = self.scheduler.worker.sessions.driver(switch)
             if not isinstance(driver, ReadsNeighbours):
                 raise Refused(f"switch {switch.name}: SBF cannot read the neighbours of platform {switch.platform}")
             return driver.read_neighbours(tuple(member for port in switch.ports for member in switch.members(port)))

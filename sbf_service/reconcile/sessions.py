@@ -1,4 +1,4 @@
-"""Sessions with devices: kept between converges, dropped on error or when the device is described anew."""
+"""Sessions with devices, kept between reconciliations until an error or a change of the device's description."""
 
 import math
 from collections.abc import Callable
@@ -22,13 +22,13 @@ NO_DEADLINE = math.inf, ""
 
 @dataclass(frozen=True, slots=True)
 class Platforms:
-    """Finds the platform of a switch and of a provider edge; both raise BadInput for an unknown one."""
+    """Finds the platform of a switch or a provider edge; both callables raise BadInput for an unknown platform."""
 
     of_switch: PlatformOf
     of_edge: EdgePlatformOf
 
     def reserved(self, device: Device) -> VlanSet:
-        """Say which numbers a device keeps for itself."""
+        """Return the VLAN IDs that a device's platform reserves."""
         facts = (
             self.of_edge(device).capabilities
             if isinstance(device, Edge)
@@ -37,7 +37,7 @@ class Platforms:
         return facts.reserved
 
     def driver(self, login: DeviceLogin, backbone: Backbone | None) -> AnyDriver:
-        """Make a device's driver; nothing is connected."""
+        """Create a device's driver without connecting."""
         if isinstance(login.device, Edge):
             return self.of_edge(login.device).driver(login, backbone or Backbone((), {}))
         return self.of_switch(_require_switch(login.device)).driver(login)
@@ -45,7 +45,7 @@ class Platforms:
 
 @dataclass
 class DeviceSessions:
-    """Gives the driver of a device. One driver is used by one thread at a time: whoever holds the element's lease."""
+    """The drivers of devices. The holder of an element's lease is the only thread that uses its driver."""
 
     settings: ServiceSettings
     platforms: Platforms
@@ -54,11 +54,11 @@ class DeviceSessions:
     _lock: Lock = field(default_factory=Lock)
 
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - of the device's kind
-        """Give the kept driver, or make one; nothing is connected here. Raises Refused for a missing credential."""
+        """Return a device's kept driver, or create one without connecting. Raise Refused for a missing credential."""
         kept = self._open.get(device.name)
         if kept is not None and kept[:2] == (device, backbone):
             return kept[2]
-        self.drop(device.name)
+        self.end(device.name)
         login = make_login(device, self.settings)
         driver = self.platforms.driver(login, backbone)
         with self._lock:
@@ -66,48 +66,48 @@ class DeviceSessions:
             login.cancel_scope.allow(*self._limits.get(device.name, NO_DEADLINE))
         return driver
 
-    def allow(self, name: Name, until: float, why: str) -> None:
-        """Permit a device's conversation until a monotonic moment, in seconds; ``why`` is said of it after that."""
+    def set_deadline(self, name: Name, until: float, why: str) -> None:
+        """Set the deadline of a device's conversation (monotonic, in seconds); ``why`` is reported when it passes."""
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:
                 self._open[name][3].allow(until, why)
 
-    def release(self, name: Name) -> None:
-        """Take away the limit of a conversation that has ended; its session may be kept unless it was cut."""
+    def clear_deadline(self, name: Name) -> None:
+        """Clear the deadline of a conversation that has ended. End the session if it was disconnected."""
         with self._lock:
             self._limits.pop(name, None)
             kept = self._open.get(name)
         if kept is not None:
             kept[3].allow(*NO_DEADLINE)
             if not kept[3].remaining:
-                self.drop(name)
+                self.end(name)
 
-    def cut(self, name: Name, why: str) -> None:
-        """End a device's connection under the thread that uses it, and each that it makes. Never waits nor raises."""
+    def disconnect(self, name: Name, why: str) -> None:
+        """Disconnect a device under the thread that uses it, and prevent new connections. Never waits nor raises."""
         with self._lock:
             kept = self._open.get(name)
         if kept is not None:
             kept[3].cancel(why)
 
-    def lost(self) -> frozenset[Name]:
-        """Give the devices that ended a kept session by themselves: they may have restarted, and are read at once."""
+    def find_lost(self) -> frozenset[Name]:
+        """Return the devices that ended their session: they may have restarted and are read at once."""
         with self._lock:
             kept = [(name, driver) for name, (_, _, driver, _) in self._open.items()]
         return frozenset(name for name, driver in kept if isinstance(driver, DetectsSessionLoss) and driver.is_lost())
 
     def names(self) -> frozenset[Name]:
-        """Return the devices with which a session is kept."""
+        """Return the devices with a kept session."""
         with self._lock:
             return frozenset(self._open)
 
-    def rest(self, name: Name) -> None:
-        """End a session that is not to be kept: the next one may be another replica's."""
+    def end_unless_kept(self, name: Name) -> None:
+        """End the session of a device that accepts few sessions, so that another replica can connect."""
         kept = self._open.get(name)
         if kept is not None and not kept[0].keep_session:
-            self.drop(name)
+            self.end(name)
 
-    def drop(self, name: Name) -> None:
+    def end(self, name: Name) -> None:
         """End a session, if there is one."""
         with self._lock:
             kept = self._open.pop(name, None)

@@ -50,7 +50,7 @@ class SettingDryRun:
     """Reads the devices that a change of settings concerns."""
 
     store: Store
-    converger: WorkerScheduler
+    scheduler: WorkerScheduler
     threads: BoundedThreads
     limit_s: float = READ_LIMIT_S
 
@@ -79,10 +79,10 @@ class SettingDryRun:
 
     def _read(self, task: ReconcileTask, plan: DryRunPlan) -> _DeviceAnswer:
         if task.name not in plan.known:
-            with self.converger.alone(task.name), self._own_session(task) as driver:
+            with self.scheduler.exclude_workers(task.name), self._own_session(task) as driver:
                 return _compare_device(task.read(driver), driver, plan.at)
-        with hold_device(self.converger, task.name):
-            driver = self.converger.worker.sessions.driver(task.device, task.backbone)
+        with hold_device(self.scheduler, task.name):
+            driver = self.scheduler.worker.sessions.driver(task.device, task.backbone)
             reading = task.read(driver)
             answer = _compare_device(reading, driver, plan.at)
             with self.store.change() as unit:
@@ -93,7 +93,7 @@ class SettingDryRun:
     @contextmanager
     def _own_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
         """Yield a driver with a session of its own, for a device whose description changes."""
-        sessions = self.converger.worker.sessions
+        sessions = self.scheduler.worker.sessions
         driver = sessions.platforms.driver(make_login(task.device, sessions.settings), task.backbone)
         with closing(driver):
             yield driver

@@ -1,8 +1,6 @@
-"""Switches and edges as the converger looks at them.
+"""The database as the worker scheduler and the workers use it: each method is one transaction.
 
-The store as a worker uses it: what is read and written about one device, one transaction for each method.
-
-The worker knows :class:`Transactions` only, so that it runs in the fault schedules of the tests as it does here.
+Scheduler and worker depend on protocols, so that the fault schedules of the tests run them with a store in memory.
 """
 
 from dataclasses import dataclass
@@ -43,38 +41,38 @@ _DEVICES = (
     .where(IS_RECONCILED, ElementRow.kind.in_(sorted(DEVICE_KINDS)))
     .order_by(ElementRow.name)
 )
-"""Not what they carry: that is long, and this is read at every change."""
+"""Without the observed state, which is long: this query runs at every change."""
 
 
 class DeviceStatuses(Protocol):
-    """What the converger reads and writes; each method is one transaction."""
+    """The scheduler's queries and changes."""
 
-    def find(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and every switch and edge as ``holder`` may take it."""
+    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
+        """Return the database's time, and the status of every switch and edge as ``holder`` may reconcile it."""
 
-    def give_up_leases(self, holder: str) -> None:
-        """End all leases of a replica that starts anew; what its last life still does is then ignored."""
+    def release_leases(self, holder: str) -> None:
+        """Release all leases of a replica that restarted; late writes of its former process then fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDeviceStatuses:
-    """The converger's transactions on the database."""
+    """The scheduler's transactions on the database."""
 
     store: Store
 
-    def find(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and every switch and edge as ``holder`` may take it."""
+    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
+        """Return the database's time, and the status of every switch and edge as ``holder`` may reconcile it."""
         with self.store.read() as unit:
             return unit.now, read_device_statuses(unit, holder)
 
-    def give_up_leases(self, holder: str) -> None:
-        """End all leases of a replica that starts anew; what its last life still does is then ignored."""
+    def release_leases(self, holder: str) -> None:
+        """Release all leases of a replica that restarted; late writes of its former process then fail."""
         with self.store.change() as unit:
             release_leases_of(unit, holder)
 
 
 def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
-    """Give every switch and edge of the topology, in name order."""
+    """Return the status of every switch and edge, in the order of their names."""
     rows = unit.connection.execute(_DEVICES).all()
     known = read_topology(unit).elements if rows else {}
     return [
@@ -99,20 +97,20 @@ log = get_log(__name__)
 
 
 class LeaseLostError(Exception):
-    """Another worker took the element: this one stops and writes nothing."""
+    """Another worker has acquired the element's lease: this worker stops and writes nothing."""
 
 
 class WorkerTransactions(Protocol):
-    """What a worker reads and writes. Every method may raise DatabaseUnavailable, and has then changed nothing."""
+    """The workers' queries and changes. Every method may raise DatabaseUnavailable, after which nothing was changed."""
 
     @property
     def holder(self) -> str:
         """The name under which leases are held."""
 
-    def take_lease(self, name: Name) -> int | None:
+    def acquire_lease(self, name: Name) -> int | None:
         """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
 
-    def give_up_lease(self, name: Name, fence: int) -> None:
+    def release_lease(self, name: Name, fence: int) -> None:
         """Release a lease; no effect when a newer lease was acquired."""
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
@@ -144,17 +142,17 @@ class StoreWorkerTransactions:
     timing: ServiceTiming
     holder: str
 
-    def take_lease(self, name: Name) -> int | None:
+    def acquire_lease(self, name: Name) -> int | None:
         """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
         with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
-    def keep_lease(self, name: Name, fence: int) -> bool:
+    def renew_lease(self, name: Name, fence: int) -> bool:
         """Renew a lease. Return False when a newer lease was acquired."""
         with self.store.change_row(who=self.holder) as unit:
             return renew_lease(unit, name, fence, self.timing.lease)
 
-    def give_up_lease(self, name: Name, fence: int) -> None:
+    def release_lease(self, name: Name, fence: int) -> None:
         """Release a lease; no effect when a newer lease was acquired."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)

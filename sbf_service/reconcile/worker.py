@@ -1,11 +1,10 @@
-"""Converging one device once: lease, read, difference, change, read back, save, read again, confirm (DESIGN.md §3).
+"""Reconciles one device: acquire the lease, read, compare, apply, read back, save, read, confirm (DESIGN.md §3).
 
-No database transaction is open while the device is talked to. What will be changed is in the audit log, and its save
-recorded as pending, before the device receives it: a crash in between leaves no change without its row, and no running
-configuration that stays unsaved.
+No database transaction is open during the conversation with the device. Before the device receives a change, the audit
+row and the pending save are committed: after a crash, no change is without its row and no configuration stays unsaved.
 
-A save is between two readings that show what is wanted: a device that restarted before it is found out by the second
-one, and a restart after it brings back what was saved.
+A save lies between two readings that show the wanted state. The second reading detects a device that restarted before
+the save; after a later restart the device loads what was saved.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +26,7 @@ log = get_log(__name__)
 
 
 class ReconcileOutcome(Enum):
-    """What came of one try."""
+    """The outcome of one try."""
 
     CONFIRMED = auto()
     OVERTAKEN = auto()
@@ -36,18 +35,18 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""Takes an element's lease and renews it while the context lasts: :meth:`.heartbeats.Heartbeats.hold`."""
+"""Acquires an element's lease and renews it while the context lasts: :meth:`LeaseHeartbeats.hold`."""
 
 
 @contextmanager
 def hold_without_renewal(_name: Name, take: Callable[[], int | None]) -> Iterator[int | None]:
-    """Take a lease, and do not renew it."""
+    """Acquire a lease without renewing it."""
     yield take()
 
 
 @dataclass(frozen=True)
 class Worker:
-    """Converges elements under its transactions' holder; may be used by many threads, for one element each."""
+    """Reconciles devices; may be used by many threads, each for another device."""
 
     transactions: WorkerTransactions
     sessions: DeviceSessions
@@ -55,36 +54,36 @@ class Worker:
 
     @property
     def holder(self) -> str:
-        """The name under which it holds leases."""
+        """The name under which leases are held."""
         return self.transactions.holder
 
-    def converge(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
-        """Try once. Never raises for what a device does; a database that is away raises DatabaseUnavailable.
+    def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
+        """Reconcile a device once. An error of the device is recorded and not raised. Raise DatabaseUnavailable.
 
-        ``save_now`` ends the pause after failed saves: an administrator asks, who may have mended the cause.
+        ``save_now`` skips the pause after a failed save: an administrator who asks may have removed the cause.
         """
-        with self.leased(name) as fence:
+        with self.hold_lease(name) as fence:
             if fence is None:
                 return ReconcileOutcome.BUSY
             try:
                 return self._with_lease(name, fence, save_now=save_now)
             except LeaseLostError:
-                self.sessions.drop(name)
+                self.sessions.end(name)
                 return ReconcileOutcome.BUSY
 
     @contextmanager
-    def leased(self, name: Name) -> Iterator[int | None]:
-        """Hold an element's lease; yield the fencing token, or None while another replica holds it."""
-        with self.holding(name, partial(self.transactions.take_lease, name)) as fence:
+    def hold_lease(self, name: Name) -> Iterator[int | None]:
+        """Hold an element's lease; yield the fencing token, or None while another replica holds the lease."""
+        with self.holding(name, partial(self.transactions.acquire_lease, name)) as fence:
             try:
                 yield fence
             finally:
                 if fence is not None:
-                    self.sessions.rest(name)
-                    self.transactions.give_up_lease(name, fence)
+                    self.sessions.end_unless_kept(name)
+                    self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Try once. A device that could not be read, whatever it said, is unreachable until it is read again."""
+        """Reconcile once. A device that could not be read is unreachable until it is read again."""
         was_read = False
         try:
             task = self.transactions.read_task(name, fence)
@@ -99,10 +98,10 @@ class Worker:
             report = stopped.report
         except (LeaseLostError, DatabaseUnavailable):
             raise
-        except Exception as error:  # noqa: BLE001 - a fault of a driver must not end the service, nor pass unseen
+        except Exception as error:  # noqa: BLE001 - a programming error in a driver must be reported and must not end the service
             log.fault("reconcile_fault", error, element=name)
             report = ErrorReport(printable(f"fault in the service: {type(error).__name__}: {error}"))
-        self.sessions.drop(name)
+        self.sessions.end(name)
         self.transactions.fail(name, fence, replace(report, reachable=was_read and report.reachable))
         return ReconcileOutcome.FAILED
 

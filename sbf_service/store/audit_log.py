@@ -1,4 +1,4 @@
-"""Reading the audit log; ``audit.py`` writes it."""
+"""Queries of the audit log; ``record_audit`` in ``unit_of_work.py`` inserts its rows."""
 
 from dataclasses import dataclass
 
@@ -18,10 +18,10 @@ _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDif
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Which rows are asked for: of one element, of one cluster (all its attempts), or all.
+    """Selects the rows of one element, of one key with all its clusters, or all rows.
 
-    With ``owner`` only those of the cluster that are this owner's, with ``sites`` only those of clusters with a part
-    there: the key may have been another cluster's before or since.
+    With a key, ``owner`` selects only this owner's clusters, and ``sites`` only clusters with a placement at these
+    sites: the key may have belonged to another owner before or since.
     """
 
     element: str | None = None
@@ -30,7 +30,7 @@ class AuditFilter:
     sites: frozenset[Name] | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
-        """Give it in SQL."""
+        """Return the SQL conditions."""
         found: list[ColumnElement[bool]] = []
         if self.element is not None:
             found.append(AuditRow.element == self.element)
@@ -45,7 +45,7 @@ class AuditFilter:
 
 
 def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
-    """Give rows, oldest first: the first ``limit`` past ``after``, or without it the newest ``limit``."""
+    """Return entries, oldest first: the first ``limit`` after the ID ``after``, or without it the newest ``limit``."""
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*asked.conditions()).limit(limit)
     if after is not None:
@@ -56,13 +56,13 @@ def read_entries(unit: Unit, asked: AuditFilter, after: int | None, limit: int) 
 
 
 def find_newest_id(unit: Unit, asked: AuditFilter | None = None) -> int:
-    """Give the newest row's id, 0 when there is none."""
+    """Return the newest row's ID, 0 when there is none."""
     conditions = asked.conditions() if asked else []
     return unit.session.scalar(select(func.max(AuditRow.id)).where(*conditions)) or 0
 
 
 def find_last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
-    """Give what was last changed on a device since the row ``after``, if anything was."""
+    """Return the last difference applied to a device after the row ``after``, or None."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return None if found is None else _DIFFERENCE.validate_json(found)

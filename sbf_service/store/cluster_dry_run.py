@@ -1,4 +1,4 @@
-"""Dry runs: what a call would do and what an element lacks, read in one snapshot; nothing is written."""
+"""Dry runs of ``PUT /clusters``, and the differences of elements by their last reading. Write nothing."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted
 
 NO_ID = ""
-"""The id of a cluster that is only asked about."""
+"""The ID of a cluster that is not created."""
 
 
 _READ_CONFIRMED = select(ElementRow.name, ElementRow.confirmed_revision)
@@ -54,7 +54,7 @@ _READ_LEAVING = (
 
 @dataclass(frozen=True, slots=True)
 class _ElementClusters:
-    """The clusters that an element is to carry, those of them that are not confirmed, and the keys of leaving ones."""
+    """An element's clusters: those that stay, the unconfirmed ones of these, and the keys of those being removed."""
 
     staying: list[LiveCluster] = field(default_factory=list)
     coming: list[LiveCluster] = field(default_factory=list)
@@ -63,16 +63,16 @@ class _ElementClusters:
 
 @dataclass(frozen=True, slots=True)
 class _DifferenceScope:
-    """Which clusters differences are about: those that are there and ``extra``, or only those of the network of one.
+    """The clusters that differences include: all existing ones and ``extra``, or only those of the network of ``only``.
 
-    Of clusters that others have in that network, a host's difference shows nothing.
+    A host's difference omits the clusters of other owners in that network.
     """
 
     extra: tuple[LiveCluster, ...] = ()
     only: LiveCluster | None = None
 
     def of(self, seen: _ElementClusters) -> _ElementClusters:
-        """Return the part of an element's clusters that is shown, with the extra ones."""
+        """Return the clusters of an element that are in the scope."""
         one = self.only
         if one is None:
             return _ElementClusters([*seen.staying, *self.extra], [*seen.coming, *self.extra], seen.leaving)
@@ -81,14 +81,14 @@ class _DifferenceScope:
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
-        """Return the VLAN IDs at a site that are compared."""
+        """Return the VLAN IDs at a site that are in the scope."""
         managed = read_managed_vlans(unit, site)
         return managed if self.only is None else managed & self.only.vlans.values()
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A cluster as asked for, and whether it would be made."""
+    """A requested cluster, and whether it would be created."""
 
     cluster: LiveCluster
     created: bool
@@ -104,10 +104,10 @@ def dry_run_cluster(  # noqa: PLR0913 - as put_cluster
     sees: CanSeeOwner = can_see_none,
     whole: bool = True,
 ) -> ClusterDryRun:
-    """Return what asking for this cluster would do now. Raise what :func:`put_cluster` would, and change nothing.
+    """Return what :func:`put_cluster` would do now; raise what it would raise.
 
-    ``whole`` shows everything that an element lacks; otherwise only what it lacks of this cluster and its network,
-    for a caller who may not know of others' clusters.
+    ``whole`` includes everything that an element lacks, otherwise only what it lacks of this cluster and its network,
+    for a caller who may not see other owners' clusters.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -132,7 +132,7 @@ def dry_run_cluster(  # noqa: PLR0913 - as put_cluster
 
 
 def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
-    """Return what would be changed on an element now. Raises NotFound."""
+    """Return what would be changed on an element now, by its last reading. Raise NotFound."""
     (found,) = _compute_differences(unit, [require_element(unit, name)], _DifferenceScope())
     return found
 
@@ -150,10 +150,7 @@ def _make_joined(unit: Unit, asked: _RequestedCluster) -> ClusterTransport | Non
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], shown: _DifferenceScope) -> list[ElementDifference]:
-    """Return what would be changed on each element.
-
-    Every cluster is loaded once, however many of the elements it is on, with its parts on these elements only.
-    """
+    """Return the difference of each element; every cluster is read once, with its placements on these elements."""
     seen, ways = _read_elements(unit, [row.name for row in rows]), CachedPaths()
     return [_compute_difference(unit, row, shown.of(seen[row.name]), shown, ways.ports_on) for row in rows]
 

@@ -1,9 +1,7 @@
-"""Reading clusters out of the tables: as they stand, as elements are to carry them, and as their owners see them.
+"""Queries of clusters: by key, name and condition; their statuses, specs, IDs and views.
 
-What stands under a key: the newest cluster, whatever it is, and what its owners had under it before.
-
-A key whose cluster has ended may go to another owner: its *turn* grows then, and attempts count anew. Attempts of one
-owner never do, so that a late call of an earlier one changes nothing.
+A key whose cluster has ended may pass to another owner. Its *turn* is then incremented, and attempts start again. One
+owner's attempts with a key never start again, so that a late call of an earlier attempt changes nothing.
 """
 
 import re
@@ -29,9 +27,9 @@ from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
 NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
-"""Said so that an index finds them: most clusters have ended long ago."""
+"""Written as a list of states, so that an index is used: most clusters have ended."""
 UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
-"""Clusters that may still move: not ended, or ended with numbers kept back."""
+"""Clusters with possible transitions: not ended, or ended with quarantined claims."""
 MAX_PARAMETERS = 1000
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
@@ -65,28 +63,28 @@ _READ_PLACEMENTS = (
 
 
 def find_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Find clusters, oldest first."""
+    """Return the clusters that meet the conditions, oldest first."""
     found = select(ClusterRow).where(*conditions).order_by(ClusterRow.created_at, ClusterRow.key)
     return unit.session.scalars(found).all()
 
 
 def has_placement_on(element: str) -> ColumnElement[bool]:
-    """Select the clusters that have a part on an element."""
+    """Return the condition that a cluster has a placement on ``element``."""
     return has_placement(PlacementRow.element == element)
 
 
 def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
-    """Select the clusters that have a part on an element of these sites."""
+    """Return the condition that a cluster has a placement on an element of ``sites``."""
     return has_placement(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))
 
 
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
-    """Select the clusters with such a part. Asked of each cluster: an element's parts are mostly of ended ones."""
+    """Return the condition that a cluster has such a placement, checked for each cluster: most placements are old."""
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
-    """Give the parts of each of these clusters, in the order of the elements' names."""
+    """Return the placements of clusters by cluster ID, each in the order of the elements' names."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for some in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": some}):
@@ -95,7 +93,7 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 
 
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
-    """Give these clusters as they stand."""
+    """Return the statuses of clusters, with those of unsettled members."""
     members = _find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
     return [make_cluster_status(row, parts, members.get(row.id, ())) for row in rows]
@@ -104,7 +102,7 @@ def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[Cluste
 def make_cluster_status(
     row: ClusterRow, parts: Mapping[str, tuple[PlacementStatus, ...]], members: Sequence[ClusterRow] = ()
 ) -> ClusterStatus:
-    """Give one cluster as it stands."""
+    """Return the status of a cluster from its placements and members."""
     return ClusterStatus(
         id=row.id,
         state=ClusterState(row.state),
@@ -118,7 +116,7 @@ def make_cluster_status(
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
-    """Give a network's members that have not settled, oldest first."""
+    """Return the unsettled members of a network, oldest first."""
     return find_clusters(unit, UNSETTLED, ClusterRow.network == network)
 
 
@@ -131,13 +129,13 @@ def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRo
 
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
-    """Give the clusters that elements are to carry now."""
+    """Return the clusters in the wanted state of elements."""
     rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), *conditions)
     return make_live_clusters(unit, rows)
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
-    """Give these clusters with the numbers that they hold."""
+    """Return these clusters with the IDs that their networks hold."""
     networks = read_networks(unit, rows)
     numbers, services = read_vlans(unit, networks), read_service_ids(unit, networks)
     return [_make_live_cluster(row, networks[row.network or row.id], numbers, services) for row in rows]
@@ -161,7 +159,7 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Give the clusters, by id, whose networks these clusters are in: their own, or those that members joined."""
+    """Return the clusters, by ID, that hold the networks of these clusters: themselves, or those that they joined."""
     found = {row.id: row for row in rows if row.network is None}
     asked = {row.network for row in rows if row.network is not None} - found.keys()
     for some in split_ids(sorted(asked)):
@@ -170,7 +168,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Show what joins a cluster's sites: its own service on that transport, or the one that all share."""
+    """Return the view of a transport with the network's own service ID, or the one that all networks share."""
     if transport is None:
         return None
     number = transport.shared if service is None else service
@@ -178,7 +176,7 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
-    """Give the numbers that each of these clusters holds, by site."""
+    """Return the claimed VLAN IDs of clusters, by cluster ID and site."""
     found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
     for some in split_ids(ids):
         for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": some}):
@@ -187,7 +185,7 @@ def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
 
 
 def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
-    """Give the service number that each of these clusters holds, where it has one of its own."""
+    """Return the claimed service IDs of clusters, by cluster ID."""
     found: dict[str, int] = {}
     for some in split_ids(ids):
         found |= {row.cluster_id: row.number for row in unit.session.execute(_READ_SERVICES, {"ids": some})}
@@ -195,13 +193,13 @@ def read_service_ids(unit: Unit, ids: Iterable[str]) -> dict[str, int]:
 
 
 def parse_current_spec(row: ClusterRow) -> ClusterSpec:
-    """Return the spec of a cluster, with those whom its network is shared with now."""
+    """Return the spec of a cluster, with the owners with whom its network is shared now."""
     return parse_spec(row.spec) if row.shares is None else _parse_shared_spec(row.spec, row.shares)
 
 
 @lru_cache(maxsize=8192)
 def parse_spec(spec: str) -> ClusterSpec:
-    """Parse what was checked when it was put: a worker reads it of every cluster on a switch, again and again."""
+    """Parse a stored spec; cached, because workers read the specs of all clusters on a switch repeatedly."""
     return ClusterSpec.model_validate_json(spec)
 
 
@@ -251,7 +249,7 @@ def _format_placement(status: PlacementStatus) -> PlacementView:
     )
 
 
-def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row of _PARTS
+def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row of _READ_PLACEMENTS
     return PlacementStatus(
         element=Name(row.name),
         kind=ElementKind(row.kind),
@@ -267,7 +265,7 @@ def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row
 
 
 def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
-    """Ask about so many at once: a statement takes 32,766 values in SQLite, 65,535 in PostgreSQL."""
+    """Yield groups of IDs: a statement takes 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
     left = iter(ids)
     while some := list(islice(left, MAX_PARAMETERS)):
         yield some
@@ -280,7 +278,7 @@ _READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).orde
 
 
 def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
-    """Find the newest cluster under a key."""
+    """Return the newest cluster with a key."""
     return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
 
 
@@ -298,18 +296,18 @@ def find_key_by_name(unit: Unit, word: str) -> str | None:
 
 
 def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
-    """Say whether an owner has, or ever had, a cluster under a key."""
+    """Return whether ``owner`` has, or ever had, a cluster with this key."""
     theirs = ClusterRow.key == key, ClusterRow.owner == owner
     return bool(unit.session.scalar(select(exists().where(*theirs))))
 
 
 def next_turn(row: ClusterRow | None, owner: str) -> int:
-    """Give the turn of a cluster of ``owner`` that follows this one under its key."""
+    """Return the turn of a new cluster of ``owner`` that follows ``row``."""
     return 0 if row is None else row.turn + (row.owner != owner)
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Give the newest cluster as calls are judged by it."""
+    """Return the newest cluster as :func:`resolve_request` needs it."""
     return (
         None
         if row is None
@@ -318,7 +316,7 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Give the highest attempt of an owner under the key of ``row``, its newest cluster, where that is another's."""
+    """Return the highest attempt of ``owner`` with the key of ``row``, if ``row`` belongs to another owner."""
     if row is None or row.owner == owner:
         return None
     theirs = ClusterRow.key == row.key, ClusterRow.owner == owner

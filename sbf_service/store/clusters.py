@@ -41,26 +41,26 @@ _PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow
 
 @dataclass(frozen=True, slots=True)
 class ClusterPage:
-    """The newest ``limit`` clusters; with ``before``, the id of one, of those that are older than that one."""
+    """The newest ``limit`` clusters; with ``before``, a cluster ID, only clusters older than that one."""
 
     limit: int
     before: str | None = None
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
-    """Return the newest cluster under a key, or an earlier one by its id; raises NotFound."""
+    """Return the newest cluster with a key, or an earlier one by its ID. Raise NotFound."""
     return make_cluster_view(unit, _require_cluster(unit, key, cluster_id))
 
 
 def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) -> int:
-    """Return the version of what :func:`get_cluster` returns; raises NotFound. Cheap: for those who wait."""
+    """Return the version of the view that :func:`get_cluster` returns, without reading the view. Raise NotFound."""
     return _require_cluster(unit, key, cluster_id).version
 
 
 def list_clusters(
     unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
 ) -> list[ClusterView]:
-    """Show clusters, oldest first: all that have not ended; or a page of all. Raises NotFound."""
+    """Return clusters, oldest first: all that have not ended, or a page of all. Raise NotFound."""
     conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
     if ended is not None:
         return make_cluster_views(unit, read_page(unit, ended, *conditions))
@@ -68,12 +68,12 @@ def list_clusters(
 
 
 def list_network(unit: Unit, word: str) -> list[ClusterView]:
-    """Show the network that is called so, by a name or key: its own cluster, then its members; those not ended."""
+    """Return the running clusters of a network, by a name or key: its own cluster, then its members."""
     return make_cluster_views(unit, find_network(unit, word))
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """End a cluster; may be repeated. Raises NotFound for a key never seen, Gone for a cluster that is not meant."""
+    """Start to drain a cluster; idempotent. Raise NotFound for an unknown key, Gone for another cluster or attempt."""
     row = _require_cluster(unit, key)
     fence.check(key, row)
     drain_cluster(unit, row, reason)
@@ -83,9 +83,9 @@ def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_
 def extend_lease(
     unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. May be repeated.
+    """Extend a cluster's lease to at least ``seconds`` from now; never shortens it. Idempotent.
 
-    Raises NotFound, Gone for a cluster that is not meant, QuotaExceeded, and Conflict for one that is ending or ended.
+    Raise NotFound, Gone for another cluster or attempt, QuotaExceeded, and Conflict for a cluster that is ending.
     """
     row = _require_cluster(unit, key)
     fence.check(key, row)
@@ -106,10 +106,10 @@ def extend_lease(
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Share a cluster's network with ``owner``, who may join it from now on. Idempotent.
+    """Share a cluster's network with ``owner``, who may join it from now on; idempotent.
 
-    Raise NotFound, Gone for a cluster that is not meant, Conflict for a member or a cluster that ends, BeyondLimit for
-    more owners than the service's settings allow.
+    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending, BeyondLimit
+    for more owners than the settings allow.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -120,9 +120,9 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``, whose members stay until they end. Idempotent.
+    """Stop sharing a cluster's network with ``owner``, whose members stay until they end; idempotent.
 
-    Raise NotFound, Gone for a cluster that is not meant, Conflict for a member or a cluster that ends.
+    Raise NotFound, Gone for another cluster or attempt, Conflict for a member or a cluster that is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -158,7 +158,7 @@ def _require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clu
 
 
 def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Find a page of clusters, oldest first. Raises NotFound."""
+    """Return a page of clusters, oldest first. Raise NotFound."""
     rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
     return unit.session.scalars(rows.order_by(*(one.desc() for one in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
 
@@ -187,12 +187,12 @@ def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterVi
 
 
 def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
-    """Give one cluster as its owner sees it."""
+    """Return the view of a cluster."""
     return make_cluster_views(unit, [row])[0]
 
 
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the members of each of these networks that have not ended."""
+    """Return the owners of the running members of each network, by network ID and key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for some in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(some)):
@@ -201,7 +201,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Say what joins the sites of each cluster; of one that has ended the transport may be gone."""
+    """Return the transports of clusters; an ended cluster's transport may have left the topology."""
     on = {row.id: row.transport for row in rows if row.transport is not None}
     if not on:
         return {}

@@ -1,9 +1,4 @@
-"""Connections to SQLite and PostgreSQL: how long they wait, and how each begins a unit of work.
-
-Bringing a database to the tables of this version, at every start; nothing is done when it is there already.
-
-Whether the database answers, has the tables of this version, and can be written.
-"""
+"""The database: engines for SQLite and PostgreSQL, migrations at the start, and the readiness probe."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +24,7 @@ OWNERS, EVERYBODYS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
-"""At most, for each replica: three of them fit into PostgreSQL's own default of 100."""
+"""Per replica: three replicas fit into PostgreSQL's default of 100 connections."""
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -38,17 +33,18 @@ POSTGRESQL_SETTINGS = {
     "tcp_user_timeout": 20_000,
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
-"""libpq's and the server's settings: a database that vanished is noticed in half a minute, and a replica that was
-stopped in the middle of a unit of work loses its locks, and nothing else, after 15 s. The address may say otherwise."""
+"""Settings of libpq and the server. A database that vanished is detected within half a minute. A replica that was
+suspended in a unit of work loses its locks after 15 s. The address of the database may override these settings.
+"""
 
 
 def make_engine(url: str) -> Engine:
-    """Make an engine for SQLite or PostgreSQL; nothing is connected yet. Raises BadInput for no such address."""
+    """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address."""
     try:
         address = make_url(url)
         makers = {"sqlite": _make_sqlite, "postgresql": _make_postgresql}
         if address.get_backend_name() not in makers:
-            raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - said as of any other bad address
+            raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - reported like any other invalid address
         return makers[address.get_backend_name()](address)
     except (ArgumentError, ImportError) as error:
         raise BadInput(
@@ -75,10 +71,10 @@ def _make_sqlite(address: URL) -> Engine:
 
 
 def _restrict_to_owner(file: Path) -> None:
-    """Create a database's file for its owner alone: SQLite itself would let everybody read it.
+    """Create a database's file readable by its owner only; SQLite would let everybody read it.
 
-    A file that everybody can read already, and what SQLite writes beside it, is taken from all but its owner; a group
-    that an administrator chose stays. What cannot be created is reported when it is opened.
+    If a file is readable by everybody, it and SQLite's files beside it become readable by owner and group only: an
+    administrator may have chosen the group. Errors are reported when the file is opened.
     """
     with suppress(OSError):
         file.touch(mode=OWNERS, exist_ok=False)
@@ -89,7 +85,7 @@ def _restrict_to_owner(file: Path) -> None:
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    """Leave transactions to :func:`_begin_sqlite`; let readers go on while one writes; keep foreign keys."""
+    """Disable implicit transactions (see :func:`_begin_sqlite`), and enable the write-ahead log and foreign keys."""
     connection.isolation_level = None
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
@@ -98,19 +94,19 @@ def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) ->
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """Say at once that a unit will write, so that two never both read and then wait for each other."""
+    """Begin a transaction; a writer locks at once, so that two writers do not read first and then block each other."""
     writes = connection.get_execution_options().get("virtcloud_write", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 MIGRATION_LOCK = 0x76697274
-"""The number of PostgreSQL's advisory lock that is held while migrating ("virt")."""
+"""The key of PostgreSQL's advisory lock during a migration ("virt")."""
 
 
 def migrate(engine: Engine) -> None:
-    """Apply what is missing, all in one transaction; may be repeated, and by several replicas at once.
+    """Apply the missing migrations in one transaction; idempotent, also when several replicas start at once.
 
-    Raises BadInput when the database cannot be opened or written, or was made by a newer version.
+    Raise BadInput when the database cannot be opened or written, or was migrated by a newer version.
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
@@ -126,7 +122,7 @@ def migrate(engine: Engine) -> None:
 
 
 def make_alembic_config() -> Config:
-    """Say where the migrations are."""
+    """Return the configuration of Alembic with the folder of the migrations."""
     found = Config()
     found.set_main_option("script_location", str(files("sbf_service.store").joinpath("migrations")))
     return found
@@ -134,10 +130,10 @@ def make_alembic_config() -> Config:
 
 @contextmanager
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
-    """Begin a transaction in which a table of SQLite can be replaced by a changed copy, as it must be for constraints.
+    """Begin a transaction in which SQLite tables can be rebuilt, as changes of constraints require.
 
-    To drop the old one looks like losing all that refers to it, so these references are held against the new one at
-    the end. SQLite takes this setting between transactions only.
+    Dropping the old table would violate the foreign keys that refer to it. They are therefore disabled, which SQLite
+    allows only between transactions, and checked at the end.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -166,14 +162,14 @@ def _upgrade(connection: Connection) -> None:
 
 
 def is_migrated(unit: Unit) -> bool:
-    """Say whether the database has the tables of this version."""
+    """Return whether the database has the tables of this version."""
     return MigrationContext.configure(unit.session.connection()).get_current_revision() == _newest_migration()
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Commit a change of a row that is the replica's own. Raise DatabaseUnavailable when that cannot be done.
+    """Commit a change of the replica's own row. Raise DatabaseUnavailable when the database cannot be written.
 
-    A database on a full disk still answers what is read.
+    A database on a full disk still answers reads.
     """
     with store.change_row(who=replica) as unit:
         row = unit.session.get(ReplicaRow, replica)

@@ -1,9 +1,7 @@
-"""What elements are to carry and were seen to carry: the store's side of every converger and agent.
+"""The wanted state of elements, their confirmations and their error reports.
 
-What a host or gateway did when it confirmed a revision, told by what that revision brought (DESIGN.md §7.8).
-
-An agent says how far it is, not what it did: it may die between the two. What it must have done follows from the
-revisions, and is written in the transaction that confirms them.
+Workers confirm switches and edges; agents confirm hosts and gateways. An agent reports only the revision that it has
+confirmed. What it must have changed follows from the revisions, and is recorded in the transaction that confirms them.
 """
 
 from collections.abc import Mapping
@@ -39,8 +37,9 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
     """Return the clusters that a host set up and removed when it confirmed ``revision``; None when there are none.
 
-    ``before`` is the revision that it had confirmed until now, 0 after a reset: then it set up again whatever stays.
-    ``highest`` is the newest revision that it ever confirmed: removals up to that one were recorded then.
+    ``before`` is the revision that was confirmed until now; it is 0 after a reset, when the host sets up all its
+    clusters again. ``highest`` is the highest revision that the host ever confirmed: removals up to it are already
+    recorded.
     """
     new, gone = PlacementRow.added_revision, PlacementRow.removed_revision
     came = and_(new > before, new <= revision, gone.is_(None))
@@ -60,9 +59,10 @@ MAX_ERROR_CHARACTERS = 2000
 
 @dataclass(frozen=True, slots=True)
 class ElementClusterErrors:
-    """Trouble on an element with single clusters, which does not concern the others.
+    """Errors on an element that concern single clusters only.
 
-    ``clusters`` has what is about each, by its id. ``blocked`` are those networks that it does not carry wholly.
+    ``clusters`` has the error of each cluster, by cluster ID. ``blocked`` are the IDs of networks that the element does
+    not carry completely.
     """
 
     message: str
@@ -72,7 +72,7 @@ class ElementClusterErrors:
 
 @dataclass(frozen=True, slots=True)
 class WantedRevision:
-    """What an element must carry, and the revisions that belong to it, read in one transaction."""
+    """The wanted state of an element with its revisions, read in one transaction."""
 
     revision: int
     confirmed: int
@@ -80,7 +80,7 @@ class WantedRevision:
 
 
 def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
-    """Read what an element must carry. Raises NotFound."""
+    """Return the wanted state of an element. Raise NotFound."""
     row = require_element(unit, name)
     clusters = read_live_clusters(unit, _is_placed_on(name))
     found = compute_wanted(Name(name), read_topology(unit), clusters)
@@ -88,7 +88,7 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Read what an element was confirmed to carry and is to carry on. Raises NotFound."""
+    """Return the part of an element's wanted state that it has confirmed. Raise NotFound."""
     confirmed = require_element(unit, name).confirmed_revision
     added = (
         PlacementRow.element == name,
@@ -100,7 +100,7 @@ def read_confirmed_state(unit: Unit, name: str) -> WantedState:
     return compute_wanted(Name(name), read_topology(unit), clusters)
 
 
-def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed, and what was read
+def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed and what was read
     unit: Unit,
     name: str,
     revision: int,
@@ -108,11 +108,11 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed, and what wa
     carried: DeviceObserved | None = None,
     concern: ElementClusterErrors | None = None,
 ) -> None:
-    """Write that an element was read to carry exactly what ``revision`` wants; moves the clusters that waited for it.
+    """Record that an element carries exactly ``revision``, and apply the transitions that follow; idempotent.
 
-    May be repeated; an older revision than one confirmed already changes nothing. Raises Conflict for one that is not
-    wanted yet. ``carried`` is what a device was read to carry, and has in its startup configuration. ``concern`` is
-    trouble with single clusters; the others are confirmed.
+    A revision lower than the confirmed one changes nothing. ``carried`` is the observed and saved state of a device.
+    ``concern`` are errors of single clusters; all others are confirmed. Raise Conflict for a revision that does not
+    exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -142,7 +142,7 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - what is confirmed, and what wa
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
 
 
-def record_error(  # noqa: PLR0913 - what is wrong, and with what
+def record_error(  # noqa: PLR0913 - the parts of an error report
     unit: Unit,
     name: str,
     message: str,
@@ -151,9 +151,10 @@ def record_error(  # noqa: PLR0913 - what is wrong, and with what
     reachable: bool = True,
     clusters: Mapping[str, str] = NO_CLUSTER_ERRORS,
 ) -> bool:
-    """Write what an element says is wrong; clusters that were well degrade when it cannot be reached. Repeatable.
+    """Record the error report of an element; idempotent. Return whether the report is new.
 
-    ``clusters`` has what is about single clusters, by their ids. Says whether it is news.
+    Active clusters become degraded when the element is not ``reachable``. ``clusters`` has the errors that concern
+    single clusters, by cluster ID.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -170,9 +171,9 @@ def record_error(  # noqa: PLR0913 - what is wrong, and with what
 def record_agent_error(
     unit: Unit, name: str, message: str, clusters: Mapping[str, str], drain_deadline: timedelta
 ) -> bool:
-    """Record what an agent says is wrong. Return whether it is news.
+    """Record the error report of an agent. Return whether the report is new.
 
-    What an agent that was silent confirmed before is not believed: its machine may have restarted meanwhile.
+    The earlier confirmations of an agent that was stale are reset: its machine may have restarted.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "its agent was silent, and has trouble since", drain_deadline)
@@ -180,7 +181,7 @@ def record_agent_error(
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
-    """Believe nothing of what an element confirmed: it restarted or was found changed. Its clusters degrade."""
+    """Reset the confirmed revision of an element that restarted or has drifted. Its clusters become degraded."""
     row = require_element(unit, name)
     if row.confirmed_revision == 0:
         return
@@ -193,9 +194,9 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return what a host or gateway must carry, as its agent fetches it. Raise NotFound, Conflict for a device.
+    """Return the wanted state of a host or gateway, as its agent fetches it. Raise NotFound, Conflict for a device.
 
-    An agent that was silent is told that it has confirmed nothing, so that it reads its machine and confirms anew.
+    The document tells an agent that was stale that it has confirmed nothing, so that it reads its machine again.
     """
     target, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(target.wanted, HostWanted):
@@ -207,13 +208,13 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 
 def make_element_views(unit: Unit) -> list[ElementView]:
-    """Give every element of the topology, in name order."""
+    """Return the views of all elements, in the order of their names."""
     found = select(ElementRow).where(IS_RECONCILED).order_by(ElementRow.name)
     return [_format_element(row) for row in unit.session.scalars(found)]
 
 
 def make_element_view(unit: Unit, name: str) -> ElementView:
-    """Give one element. Raises NotFound."""
+    """Return the view of an element. Raise NotFound."""
     return _format_element(require_element(unit, name))
 
 
@@ -241,7 +242,7 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 
 
 def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
-    """Mark the parts of these networks on an element as blocked, and no others. Return whether that was news."""
+    """Mark the placements of these networks on an element, and no others, as blocked. Return whether a mark changed."""
     here = PlacementRow.element == name, PlacementRow.removed_revision.is_(None)
     theirs = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
     wrong = PlacementRow.blocked != PlacementRow.cluster_id.in_(theirs) if networks else PlacementRow.blocked == true()
@@ -251,13 +252,13 @@ def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
 
 
 def _is_placed_on(element: str) -> ColumnElement[bool]:
-    """Select the clusters that this element is to carry: it has a part in them that was not removed."""
+    """Return the condition that a cluster has a placement on ``element`` that is to stay."""
     kept = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*kept))
 
 
 def _is_completed_by(element: str, before: int, after: int) -> ColumnElement[bool]:
-    """Select the clusters whose part on this element these revisions complete."""
+    """Return the condition that the revisions after ``before`` complete a cluster's placement on ``element``."""
     awaited = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
     newly = PlacementRow.element == element, awaited > before, awaited <= after
     return has_placement(*newly)

@@ -1,7 +1,7 @@
-"""Questions about jobs: asked by hosts that begin them, answered by the batch system's server, used once.
+"""Proofs of jobs: a host asks for a job's cluster, and the batch system's server confirms the job.
 
-A host that asks for a job's cluster has nothing but its own word. So its call waits until the server of the batch
-system, asked by its own agent, has said whose the job is, where it runs, and which network it asked for.
+A host cannot prove by itself that a job runs on it. Its call fails with JobUnproven until the agent on the batch
+system's server has confirmed the owner, the hosts and the network of the job. A proof is used once.
 """
 
 from datetime import timedelta
@@ -19,18 +19,18 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 
 JOBS_TOPIC: Final = "jobs"
-"""Who answers for jobs waits for this."""
+"""The change topic of new questions."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""A question and its answer are forgotten then: longer than any prologue waits."""
+"""The lifetime of a question and its answer: longer than any prologue waits."""
 MAX_OPEN_QUESTIONS: Final = 200
-"""Questions of one host at a time."""
+"""The highest number of open questions of one host."""
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
-    """Check that a host may ask for a job's cluster; ``use`` uses the answer up.
+    """Check that a host may ask for a job's cluster; ``use`` consumes the proof.
 
-    Return what is still to be proven: the question is then recorded, for the unit to commit. Raise Forbidden when the
-    server's answer does not cover what is asked.
+    Return JobUnproven while the proof is missing, after the question was recorded: the caller has to commit it. Raise
+    Forbidden when the proof does not cover the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -58,7 +58,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs of a batch system's server that hosts ask about and nobody has answered for."""
+    """Return the jobs of a batch system's server that hosts have asked about and that the server has not confirmed."""
     mine = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     fresh = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(mine, *fresh).distinct().order_by(JobQuestionRow.key)
@@ -66,7 +66,7 @@ def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
 
 
 def record_job_proof(unit: Unit, key: str, word: JobStatement) -> None:
-    """Record what a server says of a job, for every host that asked; nothing where nobody did. May be repeated."""
+    """Record the server's answer about a job for every host that asked; idempotent."""
     unit.session.execute(update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=word.model_dump_json()))
 
 
@@ -77,13 +77,13 @@ def _make_question(unit: Unit, key: str, spec: ClusterSpec, starter: str) -> Job
 
 
 def _find_network_id(unit: Unit, word: str | None) -> str | None:
-    """Return the id of the network that is called so now."""
+    """Return the ID of the network with this name or key."""
     found = [] if word is None else find_network(unit, word)
     return found[0].id if found else None
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, said: str = "") -> JobUnproven:
-    """Record a question, unless its host has too many."""
+    """Record a question, unless its host has too many open ones."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     mine = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (unit.session.scalar(select(func.count()).select_from(JobQuestionRow).where(*mine)) or 0) >= MAX_OPEN_QUESTIONS:

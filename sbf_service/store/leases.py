@@ -1,6 +1,6 @@
-"""Who converges an element: a lease with a fencing number, so that a late worker writes nothing (DESIGN.md §3).
+"""Leases on elements with fencing tokens, and the heartbeats of agents.
 
-Agents that asked, and agents that stopped asking.
+A fencing token is incremented with every lease. A worker whose lease expired can therefore write nothing.
 """
 
 from datetime import timedelta
@@ -17,7 +17,7 @@ from virtcloud.model.values import Name
 
 
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
-    """Take an element for ``length``; gives the fencing number, or nothing while another one holds it."""
+    """Acquire an element's lease for ``length``. Return the fencing token; None while another holder has the lease."""
     mine = or_(ElementRow.lease_until.is_(None), ElementRow.lease_until < unit.now, ElementRow.lease_holder == holder)
     taken = (
         update(ElementRow)
@@ -29,7 +29,7 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
 
 def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool:
-    """Hold an element for another ``length``. Return false when the lease was given up or a newer one was taken."""
+    """Renew a lease for ``length``. Return False when it was released or a newer lease was acquired."""
     kept = (
         update(ElementRow)
         .where(ElementRow.name == element, ElementRow.fence == fence, ElementRow.lease_until.is_not(None))
@@ -40,21 +40,21 @@ def renew_lease(unit: Unit, element: str, fence: int, length: timedelta) -> bool
 
 
 def holds_lease(unit: Unit, element: str, fence: int) -> bool:
-    """Say whether ``fence`` is still the newest, and stays so until the unit ends."""
+    """Return whether ``fence`` is the newest fencing token; lock the element until the unit ends."""
     return unit.session.scalar(select(ElementRow.fence).where(ElementRow.name == element).with_for_update()) == fence
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Let others take the element at once; nothing when a newer lease was taken."""
+    """Release a lease; no effect when a newer lease was acquired."""
     unit.session.execute(
         update(ElementRow).where(ElementRow.name == element, ElementRow.fence == fence).values(lease_until=None)
     )
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
-    """Give up what this holder had before it died; the fencing numbers keep its late writes out.
+    """Release all leases of a holder that restarted, and increment their fencing tokens, so that its late writes fail.
 
-    It is about many elements: for :meth:`Store.change`.
+    The function changes several rows: call it in :meth:`Store.change`.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -62,11 +62,11 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""``last_seen`` is not written more often than this."""
+"""The least time between two updates of ``last_seen``."""
 
 
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
-    """Give hosts and gateways that are taken for well, but whose agents have not asked for this long."""
+    """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``."""
     quiet = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
     agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICE_KINDS)), ElementRow.reachable, quiet
     found = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
@@ -74,9 +74,9 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 
 
 def record_agent_heartbeat(store: Store, name: str) -> None:
-    """Record that an agent asks. Raise NotFound, Conflict.
+    """Record a call of an agent. Raise NotFound, Conflict.
 
-    An agent that was silent stays unreachable until it confirms or reports: its machine may have restarted meanwhile.
+    An agent that was stale stays unreachable until it confirms or reports an error: its machine may have restarted.
     """
     with store.read() as unit:
         row = require_element(unit, name)

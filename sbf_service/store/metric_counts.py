@@ -1,4 +1,4 @@
-"""How much there is of everything: counts for metrics, in a handful of queries however large the installation is."""
+"""Counts for the metrics, read with a fixed number of queries."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from virtcloud.model.vlans import VlanSet
 
 @dataclass(frozen=True, slots=True)
 class PoolCounts:
-    """How many numbers of a site, or of a transport, are in use, kept back and free."""
+    """How many IDs of a site or of a transport are claimed, quarantined and free."""
 
     claimed: int
     quarantined: int
@@ -31,7 +31,7 @@ class PoolCounts:
 
 @dataclass(frozen=True, slots=True)
 class ElementCounts:
-    """How many elements of a kind there are at a site, and how many of them are not as they should be."""
+    """How many elements of a kind a site has, and how many are behind, unreachable, in error or unsaved."""
 
     every: int
     behind: int
@@ -42,7 +42,7 @@ class ElementCounts:
 
 @dataclass(frozen=True, slots=True)
 class InstallationCounts:
-    """All counts of one moment; ``oldest_change_s`` is the age of the oldest change that an element still owes."""
+    """All counts of one moment; ``oldest_change_s`` is the age in seconds of the oldest unconfirmed change."""
 
     clusters: Mapping[ClusterState, int]
     pools: Mapping[str, PoolCounts]
@@ -52,7 +52,7 @@ class InstallationCounts:
 
 
 def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCounts:
-    """Count everything in one snapshot."""
+    """Return all counts from one snapshot."""
     return InstallationCounts(
         clusters=_count_clusters(unit),
         pools=_count_pools(unit, reserved),
@@ -108,7 +108,7 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
-    """Look at clusters that have not ended: what is owed to an ended one is counted as quarantined."""
+    """Return the age in seconds of the oldest unconfirmed change of a cluster that has not ended."""
     rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
     parts = read_placements(unit, [row.id for row in rows])
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])

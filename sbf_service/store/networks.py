@@ -1,9 +1,4 @@
-"""Networks that are joined: which one is meant, who may join it, and the numbers that it has for a member.
-
-What a cluster is called: by its key, or by the name that it has until it ends.
-
-Which access ports clusters have: until the last element has confirmed that a cluster is gone, its ports are its.
-"""
+"""Networks of several clusters: which network a member joins, the IDs allocated for it, and the use of access ports."""
 
 from collections.abc import Iterator, Sequence
 
@@ -42,7 +37,7 @@ from virtcloud.model.values import Name, VlanId
 
 
 def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
-    """Give a network by the name or key of one of its clusters, first its own, then members; those not ended."""
+    """Return the running clusters of a network, by a name or key: the network's own cluster, then its members."""
     row = find_running_cluster(unit, word)
     if row is None:
         return []
@@ -51,7 +46,7 @@ def find_network(unit: Unit, word: str) -> Sequence[ClusterRow]:
 
 
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
-    """Find the cluster whose network is to be joined. Raises NoSuchNetwork, Forbidden, Conflict for one that ends."""
+    """Return the cluster whose network ``spec`` joins. Raise NoSuchNetwork, Forbidden, Conflict if the network ends."""
     found = find_network(unit, str(spec.joins))
     if not found:
         raise NoSuchNetwork(f"network {spec.joins} is not known: no cluster that has not ended has that name or key")
@@ -66,7 +61,7 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken when a guest would have the name or an address of another one of the network."""
+    """Raise GuestTaken when a guest has the name or an address of another guest of the network."""
     members = find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)
     taken = {
         mark: row
@@ -80,12 +75,12 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
                 raise GuestTaken(_describe_duplicate(guest, mark, taken[mark]))
 
 
-def allocate_for_member(  # noqa: PLR0913, PLR0917 - as choose_numbers
+def allocate_for_member(  # noqa: PLR0913, PLR0917 - as allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Give the network's numbers as they would be with a member: those that it has, and new ones at new sites.
+    """Return the network's IDs with a new member: those it holds, and new ones at new sites. Write nothing.
 
-    Nothing is written. Raises NoSuchHost, Conflict, NoVlanFree.
+    Raise NoSuchHost, Conflict, NoVlanFree.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
@@ -100,7 +95,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - as choose_numbers
     return NetworkIds(transport, vlans, service)
 
 
-def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as joined_numbers
+def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as allocate_for_member
     unit: Unit,
     sites: Sequence[Site],
     network: LiveCluster,
@@ -108,7 +103,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as joined_numbers
     reserved: ReservedVlans,
     sees: CanSeeOwner,
 ) -> dict[Name, VlanId]:
-    """Choose numbers at new sites: the network's own where it is free, another one only where that is translated."""
+    """Choose the network's VLAN ID at new sites, or another one where it is not free and the transport translates."""
     vlan, found = next(iter(network.vlans.values())), {}
     for site, pool in zip(sites, read_site_pools(unit, sites, reserved), strict=True):
         if vlan in pool.free:
@@ -124,7 +119,7 @@ def _allocate_at_new_sites(  # noqa: PLR0913, PLR0917 - as joined_numbers
 
 
 def _list_guest_identities(guest: Guest) -> Iterator[str]:
-    """Give what no two guests on one Ethernet may have in common."""
+    """Yield the name and addresses that no other guest of the same Ethernet may have."""
     yield f"name {guest.name}"
     yield from (f"address {address.partition('/')[0]}" for address in guest.addresses)
     if guest.mac is not None:
@@ -139,7 +134,7 @@ def _describe_duplicate(guest: Guest, mark: str, row: ClusterRow) -> str:
 
 
 def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
-    """Raise Conflict when a new topology would give an access port to two clusters, or make a taken one a trunk."""
+    """Raise Conflict when a new topology would assign an access port to two networks, or make one in use a trunk."""
     users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
     check_ports_exclusive(topology, users)
     check_ports_stay_access(former, topology, users)

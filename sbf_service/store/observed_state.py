@@ -1,11 +1,7 @@
-"""What a device was last seen to carry, as the database keeps it.
+"""The observed state of switches and edges, as last read and saved, and their pending saves.
 
-Which devices may have an unsaved running configuration (DESIGN.md §3: persistence is part of confirmation).
-
-A pending save is recorded in the transaction that announces a change, before the device receives it. It stays recorded
-until the device printed that it saved, whatever happens to the service, the session or the device meanwhile.
-
-Which transports an edge has to do with: those it is attached to, and those of which it may still carry something.
+A pending save is recorded in the transaction that announces a change, before the device receives the change. The record
+stays until the device has reported a successful save (DESIGN.md §3: persistence is part of confirmation).
 """
 
 from datetime import timedelta
@@ -30,26 +26,26 @@ _CIRCUITS = TypeAdapter(Circuits)
 
 
 def parse_observed_ports(row: ElementRow) -> PortVlans | None:
-    """Read what a switch's ports carry; nothing when it was never read, and for other elements."""
+    """Return the VLANs on a switch's ports; None before the first reading, and for other elements."""
     if row.carried is None or row.kind != ElementKind.SWITCH:
         return None
     return _PORTS.validate_json(row.carried)
 
 
 def parse_observed_circuits(row: ElementRow) -> Circuits | None:
-    """Read an edge's circuits; nothing when it was never read, and for other elements."""
+    """Return an edge's circuits; None before the first reading, and for other elements."""
     if row.carried is None or row.kind != ElementKind.EDGE:
         return None
     return _CIRCUITS.validate_json(row.carried)
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return what a device's startup configuration was last verified to have, as :func:`carried_items` does."""
+    """Return the items that the startup configuration was last verified to contain, as ``list_observed_items`` does."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
 def list_observed_items(carried: DeviceObserved) -> frozenset[object]:
-    """Return what a device carries, comparable with what it carried before: circuits, or pairs of port and VLAN ID."""
+    """Return an observed state as comparable items: circuits, or pairs of port and VLAN ID."""
     return frozenset(carried.circuits) if isinstance(carried, EdgeObserved) else _list_port_vlans(carried.ports)
 
 
@@ -58,7 +54,7 @@ def _list_port_vlans(ports: PortVlans) -> frozenset[object]:
 
 
 def record_observed(row: ElementRow, carried: DeviceObserved) -> None:
-    """Keep it. An edge that is confirmed has no circuit that is not whole."""
+    """Record an observed state. An edge that is confirmed has no incomplete circuits."""
     if isinstance(carried, EdgeObserved):
         row.carried = _CIRCUITS.dump_json(carried.circuits).decode()
     else:
@@ -67,17 +63,17 @@ def record_observed(row: ElementRow, carried: DeviceObserved) -> None:
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""A failed save may have written the flash: flash wears out, and whatever is in the way often stays there."""
+"""A failed save may have written the flash memory, which wears out, and its cause often remains."""
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
-    """Record that a device is about to be changed, so that its running configuration must be saved."""
+    """Record that a device will be changed, so that its running configuration has to be saved."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
 
 
 def record_saved(unit: Unit, row: ElementRow, carried: DeviceObserved) -> None:
-    """Record that the startup configuration has what was read."""
+    """Record that the startup configuration contains the observed state."""
     row.unsaved_since = row.save_after = None
     row.failed_saves = 0
     record_observed(row, carried)
@@ -86,7 +82,7 @@ def record_saved(unit: Unit, row: ElementRow, carried: DeviceObserved) -> None:
 
 
 def record_failed_save(unit: Unit, name: str) -> None:
-    """Record a save that failed or was not confirmed; the next one waits, twice as long after each failure."""
+    """Record a save that failed or was not verified. The pause before the next save doubles with each failure."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
     row.failed_saves += 1
@@ -95,17 +91,17 @@ def record_failed_save(unit: Unit, name: str) -> None:
 
 
 def is_save_allowed(unit: Unit, row: ElementRow) -> bool:
-    """Return whether no failed save asks for a pause now."""
+    """Return whether the pause after a failed save is over."""
     return row.save_after is None or unit.now >= row.save_after
 
 
 def compute_save_pause(failures: int) -> timedelta:
-    """Return how long to wait after so many failed saves in a row."""
+    """Return the pause after a number of failed saves in a row."""
     return min(MAX_SAVE_PAUSE, FIRST_SAVE_PAUSE * (1 << min(failures - 1, 20)))
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Give them in the topology's order: what was taken to another edge is still cleaned away on this one."""
+    """Return the transports that an edge is attached to or may still carry circuits of, in the topology's order."""
     clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))
     carried = {one.transport for one in parse_observed_circuits(require_element(unit, edge)) or ()}
     names = {one.name for one in find_edge_transports(topology, edge)} | carried | set(unit.session.scalars(clusters))

@@ -1,4 +1,4 @@
-"""Sites and their pools: what is given, claimed, kept back and free."""
+"""The pools of sites: the VLAN IDs that administrators give to clusters, with their state."""
 
 from collections.abc import Mapping
 
@@ -20,10 +20,10 @@ from virtcloud.model.vlans import VlanSet
 
 
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
-    """Say which numbers a site gives; may be repeated.
+    """Replace a site's pool; idempotent.
 
-    Raises NotFound, BadInput for numbers that the site's devices keep for themselves, Conflict for numbers in use
-    that would vanish. The site's devices are read again: numbers that are now managed may be carried there.
+    Raise NotFound, BadInput for VLAN IDs that the site's devices reserve, Conflict when claimed VLAN IDs would vanish.
+    The site's devices are read again, because they may carry VLAN IDs that are now managed.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -38,7 +38,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
 
 
 def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
-    """Show a site with the state of its pool."""
+    """Return the view of a site with the state of its pool."""
     (pool,) = read_site_pools(unit, [site], reserved)
     return SiteView(
         name=site.name,
@@ -53,19 +53,19 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
 
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
-    """Give the numbers that may be touched at a site: those of its pool, and those still claimed."""
+    """Return the VLAN IDs that SBF may change at a site: those of its pool and those still claimed."""
     claimed = unit.session.scalars(select(ClaimRow.vlan).where(ClaimRow.site == site))
     return unit.session.get_one(SiteRow, site).pool | claimed
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
-    """Say which cluster holds each claimed number of a site."""
+    """Return the keys of the clusters at a site, by claimed VLAN ID."""
     rows = select(ClaimRow.vlan, ClusterRow.key).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     return {VlanId(vlan): key for vlan, key in unit.session.execute(rows.where(ClaimRow.site == site))}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, about: Mapping[int, str]) -> dict[str, str]:
-    """Return what is about each VLAN ID of a site as what is about the cluster that holds it, by the cluster's id."""
+    """Return texts about VLAN IDs of a site by the ID of the cluster that has claimed each VLAN ID."""
     rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(about)))
     return {cluster_id: about[vlan] for vlan, cluster_id in unit.session.execute(rows)} if about else {}
 

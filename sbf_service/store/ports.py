@@ -1,4 +1,4 @@
-"""Ports of switches that SBF configures, with the use that each had before (DESIGN.md §3, Ownership)."""
+"""Managed ports of switches, with the use that each port had before SBF took it over (DESIGN.md §3, Ownership)."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class PortRecord:
     leaving: bool
 
     def is_returned(self, wanted: SwitchWanted) -> bool:
-        """Return whether the use before is to be put back now: no cluster needs the port meanwhile."""
+        """Return whether the former use is to be restored now: the port is released and no cluster needs it."""
         return self.leaving and not wanted.ports.get(self.port)
 
 
@@ -43,9 +43,10 @@ def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Record, before a switch is changed, the uses of the ports that are taken, and the ports that may be shut down.
+    """Record, before a switch is changed, the former uses of ports that are taken over, and which may be shut down.
 
-    ``adopted`` are the ports that were adopted when the difference was made. Raise Unsafe when one was released since.
+    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe when one was released
+    since.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -58,7 +59,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], carried: SwitchObserved) -> None:
-    """Record what a reading showed that is as wanted: of ``returned``, ports that are as before are SBF's no more."""
+    """Record what a reading shows: ports in ``returned`` with their former use restored are no longer SBF's."""
     for row in read_port_rows(unit, element):
         port = PortName(row.port)
         if row.leaving and port in returned and port not in carried.astray:
@@ -69,7 +70,7 @@ def record_reading(unit: Unit, element: str, returned: Collection[PortName], car
 
 
 def add_port_row(unit: Unit, element: str, port: PortName) -> PortRow:
-    """Add a row for a port that has none."""
+    """Add a row for a port."""
     row = PortRow(element=element, port=port, taken=False, shut=False, leaving=False)
     unit.session.add(row)
     return row
@@ -81,7 +82,7 @@ def _make_record(row: PortRow) -> PortRecord:
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
-    """Record that an administrator gives ports in other use to SBF; may be repeated. Raise BadInput, Conflict."""
+    """Record that an administrator allows SBF to take over ports in other use; idempotent. Raise BadInput, Conflict."""
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     for port, use in uses.items():
@@ -94,9 +95,9 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports: the next worker puts back what was there before. Idempotent.
+    """Release ports, so that the next worker restores their former use; idempotent.
 
-    Raise BadInput for an unknown port, Conflict for one that a cluster needs or that is an access port.
+    Raise BadInput for an unknown port, Conflict for a port that a cluster needs or that is an access port.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -113,10 +114,10 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description leaves out, and take back those that it names again.
+    """Release the ports that are missing in a switch's new description, and keep those that it lists again.
 
-    Where another device may stand behind the name (``is_other``), what was recorded says nothing about its ports: it is
-    deleted, so that none of them is taken from its users.
+    If the name may denote another device (``is_other``), the records do not apply to its ports and are deleted, so that
+    no port is taken from its users.
     """
     if former == switch:
         return
@@ -131,7 +132,7 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a switch that left the topology; its description stays until they are as before."""
+    """Release the ports of a switch that left the topology; its description stays until they are restored."""
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
     unit.session.flush()
@@ -142,19 +143,19 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Forget a switch that left the topology, once none of its ports is to be put back."""
+    """Delete the description of a switch that left the topology, once no port is left to restore."""
     unit.session.flush()
     if not read_port_rows(unit, name):
         unit.session.get_one(ElementRow, name).leaving = None
 
 
 def parse_removed_switch(row: ElementRow) -> Switch | None:
-    """Return the description of a switch that left the topology and has ports to be put back."""
+    """Return the description of a switch that left the topology and has ports to restore; None for other elements."""
     return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port for putting back its former use, or delete its row when there is none to put back."""
+    """Mark a port for the restoration of its former use, or delete its row when no former use is recorded."""
     before = _make_record(row).before
     if forget or not row.taken or before is None:
         unit.session.delete(row)

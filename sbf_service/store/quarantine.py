@@ -1,4 +1,4 @@
-"""Numbers that are kept back, and an administrator's word that one is clean (docs/decisions/0012)."""
+"""Quarantined VLAN IDs, and their release by an administrator (docs/decisions/0012)."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -16,7 +16,7 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 
 
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
-    """Say which numbers a site keeps back, for which cluster and because of which elements, since when."""
+    """Return the quarantined VLAN IDs of a site, with the former cluster and the elements that have not confirmed."""
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     kept = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)
     return tuple(
@@ -26,11 +26,11 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 
 
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
-    """Take an administrator's word for the elements of ``site`` that have not confirmed; may be repeated.
+    """Accept an administrator's declaration for the elements of ``site`` that have not confirmed a removal; idempotent.
 
-    The number's cluster gives all its numbers back once the elements of its other sites have confirmed, or are said to
-    be clean too. What the elements still carry is taken off them when they come back. Raises Conflict for a number
-    that a cluster has which has not ended.
+    The cluster's claims are released once the elements of its other sites have confirmed or are declared clean.
+    Elements remove remaining configuration when they are reachable again. Raise Conflict when the VLAN ID is not in
+    quarantine.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -56,7 +56,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Give the parts of a network, of its cluster and of its members, that elements have not confirmed to be gone."""
+    """Return the placements, with cluster IDs, of a network and its members whose removal is not confirmed."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, part)
@@ -67,7 +67,7 @@ def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementS
 
 
 def _drop_placement(unit: Unit, cluster_id: str, part: PlacementStatus, why: str) -> None:
-    """Let the cluster wait for this element no longer; the element's own revisions stay, so that it is still mended."""
+    """Delete a placement, so that the cluster no longer waits for the element; the element's revisions stay."""
     unit.session.execute(
         delete(PlacementRow).where(PlacementRow.cluster_id == cluster_id, PlacementRow.element == part.element)
     )

@@ -1,4 +1,4 @@
-"""Quotas: what users may have, checked in the transaction that would give them more."""
+"""Quotas of users, checked in the transaction that would exceed them."""
 
 from dataclasses import asdict
 from typing import Final
@@ -29,7 +29,7 @@ _RUNNING = select(ClusterRow.spec).where(ClusterRow.owner == bindparam("owner"),
 
 
 def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
-    """Raise QuotaExceeded when the owner of a cluster may not have it. Clusters count until they have ended."""
+    """Raise QuotaExceeded when a new cluster exceeds its owner's quota. Clusters count until they have ended."""
     limits = merge_limits(_read_limits(unit, spec.owner), default)
     if limits == NO_LIMITS:
         return
@@ -41,14 +41,14 @@ def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> No
 
 
 def check_lease(unit: Unit, default: QuotaLimits, owner: str, lasts_s: float) -> None:
-    """Raise QuotaExceeded when a cluster of this owner may not last so long from its start."""
+    """Raise QuotaExceeded when a cluster of ``owner`` may not last ``lasts_s`` seconds from its creation."""
     refused = find_lease_violation(merge_limits(_read_limits(unit, owner), default), owner, lasts_s)
     if refused is not None:
         raise QuotaExceeded(refused)
 
 
 def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaView:
-    """Show what a user may have, and has."""
+    """Return a user's quota and usage."""
     own = _read_limits(unit, user)
     return QuotaView(
         user=user, limits=merge_limits(own, default), own=own or NO_LIMITS, **asdict(_read_usage(unit, user))
@@ -56,13 +56,13 @@ def make_quota_view(unit: Unit, user: UserName, default: QuotaLimits) -> QuotaVi
 
 
 def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
-    """Show every user who has a quota of its own."""
+    """Return the quotas of all users that have one of their own."""
     owners = unit.session.scalars(select(QuotaRow.owner).order_by(QuotaRow.owner)).all()
     return [make_quota_view(unit, UserName(owner), default) for owner in owners]
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:
-    """Say what a user may have; what is not given is as the settings say. What it has already stays. Repeatable."""
+    """Replace a user's quota; idempotent. Limits that are not set follow the settings. Existing clusters stay."""
     before = _read_limits(unit, user) or NO_LIMITS
     if before == limits:
         return
@@ -81,7 +81,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    """Return what a user has now; clusters count until they have ended."""
+    """Return a user's usage; clusters count until they have ended."""
     return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 

@@ -1,7 +1,8 @@
-"""One service for each replica's name, and one alone on SQLite: two would take each other's work for their own.
+"""The replica lock: one service per replica name on PostgreSQL, one service per file on SQLite.
 
-PostgreSQL keeps the name as an advisory lock of a connection of its own, SQLite's file as a lock beside it. Both end
-with the process, however it ends; a machine that vanished is missed by PostgreSQL after half a minute.
+Two services with one name would release each other's leases. PostgreSQL holds the name as an advisory lock of a
+separate connection; for SQLite, a lock file lies beside the database. Both locks end with the process. PostgreSQL
+detects a machine that vanished after half a minute.
 """
 
 import fcntl
@@ -20,18 +21,18 @@ from virtcloud.model.errors import BadInput
 log = get_log(__name__)
 
 LOCK_CLASS = 0x7265706C
-"""The first of the two numbers of the advisory locks ("repl"); the second one is made of the name."""
+"""The first of the two keys of the advisory lock ("repl"); the second key is a hash of the name."""
 LOCK_TIMEOUT_S = 40.0
-"""Longer than PostgreSQL takes to miss a machine that vanished, with the settings below."""
+"""Longer than PostgreSQL takes to detect a machine that vanished, with the settings below."""
 LOCK_POLL_S = 0.5
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
 
 @contextmanager
 def hold_replica_name(engine: Engine, name: str, patience: float = LOCK_TIMEOUT_S) -> Iterator[None]:
-    """Have a replica's name for as long as the context lasts.
+    """Hold a replica's name until the context ends.
 
-    Raises BadInput when another service has it, and does not end within ``patience`` seconds.
+    Raise BadInput when another service holds the name for longer than ``patience`` seconds.
     """
     holding = _lock_in_postgresql if engine.dialect.name == "postgresql" else _lock_beside_sqlite
     with holding(engine, name, patience):

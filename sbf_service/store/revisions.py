@@ -1,4 +1,4 @@
-"""The two revisions of each element (DESIGN.md §3): wanted grows with its cause, confirmed follows a read-back."""
+"""The wanted revisions of elements (DESIGN.md §3), incremented in the transaction that changes the wanted state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ _INCREMENT = (
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """An element's new wanted revision, with what is recorded of the element; ``error`` concerns a new cluster."""
+    """The new wanted revision of an element, and its recorded state; ``error`` is the one shown to a new cluster."""
 
     kind: ElementKind
     site: Name
@@ -47,7 +47,7 @@ class NewRevision:
 
 
 def require_element(unit: Unit, name: str) -> ElementRow:
-    """Find an element of the topology; raises :class:`NotFound`."""
+    """Return the row of an element of the topology. Raise NotFound."""
     row = unit.session.get(ElementRow, name)
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known are: {', '.join(_list_names(unit)) or 'none'}")
@@ -55,7 +55,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
 
 
 def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
-    """Increment the wanted revision of each element; return the new ones in the order of the elements' names."""
+    """Increment the wanted revision of each element. Return the new revisions in the order of the elements' names."""
     unit.session.flush()
     rows = sorted(unit.connection.execute(_INCREMENT, {"names": sorted(set(names))}), key=lambda row: row.name)
     for row in rows:
@@ -77,7 +77,7 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Let the session read an element again that it has loaded: its row was changed without it."""
+    """Expire an element that the session has loaded, because its row was changed by a statement."""
     loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
     if loaded is not None:
         unit.session.expire(loaded)

@@ -1,4 +1,4 @@
-"""The tables. What must always hold stands here as constraints as well as in the code (STYLE rule 8)."""
+"""The tables. Invariants are constraints here as well as rules in the code (STYLE rule 8)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -45,7 +45,7 @@ class Base(DeclarativeBase):
 
 
 class TopologyRow(Base):
-    """The one topology; the row is there from the first migration on, so that it can be locked."""
+    """The one topology. The first migration inserts the row, so that it can always be locked."""
 
     __tablename__ = "topology"
     __table_args__ = (CheckConstraint("id = 1", name="one"),)
@@ -56,7 +56,7 @@ class TopologyRow(Base):
 
 
 class SiteRow(Base):
-    """A site and its pool; ``present`` is false once the topology no longer has it."""
+    """A site and its pool; ``present`` is false once the site left the topology."""
 
     __tablename__ = "sites"
 
@@ -66,16 +66,15 @@ class SiteRow(Base):
 
 
 class ElementRow(Base):
-    """An element: its two revisions, what was last seen of it, and who is converging it.
+    """An element: its revisions, its observed state, its error report and its lease.
 
-    ``fence`` grows with every lease taken; only its newest value may confirm. ``checked_at`` is the last time it was
-    read and found as confirmed. ``carried`` is what a device was read to carry, at ``carried_at``, when it was last
-    saved; ``unsaved_since`` is set while its running configuration may be unsaved (``saves.py``). ``troubles`` is what
-    of its trouble is about single clusters (``troubles.py``). ``highest_confirmed`` is the newest revision that was
-    ever confirmed: unlike ``confirmed_revision`` it is never reset. ``reachable`` is false from a failed reading, or an
-    agent's silence, until it was read or confirmed again. ``leaving`` is the description of a switch that left the
-    topology while ports of it are to be put back. Rows stay when the topology loses the element, so that
-    revisions never start again.
+    ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time it was read and found
+    as confirmed. ``carried`` is the observed state of a device at its last save, read at ``carried_at``;
+    ``unsaved_since`` is the time of a pending save. ``troubles`` are the parts of ``trouble`` that concern single
+    clusters (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed: it is never reset.
+    ``reachable`` is false after a failed reading or while the agent is stale, until the element is read or confirms
+    again. ``leaving`` is the description of a switch that left the topology and has ports to restore. Rows stay after
+    an element left the topology, so that revisions never start again.
     """
 
     __tablename__ = "elements"
@@ -110,9 +109,9 @@ class ElementRow(Base):
 class PortRow(Base):
     """A port of a switch that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's use that SBF found, or the use that was adopted; None for a port that SBF configured
-    before uses were recorded: nothing can be put back there. ``taken`` is true once SBF's first change was announced,
-    ``shut`` while SBF itself may have shut the port down, ``leaving`` while the use before is being put back.
+    ``use_before`` is the port's former use, found or adopted; None for a port configured before uses were recorded.
+    ``taken`` is true once SBF's first change was announced, ``shut`` while SBF may have shut the port down, ``leaving``
+    while the former use is being restored.
     """
 
     __tablename__ = "ports"
@@ -128,18 +127,17 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""Elements of the topology, and those that left it while ports of theirs are still to be put back."""
+"""Elements of the topology, and removed switches with ports to restore."""
 
 
 class ClusterRow(Base):
-    """A cluster, also after its end. ``version`` grows with every change of its view.
+    """A cluster, also after its end. ``version`` is incremented with every change of its view.
 
-    ``turn`` grows when a key goes from one owner to another: attempts count anew then.
-    ``transport`` joins its sites, and stays the one that was chosen when it was made; one of a single site has none.
-    ``name`` is kept until it has ended: another one may have it then. ``network`` is the id of the cluster whose
-    network a member has joined; numbers are claimed by that one. ``created_by`` is who asked for it, as the audit log
-    has it; nothing for those from before that was kept. ``shares`` are the owners whom the network is shared with now,
-    separated by commas, where that was changed after its creation: they replace those of ``spec``.
+    ``turn`` is incremented when a key passes to another owner; attempts then start again. ``transport`` joins the sites
+    and never changes; it is None for a single site. ``name`` is deleted when the cluster ends. ``network`` is the ID of
+    the cluster whose network a member joined and which holds the claims. ``created_by`` is the caller as in the audit
+    log; None for old clusters. ``shares`` are the owners, separated by commas, with whom the network is shared now;
+    None while ``spec`` applies.
     """
 
     __tablename__ = "clusters"
@@ -179,7 +177,7 @@ _BLOCKED = text("blocked")
 class PlacementRow(Base):
     """A cluster on an element, from the revision that added it to the revision that removed it.
 
-    ``blocked``: the element confirmed other clusters, and not this one: its VLAN is in other use there.
+    ``blocked``: the element confirmed its other clusters, but not this one, whose VLAN ID is in other use there.
     """
 
     __tablename__ = "placements"
@@ -198,7 +196,7 @@ class PlacementRow(Base):
 
 
 class ClaimRow(Base):
-    """One VLAN number at one site, held by one cluster: the primary key is DESIGN.md §7.1."""
+    """The claim of one VLAN ID at one site by one cluster; the primary key guarantees DESIGN.md §7.1."""
 
     __tablename__ = "claims"
     __table_args__ = (
@@ -212,7 +210,7 @@ class ClaimRow(Base):
 
 
 class FreeVlanRow(Base):
-    """A number that a site gives and nobody has, and since when, so that the longest unused is taken first."""
+    """A free VLAN ID of a site's pool, and since when it is free: the ID unused for longest is allocated first."""
 
     __tablename__ = "free_numbers"
     __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
@@ -223,7 +221,7 @@ class FreeVlanRow(Base):
 
 
 class CreatedVlanRow(Base):
-    """A VLAN that SBF created on an element, or is about to create: no other VLAN is ever deleted there."""
+    """A VLAN that SBF created or will create on an element. SBF deletes no other VLAN."""
 
     __tablename__ = "created_vlans"
 
@@ -233,9 +231,9 @@ class CreatedVlanRow(Base):
 
 
 class ForeignVlanRow(Base):
-    """A VLAN ID in other use on an element, since it was first read so: no cluster at its site may have it.
+    """A VLAN ID in other use on an element, since it was first read: no cluster at the site gets it.
 
-    ``name`` is the VLAN's name where SBF did not create it, ``ports`` are the unmanaged ports that carry it (JSON).
+    ``name`` is the VLAN's name if SBF did not create it; ``ports`` are the unmanaged ports that carry it (JSON).
     """
 
     __tablename__ = "foreign_vlans"
@@ -250,7 +248,7 @@ class ForeignVlanRow(Base):
 
 
 class ServiceClaimRow(Base):
-    """A service number of a transport, held by one cluster: the primary key is DESIGN.md §7.1 for these numbers."""
+    """The claim of one service ID of a transport by one cluster; the primary key guarantees DESIGN.md §7.1."""
 
     __tablename__ = "service_claims"
     __table_args__ = (
@@ -264,7 +262,7 @@ class ServiceClaimRow(Base):
 
 
 class FreedServiceRow(Base):
-    """When a service number was last given back, so that the longest unused is taken first."""
+    """When a service ID was last released: the ID unused for longest is allocated first."""
 
     __tablename__ = "freed_services"
 
@@ -274,7 +272,7 @@ class FreedServiceRow(Base):
 
 
 class AuditRow(Base):
-    """Who changed what, when, why, on which element, with the difference. Never a secret."""
+    """Who changed what, when, why, on which element, with the difference; never with a secret."""
 
     __tablename__ = "audit"
 
@@ -289,7 +287,7 @@ class AuditRow(Base):
 
 
 class JobQuestionRow(Base):
-    """What a host (``starter``) wants to do for a job, and what the batch system's server said of that job (JSON)."""
+    """A request of a host (``starter``) for a job's cluster, and the batch system's answer (both JSON)."""
 
     __tablename__ = "job_questions"
 
@@ -301,7 +299,7 @@ class JobQuestionRow(Base):
 
 
 class QuotaRow(Base):
-    """How much one user may have, where that is not as the settings say."""
+    """The limits of a user that differ from the settings."""
 
     __tablename__ = "quotas"
 
@@ -316,7 +314,7 @@ class QuotaRow(Base):
 
 
 class ReplicaRow(Base):
-    """When a replica last wrote, which it does to find out whether the database can be written (``readiness.py``)."""
+    """When a replica last wrote; the readiness probe updates the row."""
 
     __tablename__ = "replicas"
 
@@ -325,7 +323,7 @@ class ReplicaRow(Base):
 
 
 class TokenRow(Base):
-    """Who holds a token, of which only the SHA-256 is kept. ``sites``: a site administrator's, with commas."""
+    """A token, stored as its SHA-256. ``sites`` are a site administrator's sites, separated by commas."""
 
     __tablename__ = "tokens"
     __table_args__ = (CheckConstraint(_is_one_of("role", Role), name="role"), UniqueConstraint("digest"))

@@ -1,6 +1,6 @@
-"""Whose a token is: asked of the database, and believed for some seconds, so that calls stay cheap.
+"""Tokens: created, authenticated, listed and revoked. Only the SHA-256 of a token is stored.
 
-Tokens: made, found by what a caller shows, listed, revoked. The token itself is never kept, only its SHA-256.
+A cache of recently authenticated tokens saves a query for most calls.
 """
 
 import time
@@ -20,13 +20,13 @@ from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
 USE_INTERVAL = timedelta(hours=1)
-"""``last_used_at`` is written this often at most."""
+"""The least time between two updates of ``last_used_at``."""
 TOKENS_TOPIC = "tokens"
-"""Who keeps what it knows of tokens listens for this."""
+"""The change topic of tokens."""
 
 
 def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewToken:
-    """Make a token; the answer is the only place where it stands."""
+    """Create a token; only this answer contains its secret."""
     token = Token.make(chance(ID_BYTES + SECRET_BYTES))
     lasts = request.expires_in_s
     row = TokenRow(
@@ -46,7 +46,7 @@ def create_token(unit: Unit, request: TokenRequest, chance: RandomBytes) -> NewT
 
 
 def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
-    """Let a token be valid no longer; may be repeated. Raises NotFound."""
+    """Revoke a token; idempotent. Raise NotFound."""
     row = unit.session.get(TokenRow, token_id)
     if row is None:
         raise NotFound(f"token {token_id} is not known; 'virtcloud token list' shows those that are")
@@ -59,7 +59,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def list_tokens(unit: Unit) -> list[TokenView]:
-    """Show all tokens, also those that are valid no longer, oldest first."""
+    """Return all tokens, oldest first, with expired and revoked ones."""
     return [
         make_token_view(row)
         for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))
@@ -67,7 +67,7 @@ def list_tokens(unit: Unit) -> list[TokenView]:
 
 
 def authenticate_token(unit: Unit, token: Token) -> Principal:
-    """Say whose a token is; raises Unauthenticated, with the reason, for one that is not valid."""
+    """Return the principal of a token. Raise Unauthenticated, with the reason, for an invalid token."""
     row = unit.session.get(TokenRow, token.id)
     if row is None or not compare_digest(row.digest, token.digest):
         raise Unauthenticated("the token is not known here: check that it is one of this SBF")
@@ -80,18 +80,18 @@ def authenticate_token(unit: Unit, token: Token) -> Principal:
 
 
 def is_use_stale(unit: Unit, token: Token) -> bool:
-    """Say whether a token's use was not noted for so long that it is to be noted again."""
+    """Return whether the recorded last use of a token is older than ``USE_INTERVAL``."""
     last = unit.session.get_one(TokenRow, token.id).last_used_at
     return last is None or unit.now - last >= USE_INTERVAL
 
 
 def record_use(unit: Unit, token: Token) -> None:
-    """Note that a token was used now."""
+    """Record that a token is used now."""
     unit.session.get_one(TokenRow, token.id).last_used_at = unit.now
 
 
 def make_token_view(row: TokenRow) -> TokenView:
-    """Give a token as a document."""
+    """Return the view of a token."""
     return TokenView(
         id=TokenId(row.id),
         name=UserName(row.name),
@@ -115,7 +115,7 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""A token that was revoked at another replica is believed here for so long."""
+"""How long a replica accepts a token that another replica has revoked."""
 MAX_CACHED = 10_000
 
 

@@ -1,8 +1,6 @@
-"""The topology document, and what follows from it: rows of sites and elements, and where live clusters go.
+"""The topology document: its replacement, the rows of sites and elements that follow, and the placements of clusters.
 
-What a new topology may not take away: elements and ports that a cluster uses, or that may still carry it.
-
-What a new topology may not take away of a transport: what clusters are on, or edges may still carry.
+A new topology must not remove a transport, an element or a port that a cluster uses or that may still carry a cluster.
 """
 
 from collections import defaultdict
@@ -37,7 +35,7 @@ from virtcloud.model.vlans import VlanSet
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Say which transports would no longer be what they are used for."""
+    """Yield an error for each transport in use that would vanish, change its kind or lose a service ID in use."""
     known = {one.name: one for one in topology.transports}
     for before in former.transports:
         used = [
@@ -52,7 +50,7 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Give clusters, with their own numbers or the shared one, and circuits that were last seen."""
+    """Yield the clusters on a transport and the circuits last read on edges, each with its service ID."""
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
     held = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
@@ -77,7 +75,7 @@ def _format_service_id(transport: Transport, number: int | None) -> str:
 
 
 def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Say which running clusters would lose their transport at a site."""
+    """Yield an error for each site where a running cluster would lose its transport."""
     for cluster in live:
         for site in topology.sites if cluster.transport is not None else ():
             if site.name in cluster.vlans and cluster.transport not in {one.transport for one in site.attachments}:
@@ -85,13 +83,13 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, former: Topology, topology: Topology, live: Iterable[LiveCluster]) -> None:
-    """Raise :class:`Conflict` that names what would vanish and who needs it."""
+    """Raise Conflict that names what would vanish and who needs it."""
     for fault in _list_losses(unit, former, topology, live):
         raise Conflict(fault)
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Name networks that reach a site where nothing may carry them yet."""
+    """Yield an error for each network that reaches a site that would vanish."""
     known = {site.name for site in topology.sites}
     for cluster in live:
         for site in (one for one in cluster.network.spec.sites if one not in known):
@@ -139,10 +137,10 @@ def _is_lost(former: Topology, topology: Topology, element: Name) -> bool:
 
 
 def put_topology(unit: Unit, topology: Topology) -> None:
-    """Replace the topology; may be repeated.
+    """Replace the topology; idempotent.
 
-    Raises Conflict when an element or a port that a cluster uses, or may still use, would vanish. What stays reachable
-    by another way is moved there: elements get their part of it, and others lose it, by the one mechanism.
+    Clusters that other elements can carry get placements on these elements, and their placements on former elements are
+    removed. Raise Conflict when an element or port would vanish that a cluster uses or may still use.
     """
     row = unit.session.scalars(select(TopologyRow)).one()
     document = topology.model_dump_json()
@@ -173,9 +171,9 @@ def _update_sites(unit: Unit, topology: Topology) -> None:
 
 
 def _update_elements(unit: Unit, former: Topology | None, topology: Topology) -> None:
-    """Let a new element start at revision 1, confirmed 0: it is read, and what it must not carry is taken off it.
+    """Update the rows of elements. A new or changed element has no confirmed revision, so that it is read.
 
-    So does one that was described anew, since another device may stand behind its name.
+    If another device may have an element's name now, the records of VLANs and ports do not apply to it and are deleted.
     """
     rows = {row.name: row for row in unit.session.scalars(select(ElementRow))}
     before = former.elements if former else {}
@@ -204,7 +202,7 @@ def _update_elements(unit: Unit, former: Topology | None, topology: Topology) ->
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
-    """Return whether another device may stand behind an element's name: nothing on it is known to be SBF's then."""
+    """Return whether an element's name may denote another device, so that nothing on it is known to be SBF's."""
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)
@@ -219,7 +217,7 @@ def _add_element_row(unit: Unit, element: Element, topology: Topology) -> Elemen
 
 
 def _update_placements(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
-    """Give elements whose part changed a new revision, and clusters parts on the elements they go over now."""
+    """Increment the revisions of elements whose wanted state changed, and move the placements of clusters."""
     before, after = ({one.id: _find_elements(version, one) for one in live} for version in (former, topology))
     over: dict[Name, list[LiveCluster]] = defaultdict(list)
     for cluster in live:
@@ -244,7 +242,7 @@ def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
 
 
 def _describe_duties(name: Name, topology: Topology, live: list[LiveCluster]) -> object:
-    """Say what an element must carry, and of an edge also what it must know of the others to carry it."""
+    """Return an element's wanted state, and what an edge must know of the other edges."""
     transports = find_edge_transports(topology, name)
     return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
@@ -265,7 +263,7 @@ def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: froze
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Put a cluster on an element, from the element's wanted revision on: let that grow first."""
+    """Add a placement from the element's wanted revision on; increment that revision first."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

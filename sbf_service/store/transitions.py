@@ -1,11 +1,7 @@
-"""Making the moves that were decided: states, removals, numbers given back. The decisions are in ``settle.py``.
+"""State transitions of clusters: which are due, and what each one changes in the database.
 
-Which clusters may move now, said in SQL: the same as ``settle.py`` decides, of clusters that are not read for it.
-
-Thousands of clusters wait or are well; every confirmation and every sweep asks which of them move. The pure decision
-stays the one that is made: what it is asked about is narrowed here, and a test holds the two against each other.
-
-Clusters that an element refuses for good while they are set up: they fail at once, with its words.
+The rules are the table in ``domain/lifecycle.py``. :func:`has_due_transition` translates their conditions to SQL, so
+that the thousands of clusters without a due transition are not read at every confirmation.
 """
 
 from collections.abc import Mapping
@@ -26,7 +22,7 @@ from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES,
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_LOST = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_BEHIND = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""An element that has lost a part is behind; said apart, since few elements are, and each has an index of its parts."""
+"""An element that lost a placement is behind. This redundant condition uses an index: few elements meet it."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
@@ -45,7 +41,7 @@ _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
 def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElement[bool]:
-    """Select the clusters with a due transition: the rules of ``domain/lifecycle.py`` with their conditions as SQL."""
+    """Return the SQL condition that a transition of a cluster is due, from the rules of ``domain/lifecycle.py``."""
     incomplete = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
     holds = {
         Condition.LEASE_ENDED: ClusterRow.lease_ends <= now,
@@ -60,20 +56,20 @@ def has_due_transition(now: datetime, drain_deadline: timedelta) -> ColumnElemen
 
 
 MAX_TRANSITIONS = 3
-"""A cluster may pass several states in one go: configuring, draining, released."""
+"""A cluster may pass several states at once: configuring, draining, released."""
 
 
 def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
-    """Move every cluster that may move on. May be repeated; what is settled stays.
+    """Apply all due transitions of the selected clusters; idempotent.
 
-    A network that waited for a member to go moves with it, wherever its own parts are.
+    A network that waited for one of its members ends with it, also where the conditions do not select the network.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
         moves = find_due_transitions(unit, drain_deadline, *conditions)
         stood = [row.state for row, _ in moves]
         for (row, found), state in zip(moves, stood, strict=True):
-            if row.state == state:  # not so of a member that has just ended with its network
+            if row.state == state:  # false for a member that has just ended with its network
                 apply_transition(unit, row, found)
             networks |= {row.network} - {None}
         if not moves:
@@ -85,7 +81,7 @@ def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: Co
 def find_due_transitions(
     unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Give the moves that are due; changes nothing."""
+    """Return the due transitions; change nothing."""
     rows = find_clusters(unit, has_due_transition(unit.now, drain_deadline), *conditions)
     found = [
         (row, find_transition(one, unit.now, drain_deadline))
@@ -95,13 +91,13 @@ def find_due_transitions(
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """End a cluster, unless it is ending or has ended already."""
+    """Start to drain a cluster, unless it is ending or has ended."""
     if ClusterState(row.state) in WANTED_STATES:
         apply_transition(unit, row, ClusterTransition(ClusterState.DRAINING, reason))
 
 
 def apply_transition(unit: Unit, row: ClusterRow, found: ClusterTransition) -> None:
-    """Make one move, with its audit row, in the unit's transaction."""
+    """Apply one transition, with its audit row."""
     before = ClusterState(row.state)
     row.state = before if found.to is before else check_transition(before, found.to)
     row.reason = _join_reasons(row.reason, found)
@@ -121,7 +117,7 @@ def apply_transition(unit: Unit, row: ClusterRow, found: ClusterTransition) -> N
 
 
 def _join_reasons(before: str | None, found: ClusterTransition) -> str | None:
-    """Leave a cluster that is well no reason; keep the reason of an end, and add what keeps its numbers."""
+    """Return None for an active cluster; add the reason of a quarantine to the reason why the cluster ends."""
     if found.to is ClusterState.ACTIVE:
         return None
     if found.quarantines and before:
@@ -130,7 +126,7 @@ def _join_reasons(before: str | None, found: ClusterTransition) -> str | None:
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
-    """Let each element that carries the cluster, or may carry it, lose it."""
+    """Increment the wanted revisions of the elements that may carry the cluster, and end its placements with these."""
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
     revisions = increment_revisions(unit, [placement.element for placement in placements])
@@ -139,7 +135,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
-    """End the members of a network with it."""
+    """Start to drain the members of a network that ends."""
     for member in find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), ClusterRow.network == row.id):
         apply_transition(
             unit,
@@ -149,7 +145,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Give all its numbers back at once: every element has confirmed that it lost the cluster."""
+    """Release all claims of a cluster that every element has confirmed to be removed."""
     held = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(held):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -158,7 +154,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
-    """Let the views of unsettled clusters grow a version, and wake those who wait for them."""
+    """Increment the versions of unsettled clusters' views, and publish the change."""
     touched = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
     keys = unit.session.scalars(touched.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
@@ -169,16 +165,16 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Let those of ``refused`` (cluster ids, the element's words) fail that are being set up on ``element``.
+    """Fail the clusters of ``refused`` (errors by cluster ID) that are being set up on ``element``; idempotent.
 
-    Others are left alone: one that was active is put back when it can be. Where a network is refused, so are its
-    members: without it they cannot be there. May be repeated. Raises NotFound.
+    Other clusters stay: an active cluster is restored as soon as possible. Members fail with their network. Raise
+    NotFound.
     """
     row = require_element(unit, element)
     theirs = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
     for cluster in find_clusters(unit, ClusterRow.state == ClusterState.CONFIGURING, theirs, has_placement_on(element)):
         if cluster.state != ClusterState.CONFIGURING:
-            continue  # it ended with its network, a moment ago
+            continue  # it has just ended with its network
         words = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
         apply_transition(
             unit,

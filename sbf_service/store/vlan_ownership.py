@@ -1,12 +1,8 @@
-"""Which VLANs SBF created on which element, so that it deletes these and no others (docs/decisions/0038).
+"""VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
 
-A row is written in the transaction that announces a change, before the device receives it: after a crash in between
-there is a row without a VLAN, never a VLAN of SBF's without its row. It goes once the device was read without the VLAN.
-
-VLAN IDs in other use on devices, as they were last read: such an ID is excluded from what its site gives.
-
-It has no row among the free numbers, so that a claim costs what it did. It comes back when the last device of the site
-was read without the other use.
+SBF deletes only VLANs that it created. Their rows are inserted in the transaction that announces a change, before the
+device receives it, and deleted once the device was read without the VLAN. A VLAN ID in other use is excluded from its
+site's free VLAN IDs until every device of the site was read without the other use.
 """
 
 import json
@@ -26,12 +22,12 @@ _CREATED = Base.metadata.tables[CreatedVlanRow.__tablename__]
 
 
 def read_created_vlans(unit: Unit, element: str) -> VlanSet:
-    """Return the VLAN IDs that SBF recorded as its own on an element."""
+    """Return the VLAN IDs that SBF created on an element."""
     return VlanSet(unit.connection.execute(select(_CREATED.c.vlan).where(_CREATED.c.element == element)).scalars())
 
 
 def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None:
-    """Record VLAN IDs as SBF's own on an element; idempotent."""
+    """Record VLAN IDs as created by SBF on an element; idempotent."""
     new = VlanSet(vlans) - read_created_vlans(unit, element)
     if new:
         rows = [{"element": element, "vlan": vlan, "created_at": unit.now} for vlan in new]
@@ -39,7 +35,7 @@ def record_created_vlans(unit: Unit, element: str, vlans: Iterable[int]) -> None
 
 
 def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
-    """Make ``vlans`` the VLAN IDs that are SBF's own on an element; idempotent."""
+    """Replace the VLAN IDs created by SBF on an element; idempotent."""
     if gone := read_created_vlans(unit, element) - vlans:
         unit.connection.execute(
             delete(_CREATED).where(_CREATED.c.element == element, _CREATED.c.vlan.in_(sorted(gone)))
@@ -48,9 +44,9 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found: Iterable[ForeignVlan]) -> None:
-    """Record what is in other use on an element among the VLAN IDs that were looked at; idempotent.
+    """Record the VLAN IDs in other use on an element, among the VLAN IDs that were read; idempotent.
 
-    What was recorded of other IDs stays: a dry run may have read more than is managed.
+    Records of other VLAN IDs stay: a dry run may have read more than the managed VLAN IDs.
     """
     now = {one.vlan: one for one in found}
     known = {one.vlan: one for one in _read_rows(unit, row.name) if one.vlan in looked_at}
@@ -66,7 +62,7 @@ def record_foreign_vlans(unit: Unit, row: ElementRow, looked_at: VlanSet, found:
 
 
 def delete_foreign_vlans(unit: Unit, element: str) -> None:
-    """Forget what was in other use on an element that is no longer there; idempotent."""
+    """Delete the records of other use on an element that was removed; idempotent."""
     _delete_rows(unit, _read_rows(unit, element))
 
 
@@ -106,7 +102,7 @@ def _make_row(unit: Unit, row: ElementRow, one: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows, and give IDs back that nothing at their site uses otherwise any more."""
+    """Delete rows, and free the VLAN IDs that are in other use nowhere at their site."""
     gone: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(

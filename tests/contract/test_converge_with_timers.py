@@ -38,10 +38,10 @@ def junos(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[ConfirmTime
         def platform_of(element: Switch) -> SwitchPlatform:
             return SwitchPlatform(real.capabilities, driver) if element.name == "brno-sw1" else fakes(element)
 
-        sessions = world.service.converger.worker.sessions
+        sessions = world.service.scheduler.worker.sessions
         monkeypatch.setattr(sessions, "platforms", replace(sessions.platforms, of_switch=platform_of))
         yield switch
-        sessions.drop("brno-sw1")
+        sessions.end("brno-sw1")
 
 
 def test_a_cluster_is_active_when_the_switch_keeps_it(world: World, junos: ConfirmTimerSwitch) -> None:

@@ -54,7 +54,7 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
     def platform_of(_switch: Switch) -> SwitchPlatform:
         return SwitchPlatform(SwitchCapabilities(), driver)
 
-    settings, worker = world.service.settings, world.service.converger.worker
+    settings, worker = world.service.settings, world.service.scheduler.worker
     platforms = Platforms(platform_of, world.edges.platform_of)
     made = [
         replace(
@@ -64,7 +64,7 @@ def replicas(world: World, device: Emulated) -> Iterator[tuple[Worker, Worker]]:
     ]
     yield made[0], made[1]
     for one in made:
-        one.sessions.drop(SWITCH)
+        one.sessions.end(SWITCH)
 
 
 def freed(device: Emulated) -> bool:
@@ -82,9 +82,9 @@ def test_replicas_take_turns_on_a_session_that_nobody_keeps(
     world.furnish(topology=topology(keep_session=False))
     for number, worker in enumerate((*replicas, *replicas), start=1):
         world.put(f"c{number}", spec("brno-h1"))
-        assert worker.converge(SWITCH) is ReconcileOutcome.CONFIRMED
+        assert worker.reconcile(SWITCH) is ReconcileOutcome.CONFIRMED
         assert freed(device)
-        converger = replace(world.service.converger, worker=replicas[number % 2])
+        converger = replace(world.service.scheduler, worker=replicas[number % 2])
         assert not OnDemandReader(world.service.store, converger).difference(SWITCH)
         assert freed(device)
     assert device.carrying()["ethernet1/1/1"] == {100, 101, 102, 103}
@@ -94,7 +94,7 @@ def test_a_kept_session_keeps_other_replicas_off_such_a_switch(world: World, rep
     """Therefore a switch must allow one session per replica, or be described as having too few."""
     world.furnish(topology=topology(keep_session=True))
     world.put("a", spec("brno-h1"))
-    assert replicas[0].converge(SWITCH) is ReconcileOutcome.CONFIRMED
+    assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED
     world.put("b", spec("brno-h1"))
-    assert replicas[1].converge(SWITCH) is ReconcileOutcome.FAILED
-    assert replicas[0].converge(SWITCH) is ReconcileOutcome.CONFIRMED
+    assert replicas[1].reconcile(SWITCH) is ReconcileOutcome.FAILED
+    assert replicas[0].reconcile(SWITCH) is ReconcileOutcome.CONFIRMED

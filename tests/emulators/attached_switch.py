@@ -50,11 +50,11 @@ def attach_switch(world: World, platform: str, *, access: bool = False, **option
     """Replace Brno's switch by an emulated one, optionally with its hosts on access ports; other sites have fakes."""
     with emulate(platform, **options) as switch:
         world.put_topology(topology_with(switch.port_names[:3], access=access))
-        sessions = world.service.converger.worker.sessions
+        sessions = world.service.scheduler.worker.sessions
         kept, sessions.platforms = (
             sessions.platforms,
             replace(sessions.platforms, of_switch=platform_for(switch, world)),
         )
         yield switch
-        sessions.drop("brno-sw1")
+        sessions.end("brno-sw1")
         sessions.platforms = kept

@@ -163,11 +163,11 @@ class World:
 
     def close(self) -> None:
         """Wait until the service is idle, then close the connections of every service that was made."""
-        converger = self.service.converger
+        converger = self.service.scheduler
         if converger._thread is not None and converger._stopping:
             converger._thread.join(10)
         with converger._lock:
-            assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
+            assert converger._lock.wait_for(lambda: not converger._queue.busy, 10)
         for one in self.made:
             one.store.close()
 
@@ -205,7 +205,7 @@ class World:
 
     def converge(self, name: str) -> ReconcileOutcome:
         """Let a worker try one device once."""
-        return self.service.converger.worker.converge(name)
+        return self.service.scheduler.worker.reconcile(name)
 
     def converge_switches(self) -> None:
         """Let workers try every device that is due, until each is at what is wanted or has failed once."""
@@ -226,7 +226,7 @@ class World:
             elements.confirm_revision(unit, name, revision, self.service.settings.timing.drain)
 
     def sweep(self) -> None:
-        self.service.converger.sweep.run()
+        self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
         """Let everybody act until nothing more is to be done."""

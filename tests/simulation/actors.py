@@ -46,7 +46,7 @@ class Replica:
             jitter=self.jitter,
             spawn=self._spawn,
         )
-        self.converger.candidates.give_up_leases(self.holder)
+        self.converger.statuses.release_leases(self.holder)
 
     def clock(self) -> float:
         return (self.database.store.now - STARTED).total_seconds()

@@ -142,7 +142,7 @@ class Schedule:
     def everybody_acts(self) -> None:
         """Let each replica look around and each agent ask, one after the other."""
         for replica in (*self.replicas, *self.replicas):
-            replica.converger.look_around()
+            replica.converger.run_once()
         must(not self.store.is_overdue(), "7.3: a deadline has passed, and no cluster moved")
         for host in self.hosts.values():
             Agent(self.database, host).run()
@@ -176,7 +176,7 @@ class Schedule:
         one = self.random.choice(up)
         if any((actor.holder, actor.element) == (one.holder, "") for actor in self.stage.actors):
             return f"{one.holder} is looking around"
-        self.stage.enter(one.converger.look_around, one.holder, "")
+        self.stage.enter(one.converger.run_once, one.holder, "")
         if self.coin():
             return f"{one.holder} begins to look around"
         actor = self.stage.actors[-1]

@@ -59,7 +59,7 @@ class MemoryTransactions:
     def store(self) -> MemoryStore:
         return self.database.store
 
-    def take_lease(self, name: Name) -> int | None:
+    def acquire_lease(self, name: Name) -> int | None:
         def work() -> int | None:
             fence = self.store.take_lease(name, self.holder)
             if fence is not None:
@@ -68,7 +68,7 @@ class MemoryTransactions:
 
         return self.database.do(f"take {name}", work)
 
-    def give_up_lease(self, name: Name, fence: int) -> None:
+    def release_lease(self, name: Name, fence: int) -> None:
         self.database.do(f"give up {name}", lambda: self.store.give_up_lease(name, fence))
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
@@ -169,11 +169,11 @@ class MemoryCandidates:
 
     database: Database
 
-    def find(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
+    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
         store = self.database.store
         return self.database.do("look at the devices", lambda: (store.now, store.candidates(holder)))
 
-    def give_up_leases(self, holder: str) -> None:
+    def release_leases(self, holder: str) -> None:
         self.database.store.give_up_leases(holder)
 
 
@@ -187,10 +187,10 @@ class MemoryDeadlines:
         store = self.database.store
         return self.database.do("look at the time", lambda: (store.is_overdue(), store.silent(silence)))
 
-    def settle(self) -> None:
+    def apply_transitions(self) -> None:
         self.database.do("settle", self.database.store.sweep)
 
-    def record_silence(self, name: Name, silence: timedelta, _message: str) -> None:
+    def record_stale_agent(self, name: Name, silence: timedelta, _message: str) -> None:
         self.database.do(f"record the silence of {name}", lambda: self._silence(name, silence))
 
     def _silence(self, name: Name, silence: timedelta) -> None:

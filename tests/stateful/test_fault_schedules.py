@@ -80,9 +80,12 @@ BUGS = {
         "7.5",
         (worker, "reading.has_drifted", "False"),
     ),
-    "never frees a device": ("7.3", (scheduler, "self._backlog.remember(one, outcome)\n            self._free", "str")),
+    "never frees a device": (
+        "7.3",
+        (scheduler, "self._queue.record_outcome(one, outcome)\n            self._free", "str"),
+    ),
     "never tries again after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
-    "forgets deadlines": ("7.3", (deadlines, "self.deadlines.settle()", "pass")),
+    "forgets deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
 """Faults, by what is wrong: the invariant that does not hold, and the changes to the code."""
 

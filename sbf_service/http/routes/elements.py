@@ -146,7 +146,7 @@ async def list_ports(name: Name, caller: CurrentCaller, service: CurrentService)
 
 
 def _reader(service: SbfService) -> OnDemandReader:
-    return OnDemandReader(service.store, service.converger)
+    return OnDemandReader(service.store, service.scheduler)
 
 
 @router.post("/{name}/ports/adopt", status_code=HTTPStatus.NO_CONTENT, responses=ON_DEMAND)

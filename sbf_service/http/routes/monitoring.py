@@ -79,7 +79,7 @@ async def get_health() -> Health:
 async def get_readiness(request: Request, service: CurrentService) -> Health | Response:
     """Check that the database is readable, writable and of this version, and that reconcilers run."""
     readiness: ReadinessProbe = request.app.state.readiness
-    faults = [*await readiness.find_faults(), *([] if service.converger.alive else [NO_RECONCILER])]
+    faults = [*await readiness.find_faults(), *([] if service.scheduler.alive else [NO_RECONCILER])]
     return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, NOT_READY, "; ".join(faults)) if faults else Health()
 
 
@@ -92,7 +92,7 @@ def probe_database(service: SbfService) -> Sequence[str]:
     except (ServiceUnreachable, SQLAlchemyError):
         return [DATABASE_UNREADABLE]
     try:
-        probe_write(service.store, service.converger.worker.holder)
+        probe_write(service.store, service.scheduler.worker.holder)
     except (ServiceUnreachable, SQLAlchemyError):
         return [DATABASE_READ_ONLY]
     return []

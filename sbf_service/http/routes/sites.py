@@ -97,7 +97,7 @@ async def verify_site(name: Name, caller: CurrentCaller, service: CurrentService
     """Read the neighbours of a site's switches and compare its cables with the topology; changes nothing."""
     caller.require(Action.VERIFY_SITE, describe_site(name))
     caller.count_device_read()
-    checker = CableChecker(service.store, service.converger, service.platforms.of_switch, service.device_threads)
+    checker = CableChecker(service.store, service.scheduler, service.platforms.of_switch, service.device_threads)
     plan = await run_in_threadpool(checker.plan, name)
     return plan.compare(*await checker.ask(plan))
 

@@ -116,7 +116,7 @@ async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -
 
     Raise the errors of ``change``; ServiceBusy if no thread is free.
     """
-    dry_run = SettingDryRun(service.store, service.converger, service.device_threads)
+    dry_run = SettingDryRun(service.store, service.scheduler, service.device_threads)
     return await dry_run.preview(await run_in_threadpool(dry_run.plan, change))
 
 

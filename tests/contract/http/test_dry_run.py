@@ -129,11 +129,11 @@ def test_a_host_is_not_read_by_sbf(world: World) -> None:
 
 
 def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
-    looking = OnDemandReader(world.service.store, world.service.converger)
+    looking = OnDemandReader(world.service.store, world.service.scheduler)
     with (
-        world.service.converger.alone(Name("brno-sw1")),
+        world.service.scheduler.exclude_workers(Name("brno-sw1")),
         pytest.raises(Conflict, match=r"brno-sw1 has been worked on for 0\.01 s"),
-        world.service.converger.alone(Name("brno-sw1"), patience=0.01),
+        world.service.scheduler.exclude_workers(Name("brno-sw1"), patience=0.01),
     ):
         pass
     assert looking.difference(Name("brno-sw1")).switch == SwitchDifference()

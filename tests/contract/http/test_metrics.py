@@ -123,7 +123,7 @@ def test_a_degraded_cluster_counts_from_its_degradation(world: World) -> None:
 
 
 def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None:
-    converger = world.service.converger
+    converger = world.service.scheduler
     converger.watch("cisco_ios", "confirmed", 0.3)
     converger.watch("cisco_ios", "failed", 5.5)
     assert value(world, "converges_total", platform="cisco_ios", outcome="failed") == 1
@@ -134,7 +134,7 @@ def test_reconciliations_are_counted_and_timed_by_platform(world: World) -> None
 def test_a_workers_attempt_has_platform_and_outcome(world: World) -> None:
     with world.service.store.read() as unit:
         found = next(one for one in read_device_statuses(unit, "nobody") if one.name == "brno-sw1")
-    world.service.converger._work(found)
+    world.service.scheduler._work(found)
     assert value(world, "converges_total", platform="fake", outcome="confirmed") == 1
 
 
@@ -180,7 +180,7 @@ def test_a_database_of_another_version_is_not_ready(world: World) -> None:
 
 
 def test_a_running_service_is_ready(world: World) -> None:
-    converger = world.service.converger
+    converger = world.service.scheduler
     world.clock.stands = False
     converger.start()
     try:

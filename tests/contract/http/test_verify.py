@@ -67,7 +67,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         return SwitchPlatform(SwitchCapabilities(), driver)
 
     monkeypatch.setattr(
-        made.service.converger.worker.sessions, "platforms", Platforms(platform_of, made.edges.platform_of)
+        made.service.scheduler.worker.sessions, "platforms", Platforms(platform_of, made.edges.platform_of)
     )
     made.furnish(topology=TOPOLOGY)
     yield made
@@ -81,7 +81,7 @@ def switch(world: World, name: str) -> FakeSwitch:
 def verified(world: World, limit_s: float) -> SiteCables:
     service = world.service
     verifying = CableChecker(
-        service.store, service.converger, service.platforms.of_switch, service.device_threads, limit_s
+        service.store, service.scheduler, service.platforms.of_switch, service.device_threads, limit_s
     )
     plan = verifying.plan(Name("brno"))
     return plan.compare(*asyncio.run(verifying.ask(plan)))
@@ -118,7 +118,7 @@ def test_a_hanging_switch_is_awaited_until_the_limit(world: World) -> None:
 
 
 def test_a_switch_without_neighbour_driver_is_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world.service.converger.worker.sessions, "platforms", world.service.platforms)
+    monkeypatch.setattr(world.service.scheduler.worker.sessions, "platforms", world.service.platforms)
     found = ask(world, "POST", "/v1/sites/brno/verify").json()
     assert found["unread"]["brno-sw1"] == "switch brno-sw1: SBF cannot read the neighbours of platform fake"
 
@@ -134,8 +134,8 @@ def test_an_unknown_site_is_a_problem(world: World) -> None:
 
 
 def test_a_switch_in_use_by_a_worker_is_not_read(world: World) -> None:
-    with world.service.converger.alone(Name("brno-sw1")):
+    with world.service.scheduler.exclude_workers(Name("brno-sw1")):
         found = verified(world, limit_s=0.2)
     assert list(found.unread) == ["brno-sw1"]
-    with world.service.converger.alone(Name("brno-sw1")):
+    with world.service.scheduler.exclude_workers(Name("brno-sw1")):
         pass

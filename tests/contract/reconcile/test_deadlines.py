@@ -54,7 +54,7 @@ def test_a_cluster_that_is_being_set_up_is_read_when_its_time_is_over(well: Worl
 
 def test_an_agent_that_asks_while_another_one_is_called_silent_is_not_called_so(world: World) -> None:
     world.settle()
-    world.service.converger.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)
     asked = iter([lambda: record_agent_heartbeat(world.store, "praha-h1")])
     world.service.change_feed.listen(lambda _changed: next(asked, lambda: None)())

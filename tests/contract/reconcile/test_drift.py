@@ -112,8 +112,8 @@ def test_a_check_that_cannot_be_made_tells_the_trouble(world: World) -> None:
 
 def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: World) -> None:
     other = world.restarted()
-    object.__setattr__(other.converger.worker.transactions, "holder", "sbf@two")
-    with other.converger.worker.leased("brno-sw1"):
+    object.__setattr__(other.scheduler.worker.transactions, "holder", "sbf@two")
+    with other.scheduler.worker.hold_lease("brno-sw1"):
         answer = ask(world, "POST", "/v1/elements/brno-sw1/reconcile")
     other.store.close()
     assert (answer.status_code, world.switches["brno-sw1"].calls) == (409, [])
@@ -121,10 +121,10 @@ def test_a_check_of_a_switch_that_another_replica_works_on_is_a_conflict(world: 
 
 def test_a_switch_that_ended_its_session_is_read_at_once(world: World) -> None:
     """It may have restarted with what it had saved; the others are left in peace."""
-    converger, others = world.service.converger, list(world.switches["praha-sw1"].calls)
+    converger, others = world.service.scheduler, list(world.switches["praha-sw1"].calls)
     world.switches["brno-sw1"].restart()
     converger._start_due()
     with converger._lock:
-        assert converger._lock.wait_for(lambda: not converger._backlog.busy, 10)
+        assert converger._lock.wait_for(lambda: not converger._queue.busy, 10)
     assert world.switches["brno-sw1"].calls == ["read", "apply", "read", "save", "read"]
     assert world.switches["praha-sw1"].calls == others

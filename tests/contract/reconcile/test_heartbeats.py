@@ -64,7 +64,7 @@ def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
     slow = restarted(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
-    working = Thread(target=lambda: outcomes.append(slow.converger.worker.converge(SW1)))
+    working = Thread(target=lambda: outcomes.append(slow.scheduler.worker.reconcile(SW1)))
     working.start()
     time.sleep(2)
     with world.store.change_row() as unit:
@@ -136,8 +136,8 @@ def test_each_renewal_lets_the_conversation_go_on_until_its_deadline() -> None:
     with held(kept) as (beats, watched):
         for _ in range(3):
             kept.now += 15
-            beats.beat()
-            beats.watch()
+            beats.renew_all()
+            beats.end_overdue()
     assert (watched.limits, watched.cuts) == ([120.0, 135.0, 150.0, 160.0], [])
 
 
@@ -146,8 +146,8 @@ def test_a_conversation_ends_at_its_deadline_whatever_is_renewed() -> None:
     with held(kept) as (beats, watched):
         for _ in range(6):
             kept.now += 10
-            beats.beat()
-            beats.watch()
+            beats.renew_all()
+            beats.end_overdue()
     assert watched.cuts == ["the conversation was ended after 60 s"]
 
 
@@ -156,14 +156,14 @@ def test_a_conversation_ends_before_a_lease_that_the_database_does_not_renew() -
     with held(kept) as (beats, watched):
         for seconds in (10, 9.9, 0.1):
             kept.now += seconds
-            beats.beat() if kept.answers else None
-            beats.watch()
+            beats.renew_all() if kept.answers else None
+            beats.end_overdue()
     assert watched.cuts == ["its lease could not be renewed in time: the conversation was ended"]
 
 
 def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
     with held(Kept([False])) as (beats, watched):
-        beats.beat()
+        beats.renew_all()
     assert watched.cuts == [LEASE_LOST]
 
 
@@ -269,7 +269,7 @@ def pair(folder: Path, **timing: float) -> Iterator[Pair]:
             put_pool(unit, "brno", Pool(vlans=VlanSet.parse("100-139")), one.reserved)
         yield Pair(device, (one, two))
         for service in (one, two):
-            service.converger.worker.sessions.drop(SW1)
+            service.scheduler.worker.sessions.end(SW1)
             service.store.close()
 
 
@@ -286,8 +286,8 @@ def test_a_switch_that_drips_an_answer_frees_its_worker_at_the_deadline(
 ) -> None:
     """Over SSH: the first reading is answered, the second one by a byte every 50 ms, without an end."""
     with pair(tmp_path, conversation_timeout=2) as replicas:
-        worker = replicas.services[0].converger.worker
-        assert worker.converge(SW1) is ReconcileOutcome.CONFIRMED
+        worker = replicas.services[0].scheduler.worker
+        assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
 
         def drip(_channel: paramiko.Channel, _size: int) -> bytes:
             time.sleep(0.05)
@@ -297,25 +297,25 @@ def test_a_switch_that_drips_an_answer_frees_its_worker_at_the_deadline(
             patched.setattr(paramiko.Channel, "recv", drip)
             patched.setattr(paramiko.Channel, "recv_ready", lambda _channel: False)
             began = time.monotonic()
-            assert worker.converge(SW1) is ReconcileOutcome.FAILED
+            assert worker.reconcile(SW1) is ReconcileOutcome.FAILED
             assert 1.9 < time.monotonic() - began < 5
         assert "the conversation was ended after 2 s; it is tried again" in replicas.trouble()
-        assert worker.converge(SW1) is ReconcileOutcome.CONFIRMED
+        assert worker.reconcile(SW1) is ReconcileOutcome.CONFIRMED
 
 
 def test_a_conversation_longer_than_a_lease_is_not_joined_by_another_replica(tmp_path: Path) -> None:
     with pair(tmp_path, worker_lease=1) as replicas:
-        one, two = (service.converger.worker for service in replicas.services)
-        assert one.converge(SW1) is ReconcileOutcome.CONFIRMED
+        one, two = (service.scheduler.worker for service in replicas.services)
+        assert one.reconcile(SW1) is ReconcileOutcome.CONFIRMED
         replicas.put("demo")
         replicas.device.slowness = 0.4
         began, outcomes = time.monotonic(), []
-        working = Thread(target=lambda: outcomes.append(one.converge(SW1)))
+        working = Thread(target=lambda: outcomes.append(one.reconcile(SW1)))
         working.start()
         time.sleep(0.2)
         others = set()
         while working.is_alive():
-            others.add(two.converge(SW1))
+            others.add(two.reconcile(SW1))
             time.sleep(0.1)
         assert (outcomes, others, time.monotonic() - began > 2) == (
             [ReconcileOutcome.CONFIRMED],
@@ -328,20 +328,20 @@ def test_a_replica_that_cannot_renew_its_lease_has_left_the_switch_before_anothe
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pair(tmp_path, worker_lease=1.5) as replicas:
-        one, two = (service.converger.worker for service in replicas.services)
-        assert one.converge(SW1) is ReconcileOutcome.CONFIRMED
+        one, two = (service.scheduler.worker for service in replicas.services)
+        assert one.reconcile(SW1) is ReconcileOutcome.CONFIRMED
         replicas.put("demo")
         replicas.device.slowness = 0.4
         events: list[str] = []
         monkeypatch.setattr(one.holding.__self__, "keep", unavailable)
-        monkeypatch.setattr(one.sessions, "drop", noted(events, "one left", one.sessions.drop))
+        monkeypatch.setattr(one.sessions, "drop", noted(events, "one left", one.sessions.end))
         monkeypatch.setattr(two.sessions, "driver", noted(events, "two began", two.sessions.driver))
-        working = Thread(target=one.converge, args=(SW1,))
+        working = Thread(target=one.reconcile, args=(SW1,))
         working.start()
         time.sleep(0.2)
         outcome = ReconcileOutcome.BUSY
         while outcome is ReconcileOutcome.BUSY:
-            outcome = two.converge(SW1)
+            outcome = two.reconcile(SW1)
         working.join(10)
         assert (outcome, events[0], "two began" in events) == (ReconcileOutcome.CONFIRMED, "one left", True)
         assert "its lease could not be renewed in time" in "".join(troubles(replicas))

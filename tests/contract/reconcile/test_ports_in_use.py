@@ -123,7 +123,7 @@ NO_SUCH_USE = {
 
 
 def adopt(world: World, *ports: str) -> None:
-    found = {one.port: one.use for one in OnDemandReader(world.store, world.service.converger).ports(Name("brno-sw1"))}
+    found = {one.port: one.use for one in OnDemandReader(world.store, world.service.scheduler).ports(Name("brno-sw1"))}
     with world.store.change(who="ivo (site administrator)") as unit:
         switch = read_topology(unit).element(Name("brno-sw1"))
         adopt_ports(unit, switch, {PortName(port): found[PortName(port)] for port in ports})
@@ -225,7 +225,7 @@ def test_putting_back_survives_a_cut_at_every_line(line: str, done: bool, small:
     switch.fail("cut", line, done=done)
     small.converge("brno-sw1")
     small.service = small.restarted()
-    sessions = small.service.converger.worker.sessions
+    sessions = small.service.scheduler.worker.sessions
     sessions.platforms = replace(sessions.platforms, of_switch=platform_for(switch, small))
     small.settle()
     small.clock.advance(3600)  # a save that failed is postponed
@@ -302,7 +302,7 @@ def test_a_released_port_is_refused_again(small: World, attach: Attach) -> None:
 def test_a_dry_run_of_a_pool_lists_ports_in_other_use(small: World, attach: Attach) -> None:
     switch = attach("cisco_ios")
     used(switch, switch.port_names[0], "an access port")
-    rehearsal = SettingDryRun(small.store, small.service.converger, small.service.device_threads)
+    rehearsal = SettingDryRun(small.store, small.service.scheduler, small.service.device_threads)
     pool = Pool(vlans=VlanSet.parse("100-149"))
     plan = rehearsal.plan(lambda unit: put_pool(unit, "brno", pool, small.service.reserved))
     preview = asyncio.run(rehearsal.preview(plan))
@@ -317,7 +317,7 @@ def test_ports_are_listed_with_what_becomes_of_them(small: World, attach: Attach
     switch = attach("cisco_ios")
     access_port_20(switch, small)
     used(switch, switch.port_names[1], "an open trunk")
-    views = OnDemandReader(small.store, small.service.converger).ports(Name("brno-sw1"))
+    views = OnDemandReader(small.store, small.service.scheduler).ports(Name("brno-sw1"))
     assert [(one.state, str(one.use), one.effect) for one in views] == [
         ("adopted", "an access port in VLAN 20", "becomes a trunk with SBF's VLANs only; leaves VLAN 20"),
         ("in use", "a trunk with every VLAN", "becomes a trunk with SBF's VLANs only: every other VLAN is removed"),

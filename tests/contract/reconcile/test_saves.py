@@ -258,7 +258,7 @@ def test_a_driver_without_a_save_of_its_own_is_read_once_after_a_change(world: W
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]
     calls = len(switch.calls)
-    driver = world.service.converger.worker.sessions.driver(world.topology().element(Name("brno-sw1")))
+    driver = world.service.scheduler.worker.sessions.driver(world.topology().element(Name("brno-sw1")))
     driver.save = lambda: False
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
     assert switch.calls[calls:] == ["read", "apply", "read"]

@@ -26,9 +26,9 @@ def active(world: World) -> World:
 
 def converge_by_hand(world: World) -> Callable[[float], None]:
     """Make time go on for the converger and the database alike; return what does so."""
-    converger, now = world.service.converger, [1000.0]
-    converger.clock = converger._backlog.clock = lambda: now[0]
-    converger._backlog.jitter = lambda: 0
+    converger, now = world.service.scheduler, [1000.0]
+    converger.clock = converger._queue.clock = lambda: now[0]
+    converger._queue.jitter = lambda: 0
     converger.spawn = lambda work, _name: work()
     converger._start_due()
 
@@ -133,10 +133,10 @@ def test_an_edge_that_restarts_is_unreachable_until_it_is_read(world: World) -> 
 def test_a_service_that_starts_reads_every_device_at_once(active: World) -> None:
     """The power may have failed for all: what was read before the start may be of before a restart."""
     other = active.restarted()
-    other.converger.spawn = lambda work, _name: work()
+    other.scheduler.spawn = lambda work, _name: work()
     before = reads(active)
-    other.converger._start_due()
-    other.converger._start_due()
+    other.scheduler._start_due()
+    other.scheduler._start_due()
     assert reads(active) - before == 1
     other.store.close()
 
@@ -145,10 +145,10 @@ def test_a_replica_tries_what_another_one_could_not_read(active: World) -> None:
     boots(active)
     active.go_on(1)
     other = active.restarted()
-    other.converger.spawn = lambda work, _name: work()
-    other.converger._backlog.since = active.clock.now.replace(year=2000)
+    other.scheduler.spawn = lambda work, _name: work()
+    other.scheduler._queue.since = active.clock.now.replace(year=2000)
     before = reads(active)
-    other.converger._start_due()
+    other.scheduler._start_due()
     assert reads(active) - before == 1
     other.store.close()
 
@@ -176,7 +176,7 @@ def test_a_clusters_parts_are_shown_with_the_time_as_of_which_they_hold(active: 
 @pytest.fixture
 def silent(active: World) -> World:
     """The agent of brno-h1 has been silent for longer than it may."""
-    active.service.converger.sweep.clock = lambda: 1e12
+    active.service.scheduler.sweep.clock = lambda: 1e12
     active.clock.advance(151)
     active.sweep()
     assert active.view("demo").state is ClusterState.DEGRADED

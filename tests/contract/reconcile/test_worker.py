@@ -161,7 +161,7 @@ def test_an_unreachable_switch_degrades_its_clusters_until_it_is_back(world: Wor
 def test_a_silent_agent_degrades_its_clusters_until_it_speaks(world: World) -> None:
     world.put("demo", ONE)
     world.settle()
-    world.service.converger.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep.clock = lambda: 1e12
     world.clock.advance(151)
     world.sweep()
     assert world.view("demo").state is ClusterState.DEGRADED
@@ -271,10 +271,10 @@ def test_a_database_that_is_away_for_a_while_ends_nothing(world: World) -> None:
         failed.set()
         raise OperationalError("SELECT", {}, Exception("disk I/O error"))
 
-    world.service.converger.sweep.run = sick
+    world.service.scheduler.sweep.run = sick
     world.service.start()
     assert failed.wait(10)
-    world.service.converger.sweep.run = found.set
+    world.service.scheduler.sweep.run = found.set
     assert found.wait(10)
     world.service.stop()
 
@@ -285,20 +285,20 @@ def test_a_switch_that_failed_is_free_again_only_when_it_is_known_to_have_failed
     world.switches["brno-sw1"].cut_off = True
     with world.store.read() as unit:
         one = next(found for found in read_device_statuses(unit, "sbf@one") if found.name == "brno-sw1")
-    converger = world.service.converger
+    converger = world.service.scheduler
     freed = []
-    converger._free = lambda name: freed.append(name in converger._backlog.retries)
+    converger._free = lambda name: freed.append(name in converger._queue.retries)
     converger._work(one)
     assert freed == [True]
 
 
 def test_a_device_without_a_thread_is_tried_again_after_a_pause(world: World) -> None:
     """All threads were taken for a moment: the device's name is not busy for ever."""
-    converger, now = world.service.converger, [100.0]
-    converger.clock = converger._backlog.clock = lambda: now[0]
+    converger, now = world.service.scheduler, [100.0]
+    converger.clock = converger._queue.clock = lambda: now[0]
     converger.spawn = no_thread
     converger._start_due()
-    assert (converger._backlog.busy, "brno-sw1" in converger._backlog.retries) == (set(), True)
+    assert (converger._queue.busy, "brno-sw1" in converger._queue.retries) == (set(), True)
     converger.spawn = at_once
     converger._start_due()
     assert world.switches["brno-sw1"].calls == []
@@ -321,7 +321,7 @@ def test_the_session_with_a_device_that_left_the_topology_is_ended(world: World)
     document["sites"] = [one for one in document["sites"] if one["name"] != "plzen"]
     document["links"] = [one for one in document["links"] if "plzen" not in one["a"]]
     world.put_topology(Topology.model_validate(document))
-    world.service.converger.spawn = at_once
-    world.service.converger._start_due()
+    world.service.scheduler.spawn = at_once
+    world.service.scheduler._start_due()
     assert [world.switches[f"{name}-sw1"].calls[-1] for name in ("plzen", "brno")] == ["close", "read"]
-    assert world.service.converger._backlog.busy == set()
+    assert world.service.scheduler._queue.busy == set()
