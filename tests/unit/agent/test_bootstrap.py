@@ -69,7 +69,7 @@ def test_one_agent_is_a_hosts_and_the_schedulers_where_the_settings_say_so() -> 
     argv = [sys.executable, "-c", BOTH, "--config", str(folder / "agent.toml")]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, env=environment) as agent:  # noqa: S603
-        told = _until(agent.stderr, {"started", "reconciling", "service_unreachable", "alert"})
+        told = _until(agent.stderr, {"started", "reconciling", "sbf_unreachable", "alert"})
         agent.terminate()
     assert agent.returncode == 0
     assert told["started"].startswith("INFO started element=h1 ")
