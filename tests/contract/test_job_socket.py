@@ -473,15 +473,15 @@ def test_a_removal_that_a_full_disk_keeps_from_being_recorded_is_completed_when_
     with monkeypatch.context() as full:
         thread = next(one for one in threading.enumerate() if one.name == "removals")
         full.setattr(
-            job_records, "_write", lambda path, content: _full() if b'"gone"' in content else real(path, content)
+            job_records, "write_durably", lambda path, content: _full() if b'"gone"' in content else real(path, content)
         )
-        assert host.ask("remove", "12.pbs", wait=2)["missing"] == [NO_ROOM.format(folder=host.settings.state / "jobs")]
+        assert host.ask("remove", "12.pbs", wait=2)["missing"] == [NO_ROOM]
         assert thread.is_alive()
     assert host.ask("remove", "12.pbs", wait=30)["gone"]
 
 
-NO_ROOM = "cannot keep cluster 12.pbs in {folder}: No space left on device"
-real = job_records._write
+NO_ROOM = "cannot store the record of cluster 12.pbs: No space left on device"
+real = job_records.write_durably
 
 
 def _full(*_: object) -> None:

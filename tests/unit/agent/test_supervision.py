@@ -121,7 +121,7 @@ def test_the_service_manager_gets_one_datagram(tmp_path: Path, *, abstract: bool
 
 def test_a_service_manager_that_is_gone_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notify_systemd("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "gone")})
-    assert "not_notified" in caplog.text
+    assert "systemd_not_notified" in caplog.text
 
 
 @pytest.fixture

@@ -1,26 +1,20 @@
-"""PURE. What is known here of a job's cluster, and what each request makes of it.
+"""Job records: what this host knows of each job's latest run, how requests change a record, and their store on disk.
 
-=============  ========================================================================
-phase          what it is
-=============  ========================================================================
-``asked``      a run has come here; its cluster is waited for, or is there
-``cancelled``  the run was given up before its script ran
-``leaving``    the run is over: SBF is asked to end that attempt until it has
-``gone``       this host carries nothing of it; kept for a while, for late calls
-=============  ========================================================================
+=============  ============================================================================
+phase          meaning
+=============  ============================================================================
+``asked``      the run was announced; its cluster is waited for, or is up
+``cancelled``  the run was cancelled before its script ran
+``leaving``    the run is over; SBF gets the request to end its cluster until that is done
+``gone``       this host carries nothing of the run; kept for some days, for late requests
+=============  ============================================================================
 
-A higher attempt takes the place of a lower one in any phase. Batch systems that do not count say 0: such a job is
-forgotten when it is gone, so that its next run begins anew. A batch system that was set up anew gives a former job's
-number to another user's: that one's ``up`` takes its place, and calls about the former job change nothing.
-
-PURE. Jobs that came to this host and are not there any more, though nobody said that they ended.
-
-The jobs known here, on disk before anybody is told: an agent that is killed goes on where it was.
-
-A file for each job, ``<state>/jobs/<key>.json``, written whole beside its place and moved there.
+A higher attempt replaces a lower one in any phase. Batch systems that do not count attempts send 0: the record of such
+a job is removed with its cluster, so that the next run starts without a record. A batch system that was set up again
+gives a former job's number to another user's job: the ``up`` of the new job replaces the record, and requests about the
+former job change nothing.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Container, Iterable
@@ -32,6 +26,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors, remove_durably, write_durably
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.job_socket.socket_requests import JobRunId, UpRequest
 from virtcloud.agent.network.names import file_name
@@ -43,7 +38,7 @@ UNCOUNTED_ATTEMPT = 0
 
 
 class RecordPhase(StrEnum):
-    """Where a job's cluster is in its life, as this host knows it."""
+    """Phase of a job's latest run on this host."""
 
     ASKED = "asked"
     CANCELLED = "cancelled"
@@ -52,7 +47,7 @@ class RecordPhase(StrEnum):
 
 
 class JobRecord(Document):
-    """The newest run of a job that came here. ``opening`` is set once its script was told that the cluster is up."""
+    """The latest run of a job on this host. ``opening`` is set once the script was told that the cluster is up."""
 
     cluster: ClusterKey
     attempt: int
@@ -65,25 +60,28 @@ class JobRecord(Document):
 
     @property
     def run(self) -> JobRunId:
-        """Tell it from the other runs."""
+        """The identification of the run."""
         return JobRunId(self.cluster, self.attempt, self.user)
 
     def is_same_run(self, other: "JobRecord") -> bool:
-        """Say whether this is the same run of the same job."""
+        """Return whether `other` is the same run of the same job."""
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
-        """Say whether it is another user's job, as far as that was said."""
+        """Return whether this is another user's job, if both users are known."""
         return None not in {self.user, user} and self.user != user
 
     @property
     def description(self) -> str:
-        """Say which run it is."""
+        """The run's name in messages."""
         return f"cluster {self.cluster}" + (f", attempt {self.attempt}" if self.attempt else "")
 
 
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
-    """Note that a run came to this host; raises Gone when it is over, AttemptWaits while a former one is removed."""
+    """PURE. Record that a run started on this host.
+
+    Raise Gone when the run is over, AttemptWaits while the former run of an uncounted job is being removed.
+    """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description} is still being removed from its former run: ask again")
     job = _current_run(None if known and known.belongs_to_other(up.user) else known, up.run)
@@ -93,13 +91,13 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Give a run up; nothing changes for one that leaves already. Raises Gone."""
+    """PURE. Record that a run was cancelled; a finished run does not change. Raise Gone."""
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Let a run end; nothing changes for one that is gone. Raises Gone for one that a later run followed."""
+    """PURE. Record that a run is over; a removed run does not change. Raise Gone when a later run has the key."""
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -107,7 +105,7 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 
 
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
-    """Give the run that is asked for; raises Gone, and NotFound for one that was never announced here."""
+    """PURE. Return the record of a run. Raise Gone, or NotFound for a run that was never announced here."""
     if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
             f"cluster {run.cluster}, attempt {run.attempt} was never announced to this host's agent: "
@@ -117,17 +115,17 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """Note that this host is rid of a run; None: it is to be forgotten."""
+    """PURE. Record that this host carries nothing of a run; return None when the record is to be removed."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """Forget a run that was announced, unless it leaves already or another has its place; its end may come yet."""
+    """PURE. Remove the record of an announced run, unless the run is over or another run has the key."""
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """Note that a run was told that its cluster is up."""
+    """PURE. Record that the script was told that its cluster is up."""
     return _change(job, was_up=True, opening=opening)
 
 
@@ -148,7 +146,7 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class MissingJobs:
-    """Since when (seconds of one clock) which runs are missed, and which of them for long enough."""
+    """Runs that the batch system misses: the time of each first miss (seconds of one clock), and the overdue runs."""
 
     since: dict[JobRunId, float]
     overdue: tuple[JobRecord, ...]
@@ -157,7 +155,7 @@ class MissingJobs:
 def find_missing_jobs(
     jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
 ) -> MissingJobs:
-    """Compare what is known with what the batch system has; the first miss only starts the clock."""
+    """PURE. Return the runs missing from the batch system's list, overdue ``grace`` seconds after the first miss."""
     missed = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
     ]
@@ -171,10 +169,13 @@ RETENTION_S = 7 * 86400.0
 
 
 class JobRecordStore:
-    """All jobs known here. Thread-safe; its lock is held while a file is written and never while anybody is asked."""
+    """All job records, in memory and in files ``<state>/jobs/<key>.json``. Thread-safe.
+
+    The lock is held while a file is written, and never during a call to SBF.
+    """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Read what is there; ``clock`` is the time of files. Raises Refused when the folder cannot be."""
+        """Read the records; ``clock`` is the time of files. Raise Refused when the folder cannot be used."""
         self._folder = folder
         self._clock = clock
         self._changed = threading.Condition()
@@ -186,17 +187,17 @@ class JobRecordStore:
             raise Refused(f"cannot keep jobs in {folder}: {error.strerror}; set 'state' in the settings") from error
 
     def get(self, cluster: str) -> JobRecord | None:
-        """Give what is known under a key."""
+        """Return the record of a key."""
         with self._changed:
             return self._jobs.get(ClusterKey(cluster))
 
     def all(self) -> list[JobRecord]:
-        """Give all, in the order of their keys."""
+        """Return all records, ordered by key."""
         with self._changed:
             return [job for _, job in sorted(self._jobs.items())]
 
     def change(self, cluster: ClusterKey, how: Callable[[JobRecord | None], RecordT]) -> RecordT:
-        """Put what ``how`` makes of a job in its place, on disk first, and give it; raises Refused, and its errors."""
+        """Replace a record by the result of ``how``, on disk first; return it. Raise Refused, and errors of ``how``."""
         with self._changed:
             before = self._jobs.get(cluster)
             after = how(before)
@@ -213,66 +214,45 @@ class JobRecordStore:
             return after
 
     def wait(self, reached: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait until a job is so, ``seconds`` at most; say whether it is."""
+        """Wait until ``reached`` holds for a record, at most ``seconds``; return whether it does."""
         with self._changed:
             return self._changed.wait_for(lambda: reached(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait for any change, ``seconds`` at most; not at all when ``unless`` holds already."""
+        """Wait for any change, at most ``seconds``; return at once when ``unless`` holds."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)
 
     def wake(self) -> None:
-        """End all waits: somebody has something new to look at."""
+        """End all waits."""
         with self._changed:
             self._changed.notify_all()
 
     def _forget(self) -> None:
-        """Forget what has been gone for long."""
+        """Remove the records of runs that were removed long ago."""
         oldest = self._clock() - RETENTION_S
         for job in [one for one in self._jobs.values() if one.phase is RecordPhase.GONE]:
-            place = self._place(job.cluster)
-            if not place.exists() or place.stat().st_mtime < oldest:
-                place.unlink(missing_ok=True)
+            path = self._path(job.cluster)
+            if not path.exists() or path.stat().st_mtime < oldest:
+                path.unlink(missing_ok=True)
                 del self._jobs[job.cluster]
 
-    def _place(self, cluster: str) -> Path:
+    def _path(self, cluster: str) -> Path:
         return self._folder / f"{file_name(cluster)}.json"
 
     def _write(self, cluster: ClusterKey, job: JobRecord | None) -> None:
-        place, new = self._place(cluster), self._folder / f".{file_name(cluster)}.new"
-        try:
+        with refuse_os_errors(f"store the record of cluster {cluster}"):
             if job is None:
-                place.unlink(missing_ok=True)
+                remove_durably(self._path(cluster))
             else:
-                _write(new, job.model_dump_json(exclude_defaults=True).encode())
-                new.rename(place)
-            _write_through(self._folder)
-        except OSError as error:
-            raise Refused(f"cannot keep cluster {cluster} in {self._folder}: {error.strerror}") from error
+                write_durably(self._path(cluster), job.model_dump_json(exclude_defaults=True).encode())
 
 
 def _read_record(path: Path) -> JobRecord | None:
-    """Read a job; one that cannot be read is told and left."""
+    """Return a record; log a file that cannot be read, and leave it."""
     try:
         return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")  # a later agent may have written it
     except ValidationError as error:
-        log.warning("job_unreadable", file=path, error=error.errors()[0]["msg"])
+        log.warning("job_record_unreadable", file=path, error=error.errors()[0]["msg"])
         return None
-
-
-def _write(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(descriptor)
-
-
-def _write_through(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,6 +1,6 @@
-"""The socket: a thread accepts, and one for each connection reads one request and writes one answer.
+"""The listener of the job socket: one thread accepts, and a thread for each connection answers one request.
 
-Who may ask what: root and those whom the settings name everything, a job's user to give up its own run.
+root and the users of the setting `socket_uids` may send all requests; a job's user may cancel the job's run.
 """
 
 import json
@@ -26,7 +26,7 @@ ROOT = 0
 
 
 def find_uid(name: str) -> int | None:
-    """Give a user's number on this machine; None for one whom it does not know."""
+    """Return a user's user ID on this machine; None for an unknown user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:
@@ -35,25 +35,26 @@ def find_uid(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """The rule; users are the numbers that the kernel gives of who connected."""
+    """Decides which user may send which request, by the user ID that the kernel reports for a connection."""
 
     uids: frozenset[int]
     records: JobRecordStore
     find_uid: Callable[[str], int | None] = find_uid
 
     def is_trusted(self, uid: int) -> bool:
-        """Say whether a user may ask everything."""
+        """Return whether a user may send all requests."""
         return uid == ROOT or uid in self.uids
 
     def check(self, request: SocketRequest, uid: int) -> None:
-        """Raise Forbidden unless this user may ask this.
+        """Raise Forbidden unless this user may send this request.
 
-        Who may delete a job may give its run up: a batch system says so as that user (Torque's epilogue.precancel).
+        A user who may delete a job may cancel its run: a batch system does so as that user (Torque's
+        epilogue.precancel).
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
-                f"user number {uid} may not ask this agent: that takes root, or a number in its setting 'socket_uids' "
-                "(and a job's user may cancel its own run)"
+                f"user ID {uid} may not send this request: that takes root, or a user ID in the agent's "
+                "setting 'socket_uids' (and a job's user may cancel its own run)"
             )
 
     def _is_job_of(self, request: CancelRequest, uid: int) -> bool:
@@ -62,23 +63,23 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""At once, of callers who may ask everything and of others: nobody can keep a batch system out."""
+"""Connections at the same time of trusted policy (True) and of others, which thus cannot exclude a batch system."""
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""Seconds between two signs of life while nobody calls, after a failure to accept, and for one caller at most."""
+"""Seconds between two reports of progress, the pause after a failed accept, and the longest time for one accept."""
 LINE_TIMEOUT_S = 5.0
-"""So long a caller may take for its line, and to take the answer."""
+"""Time for a caller to send its line, and to receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
 class SocketListener:
-    """Listens at ``path`` and answers by ``answer`` those whom ``callers`` let ask."""
+    """Listens at ``path``, checks policy by ``policy``, and sends the answers of ``answer``."""
 
-    def __init__(self, path: Path, callers: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
-        """Take the path, from an agent that was killed too; raises BadInput when it is another's."""
+    def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
+        """Listen, replacing the socket of a killed agent. Raise BadInput when another process listens at ``path``."""
         self._path = path
-        self._callers = callers
+        self._policy = policy
         self._answer = answer
         self._slots = {trusted: threading.BoundedSemaphore(most) for trusted, most in MAX_CONNECTIONS.items()}
         self._socket = _bind(path)
@@ -88,11 +89,11 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Accept from now on, in a thread that ``start`` starts."""
+        """Accept connections in a thread that ``start`` starts."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
-        """Accept no more, remove the path, and let who is being answered have it, within ``seconds``."""
+        """Stop accepting, remove the socket, and wait up to ``seconds`` for answers that are being written."""
         self._closing.set()
         self._wake_writer.send(b"\0")
         if self._thread is not None:
@@ -101,54 +102,56 @@ class SocketListener:
             one.close()
         if self._path.exists() and self._path.stat().st_ino == self._inode:
             self._path.unlink()
-        ends = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds
         for trusted, most in MAX_CONNECTIONS.items():
             for _ in range(most):
-                self._slots[trusted].acquire(timeout=max(0, ends - time.monotonic()))
+                self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
-    def _accept(self, beat: ReportProgress) -> None:
-        """Accept until told to end; whatever one caller meets, the next one is accepted."""
+    def _accept(self, report_progress: ReportProgress) -> None:
+        """Accept until stopped; an error of one connection does not end the loop."""
         self._socket.setblocking(False)
         poll = select.poll()
         for one in (self._socket, self._wake_reader):
             poll.register(one, select.POLLIN)
         while not self._closing.is_set():
-            beat()
+            report_progress()
             poll.poll(PROGRESS_S * 1000)
             try:
-                talk, _ = self._socket.accept()
-                self._admit(talk)
+                connection, _ = self._socket.accept()
+                self._admit(connection)
             except BlockingIOError:
                 continue
             except OSError as error:
-                log.warning("not_accepted", error=error)  # no descriptor left, say: those that answer free some
+                log.warning("accept_failed", error=error)  # no descriptor left, say: those that answer free some
                 time.sleep(ACCEPT_RETRY_S)
 
-    def _admit(self, talk: socket.socket) -> None:
-        """Answer a caller in a thread of its own; raise OSError for one that left."""
-        talk.settimeout(LINE_TIMEOUT_S)
-        uid = _peer_uid(talk)
-        places = self._slots[self._callers.is_trusted(uid)]
-        if not places.acquire(blocking=False):
-            _send_answer(talk, _format_error(TooManyRequests("too many requests wait here already: ask again")))
+    def _admit(self, connection: socket.socket) -> None:
+        """Answer a caller in a thread of its own. Raise OSError for a caller that left."""
+        connection.settimeout(LINE_TIMEOUT_S)
+        uid = _peer_uid(connection)
+        slots = self._slots[self._policy.is_trusted(uid)]
+        if not slots.acquire(blocking=False):
+            _send_answer(connection, _format_error(TooManyRequests("too many requests wait here already: ask again")))
             return
         try:
-            threading.Thread(target=self._serve, args=(talk, uid, places), name="request", daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection, uid, slots), name="request", daemon=True).start()
         except RuntimeError as error:  # this machine has no thread left, or no memory for one
-            places.release()
-            log.warning("not_answered", error=error)
-            _send_answer(talk, _format_error(TooManyRequests(f"the agent cannot start a thread ({error}): ask again")))
+            slots.release()
+            log.warning("request_refused", error=error)
+            _send_answer(
+                connection, _format_error(TooManyRequests(f"the agent cannot start a thread ({error}): ask again"))
+            )
 
-    def _serve(self, talk: socket.socket, uid: int, places: threading.BoundedSemaphore) -> None:
+    def _serve(self, connection: socket.socket, uid: int, slots: threading.BoundedSemaphore) -> None:
         try:
-            _send_answer(talk, self._answer_request(talk, uid))
+            _send_answer(connection, self._answer_request(connection, uid))
         finally:
-            places.release()
+            slots.release()
 
-    def _answer_request(self, talk: socket.socket, uid: int) -> dict[str, Any]:
+    def _answer_request(self, connection: socket.socket, uid: int) -> dict[str, Any]:
         try:
-            request = parse_socket_request(_read_line(talk))
-            self._callers.check(request, uid)
+            request = parse_socket_request(_read_line(connection))
+            self._policy.check(request, uid)
             return self._answer(request)
         except VirtcloudError as error:
             return _format_error(error)
@@ -156,10 +159,10 @@ class SocketListener:
             return _format_error(log.internal_error(error))
 
 
-def _peer_uid(talk: socket.socket) -> int:
-    """Ask the kernel who connected (SO_PEERCRED, unix(7))."""
-    said = talk.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-    _pid, uid, _gid = CREDENTIALS.unpack(said)
+def _peer_uid(connection: socket.socket) -> int:
+    """Return the user ID of the connected process (SO_PEERCRED, unix(7))."""
+    answer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    _pid, uid, _gid = CREDENTIALS.unpack(answer)
     return int(uid)
 
 
@@ -181,13 +184,13 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket on which nobody listens any more."""
+    """Remove a socket without listener."""
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(kind):
-        raise BadInput(f"cannot listen at {path}: it is no socket, and was left alone; set 'socket' in the settings")
+        raise BadInput(f"cannot listen at {path}: it is no socket (left unchanged); set 'socket' in the settings")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))
@@ -197,13 +200,13 @@ def _remove_stale_socket(path: Path) -> None:
     raise BadInput(f"another agent listens at {path}; stop it first")
 
 
-def _read_line(talk: socket.socket) -> bytes:
-    """Read to the end of the line, and no longer than a caller may take."""
-    ends, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
+def _read_line(connection: socket.socket) -> bytes:
+    """Return the request's line; raise BadInput when the caller exceeds its time or length."""
+    deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:
-            talk.settimeout(max(0.001, ends - time.monotonic()))
-            piece = talk.recv(RECEIVE_SIZE)
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+            piece = connection.recv(RECEIVE_SIZE)
             if not piece:
                 break
             read += piece
@@ -221,10 +224,10 @@ def _format_error(error: VirtcloudError) -> dict[str, Any]:
     return {"ok": False, "error": error.slug, "detail": " ".join(str(error).split())}
 
 
-def _send_answer(talk: socket.socket, said: dict[str, Any]) -> None:
-    with talk:
+def _send_answer(connection: socket.socket, answer: dict[str, Any]) -> None:
+    with connection:
         try:
-            talk.settimeout(LINE_TIMEOUT_S)
-            talk.sendall(json.dumps(said).encode() + b"\n")
+            connection.settimeout(LINE_TIMEOUT_S)
+            connection.sendall(json.dumps(answer).encode() + b"\n")
         except OSError as error:
-            log.info("asker_left", error=error)
+            log.info("caller_left", error=error)

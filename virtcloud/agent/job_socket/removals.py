@@ -1,6 +1,6 @@
-"""Ends clusters whose job is over: SBF is asked until it has heard, and until it says that this host is rid of it.
+"""Removal of the clusters of finished jobs: SBF is asked to end each, until SBF reports that this host is clean.
 
-What is to leave stands in the ledger, so an agent that is killed goes on, also when SBF is away for hours.
+The job's record stores that the run is over, so a restarted agent continues, even when SBF is unreachable for hours.
 """
 
 import threading
@@ -26,53 +26,53 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Between two questions; a new removal starts again with the first pause."""
+"""Pauses in seconds between two calls to SBF; a new removal starts with the shortest."""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""Seconds between two signs of life while no job leaves, and for one job at most."""
+"""Seconds between two reports of progress while no run ends, and the longest time for one run."""
 
 
 class JobRemovals:
-    """The thread that ends them."""
+    """The thread that ends clusters of finished jobs."""
 
-    def __init__(self, element: Name, sbf: JobClusterApi, ledger: JobRecordStore, places: ScriptAccess) -> None:
-        """Work on the host ``element``; nothing is done yet."""
+    def __init__(self, element: Name, sbf: JobClusterApi, records: JobRecordStore, script_access: ScriptAccess) -> None:
+        """Work on the host ``element``; no thread runs yet."""
         self._element = element
         self._sbf = sbf
-        self._records = ledger
-        self._script_access = places
+        self._records = records
+        self._script_access = script_access
         self._delete_sent: set[JobRunId] = set()
         self._missing: dict[JobRunId, list[str]] = {}
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Reopen the places that were open, and begin, in a thread that ``start`` starts."""
+        """Reopen the access of running jobs and begin, in a thread that ``start`` starts."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
-        """End, when what is being asked has been answered; after ``seconds`` it is left to itself."""
+        """Stop after the current call to SBF; wait for it up to ``seconds``."""
         self._closing.set()
         self._records.wake()
         if self._thread is not None:
             self._thread.join(seconds)
 
     def describe_missing(self, job: JobRecord) -> list[str]:
-        """Say what keeps it here."""
+        """Return what keeps a run on this host."""
         return self._missing.get(job.run) or ["SBF has not been asked yet"]
 
-    def _run(self, beat: ReportProgress) -> None:
-        self._script_access.reopen(beat)
+    def _run(self, report_progress: ReportProgress) -> None:
+        self._script_access.reopen(report_progress)
         pause, before = MIN_PAUSE_S, frozenset[JobRunId]()
         while not self._closing.is_set():
-            beat()
-            leaving = self._list_ending()
-            for job in leaving:
+            report_progress()
+            ending = self._list_ending()
+            for job in ending:
                 self._try(job)
-                beat()
-            now = frozenset(job.run for job in leaving)
+                report_progress()
+            now = frozenset(job.run for job in ending)
             pause = MIN_PAUSE_S if now - before else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
             before = now
-            self._records.pause(pause if leaving else PROGRESS_S, unless=partial(self._has_new, now))
+            self._records.pause(pause if ending else PROGRESS_S, unless=partial(self._has_new, now))
 
     def _has_new(self, seen: frozenset[JobRunId]) -> bool:
         return self._closing.is_set() or any(job.run not in seen for job in self._list_ending())
@@ -81,26 +81,26 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _try(self, job: JobRecord) -> None:
-        """Close its place and end it, each whether or not the other can be done."""
+        """Close the run's access and end its cluster, each even if the other fails; then record the removal."""
         missing = [words for step in (self._close_access, self._end_cluster) if (words := _attempt_step(step, job))]
         missing = missing or [words for words in [_attempt_step(self._record_removal, job)] if words]
         if missing and self._missing.get(job.run) != missing:
-            log.info("not_gone_yet", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
+            log.info("removal_waits", cluster=job.cluster, attempt=job.attempt, missing="; ".join(missing))
         self._missing[job.run] = missing
         if not missing:
             self._delete_sent.discard(job.run)
             del self._missing[job.run]
-            log.info("gone", cluster=job.cluster, attempt=job.attempt)
+            log.info("run_removed", cluster=job.cluster, attempt=job.attempt)
 
     def _close_access(self, job: JobRecord) -> None:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that this host is rid of the run; on a full disk this is repeated until it succeeds."""
+        """Record that the run is removed from this host; repeated until it succeeds, for instance on a full disk."""
         self._records.change(job.cluster, lambda now: record_removal(now) if now and now.is_same_run(job) else now)
 
     def _end_cluster(self, job: JobRecord) -> str | None:
-        """Ask SBF to end it, or how far it is with that; None: this host is rid of it."""
+        """End the cluster at SBF, or check its progress; return None when this host carries nothing of the run."""
         try:
             if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
@@ -113,7 +113,7 @@ class JobRemovals:
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Do a step; give in one line what is missing, also when it was a fault of ours: it is tried again."""
+    """Run a step; return what is missing or the error in one line. All errors are retried."""
     try:
         return step(job)
     except VirtcloudError as error:
@@ -123,7 +123,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Say what of a run that is over is still on this host; None: nothing."""
+    """PURE. Return what of a finished run remains on this host; None when nothing remains."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     part = start_barrier.find_placement(view, element)

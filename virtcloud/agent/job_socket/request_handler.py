@@ -1,4 +1,4 @@
-"""Answers requests: one call of :meth:`Desk.answer` each, from many threads at once."""
+"""The handler of the job socket's requests; many threads call it at the same time."""
 
 import threading
 import time
@@ -41,7 +41,11 @@ OK_ANSWER: SocketAnswer = {"ok": True}
 
 @dataclass(frozen=True, slots=True)
 class HandlerDependencies:
-    """What the desk works with. ``wake`` lets the converger look at once; ``grace_s`` lies between two misses."""
+    """Objects that the handler uses.
+
+    ``wake_reconciler`` ends a pause of the reconciler; ``grace_s`` are the seconds between a job's first miss and its
+    removal.
+    """
 
     records: JobRecordStore
     script_access: ScriptAccess
@@ -52,11 +56,11 @@ class HandlerDependencies:
 
 
 class RequestHandler:
-    """The answers."""
+    """Answers the requests of the job socket."""
 
-    def __init__(self, office: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
-        """Work with ``office``; ``clock`` counts seconds."""
-        self._with = office
+    def __init__(self, dependencies: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
+        """Use ``dependencies``; ``clock`` counts seconds."""
+        self._use = dependencies
         self._clock = clock
         self._last_results: dict[JobRunId, BarrierResult] = {}
         self._missing_since: dict[JobRunId, float] = {}
@@ -64,12 +68,12 @@ class RequestHandler:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """Let who waits wait no longer."""
+        """End the waits of all callers."""
         self._closing.set()
-        self._with.records.wake()
+        self._use.records.wake()
 
     def answer(self, request: SocketRequest) -> SocketAnswer:
-        """Do what is asked and say so; raises the model's exceptions. Everything may be repeated."""
+        """Return the answer to a request; idempotent. Raise the model's errors."""
         match request:
             case UpRequest():
                 return self._up(request)
@@ -82,88 +86,88 @@ class RequestHandler:
             case RunningRequest():
                 return self._running(request)
             case ListRequest():
-                return {"ok": True, "clusters": [_format_record(job) for job in self._with.records.all()]}
+                return {"ok": True, "clusters": [_format_record(job) for job in self._use.records.all()]}
 
     def _up(self, request: UpRequest) -> SocketAnswer:
-        job = self._with.records.change(request.cluster, lambda known: record_announcement(known, request))
+        job = self._use.records.change(request.cluster, lambda known: record_announcement(known, request))
         self._clear_missing(job)
-        self._with.wake_reconciler()
-        log.info("up", cluster=request.cluster, attempt=request.attempt, head=request.head)
+        self._use.wake_reconciler()
+        log.info("run_announced", cluster=request.cluster, attempt=request.attempt, head=request.head)
         return OK_ANSWER
 
     def _state(self, request: StateRequest) -> SocketAnswer:
-        ends = self._clock() + request.wait
-        with self._with.open_barrier() as watch:
+        deadline = self._clock() + request.wait
+        with self._use.open_barrier() as barrier:
             while True:
-                job = find_run(self._with.records.get(request.cluster), request.run)
+                job = find_run(self._use.records.get(request.cluster), request.run)
                 self._clear_missing(job)
-                standing = start_barrier.evaluate_record(job) or watch.check(job, ends - self._clock())
-                news = standing.state is not BarrierState.WAITING or standing != self._last_results.get(job.run)
-                if news or self._clock() >= ends or self._closing.is_set():
-                    self._last_results[job.run] = standing
-                    return self._format_state(job, standing, watch)
+                result = start_barrier.evaluate_record(job) or barrier.check(job, deadline - self._clock())
+                changed = result.state is not BarrierState.WAITING or result != self._last_results.get(job.run)
+                if changed or self._clock() >= deadline or self._closing.is_set():
+                    self._last_results[job.run] = result
+                    return self._format_state(job, result, barrier)
 
-    def _format_state(self, job: JobRecord, standing: BarrierResult, watch: StartBarrier) -> SocketAnswer:
+    def _format_state(self, job: JobRecord, result: BarrierResult, barrier: StartBarrier) -> SocketAnswer:
         facts: dict[str, str] = {}
-        if standing.state is BarrierState.UP and watch.view and watch.site:
+        if result.state is BarrierState.UP and barrier.view and barrier.site:
             try:
-                facts = self._with.script_access.provide_environment(job, watch.view, watch.site)
+                facts = self._use.script_access.provide_environment(job, barrier.view, barrier.site)
             except Refused as error:
-                standing = BarrierResult(BarrierState.FAILED, reason=str(error))
-            standing = self._recheck_record(job) or standing
-        if standing.state is not BarrierState.WAITING:
-            log.info("state", cluster=job.cluster, attempt=job.attempt, state=standing.state, reason=standing.reason)
-        said = {"state": standing.state, "missing": list(standing.missing), "reason": standing.reason}
-        return {"ok": True, **said, "facts": facts if standing.state is BarrierState.UP else {}}
+                result = BarrierResult(BarrierState.FAILED, reason=str(error))
+            result = self._recheck_record(job) or result
+        if result.state is not BarrierState.WAITING:
+            log.info(
+                "barrier_state", cluster=job.cluster, attempt=job.attempt, state=result.state, reason=result.reason
+            )
+        said = {"state": result.state, "missing": list(result.missing), "reason": result.reason}
+        return {"ok": True, **said, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Look once more: another thread may have been told so while guests were asked."""
-        return start_barrier.evaluate_record(find_run(self._with.records.get(job.cluster), job.run))
+        """Return the state of a run that another thread cancelled or ended while guests were probed."""
+        return start_barrier.evaluate_record(find_run(self._use.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
-        self._with.records.change(
-            request.cluster, lambda known: record_cancellation(known, request.run, request.reason)
-        )
-        log.info("cancelled", cluster=request.cluster, attempt=request.attempt, reason=request.reason)
+        self._use.records.change(request.cluster, lambda known: record_cancellation(known, request.run, request.reason))
+        log.info("run_cancelled", cluster=request.cluster, attempt=request.attempt, reason=request.reason)
         return OK_ANSWER
 
     def _remove(self, request: RemoveRequest) -> SocketAnswer:
-        ledger = self._with.records
+        records = self._use.records
         job = self._end_run(request.run, "its job ended")
-        ledger.wait(lambda known: self._closing.is_set() or not _is_ending(known, job), job.cluster, request.wait)
-        if not _is_ending(ledger.get(job.cluster), job):
+        records.wait(lambda known: self._closing.is_set() or not _is_ending(known, job), job.cluster, request.wait)
+        if not _is_ending(records.get(job.cluster), job):
             return {"ok": True, "gone": True, "missing": []}
-        return {"ok": True, "gone": False, "missing": self._with.removals.describe_missing(job)}
+        return {"ok": True, "gone": False, "missing": self._use.removals.describe_missing(job)}
 
     def _running(self, request: RunningRequest) -> SocketAnswer:
-        """Compare; runs that are missed for the second time, a grace period after the first, are removed."""
+        """End the runs that the batch system misses for the second time, a grace period after the first."""
         present = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
             found = find_missing_jobs(
-                self._with.records.all(), present, self._missing_since, self._clock(), self._with.grace_s
+                self._use.records.all(), present, self._missing_since, self._clock(), self._use.grace_s
             )
             self._missing_since = found.since
         for job in found.overdue:
-            log.warning("missed", cluster=job.cluster, attempt=job.attempt, head=job.head)
+            log.warning("job_missing", cluster=job.cluster, attempt=job.attempt, head=job.head)
             self._end_missing(job)
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """Let the cluster of a lost script end; what only had guests here is another host's to end."""
+        """End the cluster of a missing job; forget the run if its script ran on another host, which ends it."""
         if not job.head:
             self._last_results.pop(job.run, None)
-            self._with.records.change(job.cluster, lambda known: forget_run(known, job.run))
+            self._use.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
         with suppress(Gone):  # a later run came in the meantime
             self._end_run(job.run, "the batch system does not have its job any more")
 
     def _end_run(self, run: JobRunId, reason: str) -> JobRecord:
-        job = self._with.records.change(run.cluster, lambda known: record_end(known, run, reason))
+        job = self._use.records.change(run.cluster, lambda known: record_end(known, run, reason))
         self._last_results.pop(job.run, None)
         return job
 
     def _clear_missing(self, job: JobRecord) -> None:
-        """Somebody waits for it: it is not missed, whatever the batch system's list says."""
+        """Forget that the run was missing: a hook waits for the run, whatever the batch system's list says."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 
@@ -173,7 +177,7 @@ def _is_ending(known: JobRecord | None, job: JobRecord) -> bool:
 
 
 def _format_record(job: JobRecord) -> SocketAnswer:
-    """Say what is known without asking anybody."""
+    """Return what is known of a job without a call to SBF."""
     here = start_barrier.evaluate_record(job)
     state = here.state if here else BarrierState.UP if job.was_up else BarrierState.WAITING
     listed = {"cluster": job.cluster, "attempt": job.attempt, "state": state, "head": job.head, "user": job.user}

@@ -1,4 +1,4 @@
-"""The places of jobs, opened when a cluster is up for its script, and again when the agent starts anew."""
+"""Access of jobs' scripts to their guests: opened when the cluster is up, and again after a restart of the agent."""
 
 import threading
 
@@ -12,17 +12,17 @@ from virtcloud.model.views import ClusterView
 
 
 class ScriptAccess:
-    """Opens and closes, one at a time. Lock order: this one's, then the ledger's."""
+    """Opens and closes access, one job at a time. Lock order: this object's lock, then that of the job records."""
 
-    def __init__(self, port: JobAccessProvider, ledger: JobRecordStore) -> None:
-        """Open by ``port`` what ``ledger`` knows."""
-        self._provider = port
-        self._records = ledger
+    def __init__(self, provider: JobAccessProvider, records: JobRecordStore) -> None:
+        """Open access by ``provider`` for the jobs of ``records``."""
+        self._provider = provider
+        self._records = records
         self._lock = threading.Lock()
         self._environments: dict[JobAccess, ScriptEnvironment] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
-        """Give the environment of a job's script; its place is opened where the script runs. Raises Refused."""
+        """Return the environment of a job's script, and open its access on the script's host. Raise Refused."""
         told = {
             "VCLUSTER_ID": view.key,
             "VCLUSTER_VLAN": str(view.vlans[site]),
@@ -37,51 +37,52 @@ class ScriptAccess:
             )
         return {**told, **named, **opened}
 
-    def reopen(self, beat: ReportProgress = lambda: None) -> None:
-        """Reopen the places that were open when the agent ended; a failure is logged, and retried when a hook asks.
+    def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
+        """Open the access that was open when the agent ended; log an error, and retry when a hook asks.
 
-        A script may outlive the signal by which its job is given up (``qsig -s TERM``): its place stays to its end.
+        A script may survive the signal of its cancellation (``qsig -s TERM``), so its access stays open until the run
+        is over.
         """
         for job in self._records.all():
-            beat()
+            report_progress()
             if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.opening:
                 try:
                     with self._lock:
                         self._ensure_open(job.opening)
                 except VirtcloudError as error:
-                    log.warning("place_not_opened", cluster=job.cluster, error=error)
-                except Exception:  # noqa: BLE001 - one job's place keeps no other job from its removal
-                    log.exception("fault", cluster=job.cluster)
+                    log.warning("access_not_opened", cluster=job.cluster, error=error)
+                except Exception as error:  # noqa: BLE001 - one job's place keeps no other job from its removal
+                    log.internal_error(error, cluster=job.cluster)
 
     def close(self, job: JobRecord) -> None:
-        """Close the place of a run that is over; raises Refused. A later run's place under the same key stays."""
+        """Close the access of a finished run; raise Refused. The access of a later run with the same key stays open."""
         with self._lock:
             known = self._records.get(job.cluster)
             if known is None or known.is_same_run(job):
                 self._close(job.cluster)
 
     def _close(self, cluster: str) -> None:
-        self._environments = {opening: facts for opening, facts in self._environments.items() if opening.key != cluster}
+        self._environments = {access: facts for access, facts in self._environments.items() if access.key != cluster}
         self._provider.close(cluster)
 
-    def _open_and_record(self, job: JobRecord, opening: JobAccess | None) -> ScriptEnvironment:
-        """Open it before it is written down: an agent that is killed in between is asked again."""
-        opened = self._ensure_open(opening) if opening else {}
+    def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
+        """Open the access before it is recorded: after a crash in between, the hook asks again."""
+        opened = self._ensure_open(access) if access else {}
         self._records.change(
-            job.cluster, lambda now: record_access(now, opening) if now and _is_current_run(job, now) else now
+            job.cluster, lambda now: record_access(now, access) if now and _is_current_run(job, now) else now
         )
         return opened
 
-    def _ensure_open(self, opening: JobAccess) -> ScriptEnvironment:
-        if opening not in self._environments:
-            if any(other.key == opening.key for other in self._environments):
-                self._close(opening.key)
-            self._environments[opening] = self._provider.open(opening)
-        return self._environments[opening]
+    def _ensure_open(self, access: JobAccess) -> ScriptEnvironment:
+        if access not in self._environments:
+            if any(other.key == access.key for other in self._environments):
+                self._close(access.key)
+            self._environments[access] = self._provider.open(access)
+        return self._environments[access]
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Say whether it is still the same run, and wanted: another thread may have been told otherwise."""
+    """Return whether the run is still the recorded one and neither cancelled nor finished."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 

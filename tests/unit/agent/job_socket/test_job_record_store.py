@@ -31,7 +31,7 @@ def test_what_cannot_be_written_is_not_believed_either(tmp_path: Path) -> None:
     """Else an agent that is killed would have told somebody what it then does not know."""
     ledger = JobRecordStore(tmp_path / "jobs")
     (tmp_path / "jobs").rmdir()
-    with pytest.raises(Refused, match=r"cannot keep cluster 12\.pbs in .*: No such file or directory"):
+    with pytest.raises(Refused, match=r"cannot store the record of cluster 12\.pbs: No such file or directory"):
         put(ledger, A)
     assert ledger.all() == []
 
@@ -85,7 +85,7 @@ def test_a_file_that_cannot_be_read_is_told_and_left_and_keeps_nobody_up(
     put(JobRecordStore(tmp_path), A)
     (tmp_path / "13.pbs.json").write_text("{")
     assert JobRecordStore(tmp_path).all() == [A]
-    assert "job_unreadable" in caplog.text
+    assert "job_record_unreadable" in caplog.text
     assert (tmp_path / "13.pbs.json").exists()
 
 

@@ -120,8 +120,8 @@ def test_only_root_and_those_in_the_settings_are_answered(uids: tuple[int, ...],
         assert (said["error"], said["detail"]) == (
             "forbidden",
             (
-                "user number 65534 may not ask this agent: that takes root, or a number in its setting 'socket_uids' "
-                "(and a job's user may cancel its own run)"
+                "user ID 65534 may not send this request: that takes root, or a user ID in the agent's "
+                "setting 'socket_uids' (and a job's user may cancel its own run)"
             ),
         )
 
@@ -203,7 +203,7 @@ def test_the_socket_of_an_agent_that_lives_is_left_to_it(path: Path) -> None:
 def test_a_file_in_the_sockets_place_is_left_alone(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("precious")
-    with pytest.raises(BadInput, match="it is no socket, and was left alone"):
+    with pytest.raises(BadInput, match="it is no socket"):
         SocketListener(path, callers(), answer)
     assert path.read_text() == "precious"
 
