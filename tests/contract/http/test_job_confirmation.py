@@ -152,7 +152,7 @@ def test_a_job_that_is_not_running_is_requested_again(world: World) -> None:
     assert asked(world) == [KEY]
 
 
-def test_control_characters_in_a_confirmation_are_refused(world: World) -> None:
+def test_control_characters_in_a_confirmation_are_replaced(world: World) -> None:
     starts(world, "brno-h1")
     answer(world, runs=False, words="is\x1b[2J queued")
     assert "job 7.torque is\ufffd[2J queued" in problem(starts(world, "brno-h1"))[2]
