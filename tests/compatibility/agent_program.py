@@ -1,4 +1,4 @@
-"""A host's agent of whichever version runs this: its own client and converger, on a machine in memory.
+"""A host's agent of the installed version: its own client and reconciler, on a machine in memory.
 
 Arguments: the address of SBF, the element's name.
 """
@@ -32,7 +32,7 @@ except ImportError:  # version 0.2 and before
 
 
 class Machine:
-    """Carries what it was told to."""
+    """A machine that carries exactly its wanted state."""
 
     def __init__(self) -> None:
         self.segments: dict[tuple[str, int], ObservedSegment] = {}

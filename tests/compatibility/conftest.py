@@ -12,13 +12,13 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Version:
 
 @pytest.fixture(scope="module")
 def old_peers(previous: Version) -> Iterator[Installation]:
-    """Of this version is SBF; the command line and the agents are the previous version's."""
+    """An SBF of this version, with command line and agents of the previous version."""
     with installation(THIS, previous) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def old_sbf(previous: Version) -> Iterator[Installation]:
-    """Of the previous version is SBF; the command line and the agents are this version's."""
+    """An SBF of the previous version, with command line and agents of this version."""
     with installation(previous, THIS) as made:
         yield made

@@ -1,4 +1,4 @@
-"""An SBF of one version with an emulated switch and two hosts, whose agents are of either version."""
+"""An SBF of one version with an emulated switch and two hosts; their agents have either version."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class Installation:
-    """``url`` is SBF's; ``topology`` a file with the topology; ``peer`` is the version of all but SBF."""
+    """``url`` is SBF's address; ``topology`` a file with the topology; ``peer`` the version of the command line and agents."""
 
     url: str
     folder: Path
@@ -36,7 +36,7 @@ class Installation:
         return self.peer.cli(self.url, *words)
 
     def json(self, *words: str) -> Any:  # noqa: ANN401 - any JSON
-        """Run the peer's command line, which must succeed, and return the JSON that it printed."""
+        """Run the peer's command line, which must succeed, and return its JSON output."""
         done = self.cli(*words, "--json")
         assert done.returncode == 0, done
         return json.loads(done.stdout)
@@ -54,7 +54,7 @@ def site() -> Iterator[tuple[Path, EmulatedSwitch]]:
 
 @contextmanager
 def installation(sbf: Version, peer: Version) -> Iterator[Installation]:
-    """Run an SBF with an empty database, and agents of ``peer``; the oldest command line sets topology and pool."""
+    """Run an SBF with an empty database, and agents of ``peer``; the command line of 0.1 sets topology and pool."""
     with site() as (folder, switch), standing(sbf, peer, folder, switch) as made:
         for words in (("topology", "set", str(made.topology)), ("pool", "set", "brno", "100-199")):
             done = max(sbf, peer, key=lambda one: one.site is not None).cli(made.url, *words)
@@ -118,7 +118,7 @@ def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterato
 
 
 def await_(reached: Callable[[], bool]) -> None:
-    """Return once ``reached``."""
+    """Return when ``reached`` holds."""
     ends = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < ends

@@ -19,7 +19,7 @@ CLI = ("-c", "from virtcloud.cli import main; main()")
 
 @dataclass(frozen=True)
 class Version:
-    """One of both versions: ``site`` is the folder that it is installed in, None for this one."""
+    """An installed version: ``site`` is the folder that it is installed in, None for this version."""
 
     name: str
     site: Path | None = None
@@ -30,7 +30,7 @@ class Version:
         return dict(os.environ) if self.site is None else {**os.environ, "PYTHONPATH": str(self.site)}
 
     def run(self, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the interpreter with these arguments, outside this repository, and return what it printed."""
+        """Run the interpreter with these arguments, outside this repository, and return its output."""
         env = {**self.environment, **environment}
         return subprocess.run(  # noqa: S603 - our own program
             [sys.executable, *argv], env=env, cwd="/", capture_output=True, text=True, timeout=60, check=False
@@ -47,7 +47,7 @@ THIS = Version("this")
 def installed(folder: Path) -> Version:
     """Build the previous version's wheel with this environment's hatchling, and install it into ``folder``.
 
-    Its dependencies are this environment's. Nothing is fetched.
+    Its dependencies are those of this environment. Nothing is downloaded.
     """
     archive = subprocess.run(["git", "archive", COMMIT], cwd=ROOT, capture_output=True, check=False)  # noqa: S603, S607
     assert archive.returncode == 0, (

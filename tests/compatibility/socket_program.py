@@ -1,6 +1,6 @@
-"""The socket of a host's agent of whichever version runs this, with everything behind it but the machine.
+"""The job socket of a host's agent of the installed version, with everything behind it except the machine.
 
-Arguments: the address of SBF, the element's name, a folder. It prints a line when it listens, and ends with its input.
+Arguments: the address of SBF, the element's name, a folder. Prints a line when it listens; ends with its input.
 """
 
 import shutil
@@ -23,7 +23,7 @@ except ImportError:  # version 0.2 and before
 
 
 class Way:
-    """A job's way to its guests that is a word."""
+    """An access of a job to its guests that is only a word."""
 
     def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - Opening of whichever version
         return Path(f"/way-of/{opening.key}/{uid}")
@@ -47,7 +47,7 @@ def listen(_bridge: str) -> Iterator[Ear]:
 
 @dataclass
 class Volumes:
-    """Folders that are taken for file systems of their own."""
+    """Folders that count as separate file systems."""
 
     places: set[Path] = field(default_factory=set)
 

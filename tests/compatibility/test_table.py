@@ -1,4 +1,4 @@
-"""What SBF takes the previous version's documents to be is what that version's own API says."""
+"""The tables of the previous version's documents agree with that version's OpenAPI document."""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def this_api() -> Schema:
 
 
 def refs(schema: Schema | None) -> Iterator[str]:
-    """Yield the names of what a schema refers to, alone, in a list, or as an alternative."""
+    """Yield the names that a schema refers to, alone, in a list, or as an alternative."""
     if schema is None:
         return
     if "$ref" in schema:
@@ -60,7 +60,7 @@ def refs(schema: Schema | None) -> Iterator[str]:
 
 
 def documents(api: Schema, schema: Schema | None) -> tuple[str, ...]:
-    """Return those of the references that are documents, not enumerations."""
+    """Return the references to documents, without enumerations."""
     return tuple(one for one in refs(schema) if "properties" in api["components"]["schemas"][one])
 
 
@@ -104,7 +104,7 @@ def test_the_types_of_problems(previous: Version) -> None:
 
 
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
-    """A value that the previous version does not know is refused by it, and nothing leaves it out."""
+    """The previous version refuses a value that it does not know, and no middleware removes it."""
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
     added = {name: {*now[RENAMED.get(name, name)]["enum"]} - {*former} for name, former in values.items()}

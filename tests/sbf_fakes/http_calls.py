@@ -1,4 +1,4 @@
-"""Calls of the HTTP API of a world's service, in this process: as its operator, or as whoever has a token."""
+"""Calls of the HTTP API of a world's service, in this process, as its operator or with a token."""
 
 import asyncio
 from typing import Any
@@ -15,11 +15,11 @@ from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.views import Problem
 
 ROOT = LocalPeer(0, "root")
-"""Who calls on the service's own socket as root is an operator."""
+"""The peer of a call by root over the service's socket, who is an operator."""
 
 
 def client(service: SbfService, token: str | None = None, local: LocalPeer | None = None) -> httpx.AsyncClient:
-    """Make a client: an operator's, unless it is said which token is shown over TCP, or which local user it is."""
+    """Return a client: the operator's, unless a token (over TCP) or a local user is given."""
     app = create_app(service)
     reached = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
@@ -28,7 +28,7 @@ def client(service: SbfService, token: str | None = None, local: LocalPeer | Non
 
 
 def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
-    """Let calls come from a local user, as over the service's socket."""
+    """Return an application whose calls come from a local user, as over the service's socket."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, authentication.PEER_KEY: who}, receive, send)
@@ -36,7 +36,7 @@ def from_peer(app: ASGIApp, who: LocalPeer) -> ASGIApp:
     return call
 
 
-def ask(  # noqa: PLR0913 - a call, and who makes it
+def ask(  # noqa: PLR0913 - a call, and its caller
     world: World,
     method: str,
     path: str,
@@ -56,7 +56,7 @@ def ask(  # noqa: PLR0913 - a call, and who makes it
 
 
 def problem(answer: httpx.Response) -> tuple[int, str, str]:
-    """Give status, type and detail of an answer that must be a problem document."""
+    """Return status, type and detail of an answer, which must be a problem document."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     found = Problem.model_validate_json(answer.content)
     assert found.status == answer.status_code
@@ -64,5 +64,5 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
 
 
 def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
-    """Ask for a cluster with one guest on each host."""
+    """Return the request for a cluster with one guest on each host."""
     return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}

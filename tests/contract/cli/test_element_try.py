@@ -1,4 +1,4 @@
-"""``virtcloud element try`` on emulated switches: what is printed, recorded and replayed; nothing is changed."""
+"""``virtcloud element try`` on emulated switches: output, records and replays; no switch is changed."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ from sbf_service.drivers.switch.dialects import DIALECTS
 
 def element_try(*words: object) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", *map(str, words)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - ours
+    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - our own program
 
 
 def tried(switch: EmulatedSwitch, folder: Path, *more: object, platform: str = "") -> subprocess.CompletedProcess[str]:

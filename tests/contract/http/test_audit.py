@@ -1,4 +1,4 @@
-"""The audit log: every change has its row (DESIGN.md §7.8), rows are found, and no secret is among them."""
+"""The audit log: every change has its row (DESIGN.md §7.8), rows are found, and no row has a secret."""
 
 import asyncio
 import time
@@ -19,12 +19,12 @@ from virtcloud.model.changes import HostDifference
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
-SECRET = "hunter2"  # noqa: S105 - the test looks for it
+SECRET = "hunter2"  # noqa: S105 - the test searches for it
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    """The paper's installation on SQLite; these claims do not depend on the database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -85,7 +85,7 @@ def test_a_long_poll_gets_a_new_row_at_once(world: World) -> None:
 
 
 def test_every_change_has_a_row_with_its_caller(world: World) -> None:
-    """Users by their name, agents with their element's."""
+    """Users have their names, agents the names of their elements."""
     alice, agent = world.token(Role.USER, "alice"), world.token(Role.AGENT, "praha-h1")
     begun = rows(world)[-1]["id"]
     topology = world.topology().model_dump(mode="json")
@@ -109,7 +109,7 @@ def test_every_change_has_a_row_with_its_caller(world: World) -> None:
 def test_no_secret_reaches_audit_rows_or_the_log(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A driver that fails with all it knows about the login in its words: the password is not among them."""
+    """A driver fails with an error that contains all of its login; the password is removed from it."""
     (tmp_path / "password").write_text(SECRET)
     account = Credential(username="sbf", password=SecretSource(file=tmp_path / "password"))
     monkeypatch.setitem(world.service.settings.credentials, Name("site"), account)
@@ -192,7 +192,7 @@ def test_a_removal_confirmed_after_drift_is_in_the_log(world: World) -> None:
 
 
 def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
-    """The index finds the removals since a revision: the rest of the host's history costs nothing."""
+    """An index finds the removals since a revision, at no cost for the rest of the host's history."""
     with world.store.read() as unit:
         plan = unit.connection.execute(
             text("EXPLAIN QUERY PLAN SELECT cluster_id FROM placements WHERE element = 'h' AND removed_revision > 7")
@@ -201,7 +201,7 @@ def test_earlier_removals_of_a_host_are_not_read(world: World) -> None:
 
 
 def changed(row: dict[str, object]) -> tuple[list[tuple[object, ...]], list[str]]:
-    """Give what a host set up (cluster, number, port, guests) and which clusters it lost."""
+    """Return the clusters that a host added (key, VLAN ID, port, guests), and those that it removed."""
     difference = HostDifference.model_validate(row["difference"])
     added = [(one.key, one.vlan, one.port, [guest.name for guest in one.guests]) for one in difference.add]
     return added, list(difference.remove)

@@ -1,4 +1,4 @@
-"""What SBF says of a topology whose devices it could not configure."""
+"""Errors for a topology with devices that SBF cannot configure."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

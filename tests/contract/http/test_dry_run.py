@@ -1,4 +1,4 @@
-"""Dry runs and differences: what would happen is said, and nothing happens."""
+"""Dry runs and differences predict changes and make none."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +22,7 @@ from virtcloud.model.wanted import SwitchDifference
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    """The paper's installation on SQLite; these claims do not depend on the database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made
@@ -140,13 +140,13 @@ def test_a_busy_switch_is_not_read_concurrently(world: World) -> None:
 
 
 def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
-    """Not four times, as it would if every cluster's parts were loaded anew for each element."""
+    """The cost doubles; it would be four times as high if every cluster were loaded again for each element."""
     few, many = (database_steps_of_a_dry_run(tmp_path / str(sites), sites) for sites in (6, 12))
     assert few < many < 3 * few
 
 
 def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
-    """Count SQLite's steps, in hundreds, for one dry run over all sites, where ten clusters are."""
+    """Count SQLite's steps, in hundreds, of one dry run across all sites with ten clusters."""
     folder.mkdir()
     names, steps = [f"s{number}" for number in range(sites)], []
     topology = {

@@ -1,4 +1,4 @@
-"""What a monitoring system is told: metrics, and whether the service can do its work."""
+"""Metrics, liveness and readiness for a monitoring system."""
 
 import re
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from sbf_service.reconcile.transactions import read_device_statuses
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """The paper's installation on SQLite: what is tested here is the same on any database."""
+    """The paper's installation on SQLite; these claims do not depend on the database."""
     made = make_world(tmp_path)
     made.furnish()
     yield made

@@ -1,4 +1,4 @@
-"""What a cluster is called, the number it asks for, who owns it, and which attempt is meant."""
+"""Names, requested VLAN IDs, owners and attempt numbers of clusters."""
 
 import pytest
 from sbf_fakes.http_calls import ask, body, problem

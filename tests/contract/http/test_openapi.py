@@ -1,4 +1,4 @@
-"""The description of the API: complete, and shown without any other host."""
+"""The OpenAPI document is complete, and its pages load nothing from other hosts."""
 
 import asyncio
 import re

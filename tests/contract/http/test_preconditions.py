@@ -1,4 +1,4 @@
-"""Two administrators who change one topology at the same time: nobody's change is lost without a word."""
+"""Two administrators change one topology concurrently, and no change is lost."""
 
 from collections.abc import Iterator
 from pathlib import Path

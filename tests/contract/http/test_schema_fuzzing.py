@@ -1,6 +1,6 @@
-"""Calls made from the OpenAPI document, right and wrong ones: none is answered with 500, and all as the document says.
+"""Calls generated from the OpenAPI document, valid and invalid: no answer is 500, all conform to the document.
 
-No worker runs; switches are fakes, as everywhere. The seed is fixed, so that a failure can be had again.
+No worker runs; switches are fakes. The seed is fixed, so that a failure can be repeated.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ LONGEST_WAIT_S = 0.01
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
-    """The paper's installation with a cluster in it."""
+    """The paper's installation with one cluster."""
     with TemporaryDirectory() as folder:
         made = make_world(Path(folder))
         made.furnish()
@@ -46,12 +46,12 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
-    """The document, and the application that is called as an operator."""
+    """The document, and the application, which is called as an operator."""
     return schemathesis.openapi.from_asgi("/openapi.json", idle(from_peer(create_app(world.service), ROOT)))
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
-    """Show no made-up token, with which nothing past the gate would be called; keep long polls short."""
+    """Remove generated tokens, with which no call would pass authentication, and shorten long polls."""
     if case.headers:
         case.headers.pop("Authorization", None)
     query = case.query or {}
@@ -62,14 +62,14 @@ def as_operator(case: schemathesis.Case) -> schemathesis.Case:
 
 
 def there(path: str, name: str) -> str:
-    """Give the name of something that is there."""
+    """Return the name of an existing object."""
     if name == "name":
         return "brno" if path.startswith("/v1/sites/") else "brno-h1"
     return {"key": "demo", "vlan": "100", "user": "alice", "id": "aaaaaaaa"}[name]
 
 
 def idle(app: ASGIApp) -> ASGIApp:
-    """Answer for the application when it is to start and stop: schemathesis would have its workers run."""
+    """Answer the application's start and stop: schemathesis would start its workers."""
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
@@ -83,7 +83,7 @@ def idle(app: ASGIApp) -> ASGIApp:
 
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
-    """Every call, with what is right, and with what is wrong where there is something to be wrong."""
+    """Yield every operation with valid arguments, and with invalid ones if it has arguments."""
     for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE

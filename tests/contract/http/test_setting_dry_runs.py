@@ -1,4 +1,4 @@
-"""Dry runs of a pool and of a topology: the devices are read, the differences shown, and nothing is changed."""
+"""Dry runs of a pool and of a topology: devices are read, differences shown, and nothing is changed."""
 
 from collections.abc import Iterator
 from pathlib import Path

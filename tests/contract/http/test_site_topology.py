@@ -1,4 +1,4 @@
-"""A site's administrator changes its own site's part of the topology, and no other's."""
+"""A site's administrator changes only its own site's part of the topology."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,7 +133,7 @@ def test_a_change_of_another_site_is_no_conflict(world: World) -> None:
     ],
 )
 def test_a_credential_is_sent_to_no_new_address(world: World, change: dict[str, object], allowed: bool) -> None:
-    """SBF would log in at the address that an administrator writes, with a password of other sites."""
+    """Otherwise SBF would send a password of other sites to an address that an administrator chose."""
     world.service.settings.credentials[Name("praha")] = Credential(username="sbf")
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0] |= {"credential": "brno", "address": "192.0.2.1"}
@@ -161,7 +161,7 @@ def test_a_shared_credential_keeps_its_devices(world: World) -> None:
 
 @pytest.mark.parametrize("change", [{"platform": "arista_eapi"}, {"address": "192.0.2.66"}])
 def test_a_shared_credential_is_used_with_no_other_platform(world: World, change: dict[str, object]) -> None:
-    """Platforms verify a device by its host key, by its certificate, or not at all."""
+    """A platform verifies a device by its host key, by its certificate, or not at all."""
     document = world.topology().model_dump(mode="json")
     for site in document["sites"][:2]:
         site["switches"][0] |= {"credential": "shared", "address": "192.0.2.1"}

@@ -1,4 +1,4 @@
-"""What administrators may change while clusters live."""
+"""Changes of the topology while clusters are active."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def changed(world: World, change: Any) -> Topology:  # noqa: ANN401 - a function
 
 
 def second_switch(document: dict[str, Any]) -> None:
-    """Move brno-h1 behind a second switch, which hangs on the first one's port p1."""
+    """Move brno-h1 behind a second switch, which is connected to port p1 of the first."""
     brno = document["sites"][0]
     brno["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["h", "up"]})
     document["links"] = [one for one in document["links"] if one["a"] != "brno-h1:eth0"]
@@ -43,7 +43,7 @@ def without_brno(document: dict[str, Any]) -> None:
 
 
 def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
-    """The new switch gets it, the old one keeps what is still on the way, and the cluster is whole again."""
+    """The new switch gets the cluster, the old one keeps what is still on the path, and the cluster becomes active again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     world.put_topology(changed(world, second_switch))

@@ -1,4 +1,4 @@
-"""``site verify``: the switches of a site are asked beside the converger, and none hides what another says."""
+"""``site verify``: the switches of a site are read between reconciliations, and a failure hides no other answer."""
 
 import asyncio
 from collections.abc import Iterator
@@ -39,7 +39,7 @@ TOPOLOGY = Topology.model_validate(
 
 
 class HearingDriver(FakeDriver):
-    """A session with a fake switch that says whom it hears."""
+    """A session with a fake switch that has LLDP neighbours."""
 
     heard: dict[str, tuple[Neighbour, ...]]
 

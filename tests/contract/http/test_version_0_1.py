@@ -1,4 +1,4 @@
-"""Callers of version 0.1 meet no key and no problem that it does not know; all others get answers as they are."""
+"""Callers of version 0.1 get no unknown key and no unknown type of problem; other callers get answers unchanged."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""``virtcloud quota``: what a user has, of what it may have."""
+"""``virtcloud quota``: a user's usage and limits."""
 
 from collections.abc import Callable
 

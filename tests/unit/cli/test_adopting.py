@@ -1,4 +1,4 @@
-"""Giving ports in other use to SBF: what becomes of each is shown, and nothing is adopted without a yes."""
+"""``virtcloud element adopt`` and ``release``: the effect is shown, and adoption needs confirmation."""
 
 import json
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SHOWN = "Gi1/0/1: an access port in VLAN 20 becomes a trunk with SBF's VLANs onl
 
 @pytest.fixture
 def posted(sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, object]]]:
-    """What was posted to a service whose switch has two managed ports."""
+    """The requests to a service whose switch has two managed ports."""
     made: list[tuple[str, dict[str, object]]] = []
 
     def answer(method: str, path: str, body: bytes) -> tuple[int, bytes]:

@@ -55,7 +55,7 @@ def test_following_continues_after_the_last_row_until_interrupted(
 
 
 class Growing:
-    """An SBF whose audit log grows by one row at the second look."""
+    """An SBF whose audit log has one more row at the second call."""
 
     def __init__(self) -> None:
         self.asked: list[int | None] = []

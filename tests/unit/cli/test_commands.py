@@ -1,4 +1,4 @@
-"""The other commands, and what all commands have in common."""
+"""Simple commands, and properties of all commands."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Pools and topologies that concern what others use: shown beforehand, and asked about before it is changed."""
+"""Changes of pools and topologies that concern ports and VLANs in other use: dry runs and confirmation."""
 
 import json
 from collections.abc import Callable

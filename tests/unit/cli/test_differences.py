@@ -1,4 +1,4 @@
-"""What commands print of changes that would be made."""
+"""Output of dry runs, differences and reconciliations."""
 
 import json
 from collections.abc import Callable

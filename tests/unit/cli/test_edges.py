@@ -1,4 +1,4 @@
-"""What commands print of provider edges, and of clusters that go over them."""
+"""Output about provider edges, and about clusters across them."""
 
 import json
 from collections.abc import Callable

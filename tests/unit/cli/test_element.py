@@ -1,4 +1,4 @@
-"""Troubles and unsaved configurations: their beginning in tables, the whole for who asks for one element."""
+"""Troubles and unsaved configurations: shortened in tables, complete for one element."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ LONG = "switch brno-sw: told 'write memory', it said 'startup-config file open f
 
 @pytest.fixture
 def unsaved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A switch that did not save."""
+    """A switch with an unsaved configuration."""
     told = {"trouble": LONG, "unsaved_since": "2026-01-01T12:00:00Z"}
     one = clusters.DOCUMENTS["/v1/elements/brno-sw"] | told
     monkeypatch.setitem(clusters.DOCUMENTS, "/v1/elements/brno-sw", one)

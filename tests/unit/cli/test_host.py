@@ -14,8 +14,8 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Three images: one for everybody, one of which a file is missing, one whose description is closed."""
-    made = Path(tempfile.mkdtemp())  # pytest's own folder is closed to others
+    """Three images: one usable by everybody, one with a missing file, one with a description that others cannot read."""
+    made = Path(tempfile.mkdtemp())  # other users cannot read pytest's own folder
     yield _filled(made)
     shutil.rmtree(made)
 

@@ -1,4 +1,4 @@
-"""``virtcloud job``: what a user sees of a job's cluster."""
+"""``virtcloud job``: the cluster of a batch job for its user."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The old verbs of ``sbf``, as schedulers of old call them."""
+"""The legacy commands of ``sbf`` for schedulers."""
 
 from xml.etree import ElementTree as ET
 
@@ -66,7 +66,7 @@ OTHERS = (409, "other-spec", "the key has another spec")
 
 
 def test_a_host_added_by_another_call_is_not_removed(made: FakeSbf) -> None:
-    """Two calls at once, of which one says another lease: what failed must not take away what did not."""
+    """Two concurrent calls request different leases: the failed call must not remove the host of the other."""
     verb(made, "addhosts", "mine", "h1")
     made.networks["mine"] = ["mine"]
     made.refused["mine_h1"] = OTHERS
@@ -136,7 +136,7 @@ def test_the_state_has_the_format_of_legacy_scripts(made: FakeSbf) -> None:
         "</vlan>",
         "</state>",
     ]
-    assert ET.fromstring(text).tag == "state"  # noqa: S314 - our own
+    assert ET.fromstring(text).tag == "state"  # noqa: S314 - our own document
 
 
 def test_a_malformed_id_is_refused(sbf: FakeSbf) -> None:

@@ -1,4 +1,4 @@
-"""Quarantine on the command line."""
+"""``virtcloud pool``: quarantined VLAN IDs and VLAN IDs in other use."""
 
 from collections.abc import Callable
 

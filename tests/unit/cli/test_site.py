@@ -1,4 +1,4 @@
-"""``site verify`` on the command line: what is printed, and how it ends."""
+"""``virtcloud site verify``: output and exit codes."""
 
 from collections.abc import Callable
 from typing import Any

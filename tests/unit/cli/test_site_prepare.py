@@ -1,4 +1,4 @@
-"""``site prepare`` on the command line: sheets that can be handed on as they are."""
+"""``virtcloud site prepare``: printed sheets."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""``virtcloud topology``: the difference comes first, and of one site only that site is changed."""
+"""``virtcloud topology``: the difference is shown first; with ``--site`` only that site is changed."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def _site(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let commands believe that somebody can be asked."""
+    """Make commands believe that they have a terminal."""
     monkeypatch.setattr(confirmation, "is_terminal", lambda: True)
 
 

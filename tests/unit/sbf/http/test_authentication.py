@@ -1,4 +1,4 @@
-"""Who is at the other end of a socket, as the kernel says."""
+"""Peer credentials of AF_UNIX sockets."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def test_a_local_users_name_is_looked_up() -> None:
 
 
 def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    """getpwuid(3) may ask a server of the network: the event loop goes on meanwhile."""
+    """getpwuid(3) may query a server on the network; the event loop continues meanwhile."""
     release = Event()
     monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
 
