@@ -23,7 +23,7 @@ WAIT_S = 30.0
 
 @dataclass(frozen=True)
 class Installation:
-    """``url`` is SBF's address; ``topology`` a file with the topology; ``peer`` the version of the command line and agents."""
+    """``url`` is the address of SBF; ``topology`` a file; ``peer`` the version of the command line and agents."""
 
     url: str
     folder: Path

@@ -58,7 +58,7 @@ def test_an_agents_report_reaches_only_owners_on_its_host(world: World) -> None:
 
 
 def test_a_false_confirmation_frees_no_vlan_of_a_switch(world: World) -> None:
-    """The host remains in the VLAN but confirms its removal: the VLAN ID is not allocated until its port has left, too."""
+    """The host stays in the VLAN but confirms its removal: the VLAN ID is not allocated until its port has left."""
     vlan = world.view("hers").vlans[Name("brno")]
     world.delete("hers")
     revision = ask(world, "GET", "/v1/elements/brno-h1/wanted", token=agent(world)).json()["revision"]

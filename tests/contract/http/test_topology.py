@@ -43,7 +43,7 @@ def without_brno(document: dict[str, Any]) -> None:
 
 
 def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
-    """The new switch gets the cluster, the old one keeps what is still on the path, and the cluster becomes active again."""
+    """The new switch gets the cluster, the old one keeps ports on the path, and the cluster becomes active again."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()
     world.put_topology(changed(world, second_switch))

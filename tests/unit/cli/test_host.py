@@ -14,7 +14,7 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Three images: one usable by everybody, one with a missing file, one with a description that others cannot read."""
+    """Three images: usable by everybody, with a missing file, and with a description that others cannot read."""
     made = Path(tempfile.mkdtemp())  # other users cannot read pytest's own folder
     yield _filled(made)
     shutil.rmtree(made)
